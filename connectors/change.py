@@ -1,0 +1,106 @@
+"""What a sink is given: the change frame, its guard, the route it belongs to, the micro-batch it came in.
+
+The **change frame** is the one shape in which changes reach a sink, one row a change:
+
+    key               string     key text; null where a key column is null (upsert sinks never see such a row)
+    guard             bigint     the number a sink compares, see ``guard_of``
+    change_type       string     snapshot | insert | update_preimage | update_postimage | delete
+    commit_version    bigint     Delta version of the change
+    commit_timestamp  timestamp  time of that commit
+    row               struct     the route's columns, renamed and projected
+
+``snapshot`` marks the rows of a bootstrap. To an upsert sink, ``update_preimage`` and ``delete`` both mean: the key
+is gone as of this guard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+KEY: Final = "key"
+GUARD: Final = "guard"
+CHANGE_TYPE: Final = "change_type"
+COMMIT_VERSION: Final = "commit_version"
+COMMIT_TIMESTAMP: Final = "commit_timestamp"
+ROW: Final = "row"
+
+CHANGE_TYPES: Final = ("snapshot", "insert", "update_preimage", "update_postimage", "delete")
+DELETES: Final = ("update_preimage", "delete")
+
+EPOCH_STEP: Final = 2**44
+GENERATION_STEP: Final = 2**32
+
+
+def guard_of(epoch: int, commit_version: int, *, upsert: bool) -> int:
+    """``epoch * 2^44 + 2 * commit_version + upsert``: 63 bits, and at equal version an upsert beats a delete."""
+    return epoch * EPOCH_STEP + 2 * commit_version + (1 if upsert else 0)
+
+
+def commit_version_of(guard: int) -> int:
+    return guard % EPOCH_STEP // 2
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """What a sink may know of the route it serves.
+
+    ``name``, ``table``: slugs. ``keys``: key columns of the source table, empty only for append sinks.
+    ``options``: an instance of the sink's own ``Options``. ``owner``: identity of the state path that writes;
+    ``epoch``: identity of the target's content (design: a resync or a recreated source starts the next).
+    """
+
+    name: str
+    table: str
+    keys: tuple[str, ...]
+    options: BaseModel
+    owner: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a target remembers of who fills it."""
+
+    owner: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Identity of one micro-batch: (route, generation, number). Bootstrap is number 0, Spark's batch b is b + 1.
+
+    ``replay``: the rows may already be in an append sink, delivered by an earlier generation.
+    ``table_id``: Delta's id of the source table.
+    """
+
+    route: RouteSpec
+    generation: int
+    number: int
+    table_id: str
+    replay: bool = False
+
+    @property
+    def txn_version(self) -> int:
+        """Grows for ever, so that a leftover writer of an older generation loses (``txnVersion`` of Delta)."""
+        return self.generation * GENERATION_STEP + self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change as a ``RowSink`` sees it. ``row`` is the JSON form of the row: see ``connectors.render``."""
+
+    key: str
+    guard: int
+    change_type: str
+    row: dict[str, Any]
+
+    @property
+    def deleted(self) -> bool:
+        return self.change_type in DELETES
+
+    @property
+    def commit_version(self) -> int:
+        return commit_version_of(self.guard)

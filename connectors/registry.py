@@ -1,0 +1,45 @@
+"""Type name -> sink class, through the entry-point group ``cdf_replicator.sinks``; the built-in ones too."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final
+
+from connectors.sink import Sink
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "cdf_replicator.sinks"
+
+
+class SinkNotFoundError(Exception):
+    """No such sink, or one whose client library is missing; the text says what to do."""
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Sinks of every installed distribution by type name, sorted."""
+    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+
+
+def load(type_name: str) -> type[Sink]:
+    """Return the class of a sink type; raises ``SinkNotFoundError``."""
+    points = installed()
+    if type_name not in points:
+        raise SinkNotFoundError(f"unknown sink type {type_name!r}; installed: {', '.join(points) or 'none'}")
+    point = points[type_name]
+    try:
+        sink = point.load()
+    except ModuleNotFoundError as error:
+        raise SinkNotFoundError(_missing(point, error)) from error
+    if not (isinstance(sink, type) and issubclass(sink, Sink)):
+        raise SinkNotFoundError(f"entry point {point.value!r} of sink type {type_name!r} is not a connectors.Sink")
+    return sink
+
+
+def _missing(point: EntryPoint, error: ModuleNotFoundError) -> str:
+    distribution = point.dist.name if point.dist else "cdf-replicator"
+    return (
+        f"sink type {point.name!r} needs the Python package {error.name!r}, which is not installed; "
+        f"run: pip install '{distribution}[{point.name}]'"
+    )

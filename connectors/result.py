@@ -1,0 +1,41 @@
+"""What became of the changes a sink was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A change the sink will never take. ``code`` is one of the sink's small fixed set: it becomes a metric label."""
+
+    position: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Of one chunk: every position not named here was applied.
+
+    ``stale``: positions older than what the sink holds, a success. ``noop``: nothing was there to change (a delete
+    of an absent key). ``rejected``: never to be sent again. ``retry``: positions to send again, after
+    ``retry_after`` seconds if the server said so, for ``retry_reason`` (a reason of ``RetryableError``).
+    """
+
+    stale: Sequence[int] = ()
+    noop: Sequence[int] = ()
+    rejected: Sequence[Rejected] = ()
+    retry: Sequence[int] = ()
+    retry_after: float | None = None
+    retry_reason: str = "overloaded"
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrameResult:
+    """Of one micro-batch in a ``FrameSink``: rows applied by change type, and rows it already held."""
+
+    applied: Mapping[str, int] = field(default_factory=dict)
+    stale: int = 0

@@ -1,0 +1,151 @@
+"""What a sink must do: the contract.
+
+    Sink                 settings, check, claim, prepare, target, sweep, close
+    ├── FrameSink        write(frame, batch): for sinks that speak DataFrame; runs on the driver
+    └── ArrowSink        render(...) builds the bytes in the JVM; open, write(chunk) run in Spark's Python workers
+        └── RowSink      write_rows(changes): the thirty-line sink
+
+Promise to a sink: at least once. Promise from a sink: writing twice leaves one truth, and a lower guard never
+overwrites a higher one. ``connectors.testing.SinkContract`` holds a sink to it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from connectors.change import CHANGE_TYPE, GUARD, KEY, Change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from connectors.change import Batch, Claim, RouteSpec
+    from connectors.result import FrameResult, WriteResult
+
+Mode = Literal["append", "upsert"]
+
+
+class SinkSettings(BaseModel):
+    """What every sink's ``Settings`` derives from: frozen, and a misspelt option is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    type: str
+
+
+class RouteOptions(BaseModel):
+    """What a route may say to its sink (``CDF_ROUTES__<ROUTE>__<OPTION>``); none unless a sink declares some."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ArrowSettings(SinkSettings):
+    """Bounds of one ``write``: whichever is reached first."""
+
+    chunk_rows: int = Field(5000, ge=1, le=10_000, description="most changes in one request")
+    chunk_bytes: int = Field(8_000_000, ge=1_000, description="most bytes in one request, about")
+
+
+class Sink(ABC):
+    """A destination that accepts changes. Derive from ``FrameSink``, ``ArrowSink`` or ``RowSink``, not from this.
+
+    The constructor takes settings only and does no I/O, so a sink pickles. ``mode``: an *append* sink gets every
+    change, an *upsert* sink the last change per key of the micro-batch.
+    """
+
+    Settings: ClassVar[type[SinkSettings]]
+    Options: ClassVar[type[RouteOptions]] = RouteOptions
+    mode: ClassVar[Mode]
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def target(self, route: RouteSpec) -> str:
+        """Where this route's changes end up, as text, without credentials: ``index orders``, ``/lake/audit/orders``.
+
+        Part of the route's identity. Two routes of one sink may not share it, nor may one begin with the other
+        where ``targets_are_prefixes``.
+        """
+
+    targets_are_prefixes: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self) -> None:
+        """Reachable and allowed, without changing anything; raises ``RetryableError`` or ``PermanentError``."""
+
+    @abstractmethod
+    def claim(self, route: RouteSpec) -> Claim | None:
+        """Who fills the route's target, as ``prepare`` recorded it there; None if the target is absent or unclaimed."""
+
+    @abstractmethod
+    def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
+        """Create the target or see that it takes ``schema`` (of ``row``), then record the route's claim. On the driver.
+
+        Idempotent. Called before the first write of a run and when the schema has changed. Returns warnings for the
+        operator. Raises ``PermanentError`` if the target can't take the route.
+        """
+
+    def sweep(self, route: RouteSpec, below_guard: int) -> int:  # noqa: ARG002
+        """Remove what the target holds under a guard lower than ``below_guard``; returns how many entries.
+
+        Ends a resync: what the new epoch has not written is an orphan. Append sinks have none.
+        """
+        return 0
+
+    def close(self) -> None:
+        """Release connections; may be called twice, and on a sink never opened."""
+
+
+class FrameSink(Sink):
+    """A sink that speaks DataFrame."""
+
+    @abstractmethod
+    def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
+        """Write the change frame in one action; a no-op for a batch identity the target already holds."""
+
+
+class ArrowSink(Sink):
+    """A sink whose request bytes Spark renders in the JVM, and whose Python only moves Arrow buffers."""
+
+    settings: ArrowSettings
+
+    @abstractmethod
+    def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
+        """Columns over the change frame, each aliased, that build the bytes this sink sends. ``schema``: of ``row``."""
+
+    @abstractmethod
+    def open(self, route: RouteSpec) -> None:
+        """Connect. Idempotent; called in each worker process before the first ``write`` of a task."""
+
+    @abstractmethod
+    def write(self, chunk: pa.RecordBatch) -> WriteResult:
+        """Write now; return only when the sink has taken it.
+
+        The chunk's columns: ``key``, ``guard``, ``change_type``, then what ``render`` named. Its keys are distinct
+        in upsert mode.
+        """
+
+
+class RowSink(ArrowSink):
+    """A sink that is content with Python objects: simple, not fast."""
+
+    def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002
+        from connectors.render import json_row
+
+        return [json_row(schema).alias("json")]
+
+    def write(self, chunk: pa.RecordBatch) -> WriteResult:
+        columns = (chunk.column(name).to_pylist() for name in (KEY, GUARD, CHANGE_TYPE, "json"))
+        return self.write_rows([Change(k, g, t, orjson.loads(j)) for k, g, t, j in zip(*columns, strict=True)])
+
+    @abstractmethod
+    def write_rows(self, changes: Sequence[Change]) -> WriteResult:
+        """Write now; return only when the sink has taken them."""
