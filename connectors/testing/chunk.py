@@ -1,0 +1,71 @@
+"""Changes as a test writes them, and the chunk a sink would get of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from connectors.change import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    GUARD,
+    KEY,
+    ROW,
+    Change,
+    guard_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from connectors.change import RouteSpec
+    from connectors.sink import ArrowSink
+
+SCHEMA: Final = StructType([StructField("id", StringType()), StructField("name", StringType())])
+COMMITTED_AT: Final = datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+
+def upsert(identity: str, version: int, name: str | None = None, *, epoch: int = 1, **more: Any) -> Change:
+    """The row ``identity`` as commit ``version`` left it; ``more`` are further columns of the schema."""
+    row = {"id": identity, "name": name, **more}
+    return Change(key_of(identity), guard_of(epoch, version, upsert=True), "update_postimage", row)
+
+
+def deletion(identity: str, version: int, *, epoch: int = 1) -> Change:
+    row = {"id": identity, "name": None}
+    return Change(key_of(identity), guard_of(epoch, version, upsert=False), "delete", row)
+
+
+def key_of(identity: str) -> str:
+    """Key text of a single key column, as ``connectors.render.key_text`` builds it in the JVM."""
+    return identity.replace("%", "%25").replace(":", "%3A")
+
+
+def render_chunk(
+    spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, changes: Sequence[Change]
+) -> pa.RecordBatch:
+    """One chunk of ``changes``, rendered by Spark as the service renders it. Columns a row leaves out are null."""
+    frame_schema = StructType(
+        [
+            StructField(KEY, StringType()),
+            StructField(GUARD, LongType()),
+            StructField(CHANGE_TYPE, StringType()),
+            StructField(COMMIT_VERSION, LongType()),
+            StructField(COMMIT_TIMESTAMP, TimestampType()),
+            StructField(ROW, schema),
+        ]
+    )
+    rows = [
+        (c.key, c.guard, c.change_type, c.commit_version, COMMITTED_AT, tuple(c.row.get(n) for n in schema.names))
+        for c in changes
+    ]
+    frame = spark.createDataFrame(rows, frame_schema).coalesce(1)
+    table = frame.select(KEY, GUARD, CHANGE_TYPE, *sink.render(schema, route)).toArrow()
+    arrays = [pa.concat_arrays(c.chunks) if c.chunks else pa.array([], c.type) for c in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

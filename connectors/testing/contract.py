@@ -1,0 +1,138 @@
+"""What holds for every sink that takes chunks, whatever its mode."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.change import Change, Claim, RouteSpec
+from connectors.result import WriteResult
+from connectors.testing.chunk import SCHEMA, render_chunk, upsert
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from connectors.sink import ArrowSink
+
+Read = Callable[[RouteSpec, str], "dict[str, Any] | None"]
+Write = Callable[..., WriteResult]
+
+ODD_KEYS = [
+    "",
+    " ",
+    "a b",
+    "a:b",
+    "a%3Ab",
+    "100%",
+    "{a}",
+    "}{",
+    "a{b",
+    "it's",
+    'say "hi"',
+    "back\\slash",
+    "two\nlines",
+    "carriage\r\n$3\r\n",
+    "tab\there",
+    "nul\0byte",
+    "../up",
+    "a/b?c#d&e=f",
+    "*[a-z]?",
+    "Ünïcödé",
+    "日本語",
+    "👩‍🚀",
+    "long" * 200,
+]
+
+
+class ArrowContract:
+    """Fixtures of both modes, and what they share. Derive from ``SinkContract`` or ``AppendContract`` instead.
+
+    You provide ``sink``, ``route`` and what those classes name. You may override ``schema``, with further nullable
+    columns after ``id`` and ``name``, and ``other_route``, a second route of the same sink with a target of its own.
+    """
+
+    @pytest.fixture
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    @pytest.fixture
+    def other_route(self, route: RouteSpec) -> RouteSpec:
+        return replace(route, name="other", table="other")
+
+    @pytest.fixture
+    def write(self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType) -> Iterator[Write]:
+        """Write changes as one chunk, to a sink prepared and opened for ``route``."""
+        sink.prepare(schema, route)
+        sink.open(route)
+        yield lambda *changes: sink.write(render_chunk(spark, sink, route, schema, changes))
+        sink.close()
+
+    def test_it_pickles_before_it_is_opened(self, sink: ArrowSink) -> None:
+        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - our own bytes
+
+    def test_it_can_be_closed_twice_and_unopened(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+        sink.close()
+        sink.prepare(schema, route)
+        sink.open(route)
+        sink.open(route)
+        sink.close()
+        sink.close()
+
+    def test_it_can_be_opened_again_after_a_close(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
+        sink.close()
+        sink.open(route)
+        assert_applied(write(upsert("a", 1, "one")))
+
+    def test_checking_finds_nothing_wrong_and_changes_nothing(self, sink: ArrowSink, route: RouteSpec) -> None:
+        sink.check()
+        assert sink.claim(route) is None
+
+    def test_a_target_is_unclaimed_until_prepared(
+        self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
+    ) -> None:
+        assert sink.claim(route) is None
+        sink.prepare(schema, route)
+        assert sink.claim(route) == Claim(route.owner, route.epoch)
+        assert sink.claim(other_route) is None
+
+    def test_preparing_again_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+        sink.prepare(schema, route)
+        sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
+        assert sink.claim(route) == Claim("someone else", route.epoch + 1)
+
+    def test_routes_of_different_tables_have_different_targets(
+        self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec
+    ) -> None:
+        assert sink.target(route) != sink.target(other_route)
+        assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="someone else"))
+
+    def test_an_empty_chunk_is_fine(self, write: Write) -> None:
+        assert_applied(write())
+
+
+class BadRowContract:
+    """For a sink that can refuse a row: provide ``bad_change``, which the sink rejects, of another key than ``good``."""
+
+    def test_a_bad_row_is_rejected_while_the_rest_is_written(
+        self, write: Write, bad_change: Change, read: Read, route: RouteSpec
+    ) -> None:
+        result = write(upsert("good 1", 7, "x"), bad_change, upsert("good 2", 7, "y"))
+        assert [rejected.position for rejected in result.rejected] == [1]
+        assert result.rejected[0].code
+        assert result.rejected[0].reason
+        assert not [*result.stale, *result.noop, *result.retry]
+        assert read(route, "good 1") is not None
+        assert read(route, "good 2") is not None
+
+
+def assert_applied(result: WriteResult) -> None:
+    """Every change of the chunk was applied."""
+    assert not result.stale
+    assert not result.noop
+    assert not result.rejected
+    assert not result.retry

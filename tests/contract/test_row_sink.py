@@ -1,0 +1,88 @@
+"""The sinks people write themselves: the README's example, and one that appends, held to the contract."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from connectors import ArrowSettings, Claim, Rejected, RouteOptions, RouteSpec, RowSink, WriteResult
+from connectors.testing import AppendContract, BadRowContract, SinkContract, deletion
+from tests.contract.folder_sink import FolderSink
+
+
+@pytest.fixture
+def route():
+    return RouteSpec(name="orders_files", table="orders", keys=("id",), options=RouteOptions(), owner="us", epoch=1)
+
+
+class TestFolderSink(SinkContract):
+    @pytest.fixture
+    def sink(self, tmp_path):
+        return FolderSink(FolderSink.Settings(type="folder", path=tmp_path))
+
+    @pytest.fixture
+    def read(self, tmp_path):
+        def read(route, key):
+            file = tmp_path / route.table / f"{sha256(key.encode()).hexdigest()}.json"
+            return json.loads(file.read_text())["row"] if file.exists() else None
+
+        return read
+
+
+class LinesSettings(ArrowSettings):
+    path: Path
+
+
+class LinesSink(RowSink):
+    """One line per change in a file per table; refuses deletes of the key ``kept``."""
+
+    Settings, mode = LinesSettings, "append"
+
+    def target(self, route):
+        return str(self.settings.path / f"{route.table}.jsonl")
+
+    def check(self):
+        pass
+
+    def claim(self, route):
+        file = Path(self.target(route) + ".claim")
+        return Claim(**json.loads(file.read_text())) if file.exists() else None
+
+    def prepare(self, schema, route):
+        Path(self.target(route) + ".claim").write_text(json.dumps({"owner": route.owner, "epoch": route.epoch}))
+        return []
+
+    def open(self, route):
+        self.file = Path(self.target(route))
+
+    def write_rows(self, changes):
+        refused = [position for position, change in enumerate(changes) if change.deleted and change.key == "kept"]
+        with self.file.open("a") as lines:
+            for position, change in enumerate(changes):
+                if position not in refused:
+                    row = {"key": change.key, "guard": change.guard, "change_type": change.change_type, **change.row}
+                    lines.write(json.dumps(row) + "\n")
+        return WriteResult(rejected=[Rejected(position, "kept", "this key is kept") for position in refused])
+
+
+class TestLinesSink(AppendContract, BadRowContract):
+    @pytest.fixture
+    def sink(self, tmp_path):
+        return LinesSink(LinesSink.Settings(type="lines", path=tmp_path))
+
+    @pytest.fixture
+    def read_all(self, tmp_path):
+        def read_all(route):
+            file = tmp_path / f"{route.table}.jsonl"
+            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+        return read_all
+
+    @pytest.fixture
+    def read(self, read_all):
+        return lambda route, key: next((row for row in read_all(route) if row["key"] == key), None)
+
+    @pytest.fixture
+    def bad_change(self):
+        return deletion("kept", 7)
