@@ -1,0 +1,161 @@
+"""A source table as Delta shows it: identity, versions, schema, and what of its history is still there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.conditions import HaltError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.types import StructType
+
+    from cdf_replicator.route import Source
+
+CHANGE_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
+_COMMIT: Final = re.compile(r"^(\d{20})\.json$")
+_CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """``DESCRIBE DETAIL`` of a table, what of it we use."""
+
+    table_id: str
+    location: str
+    properties: dict[str, str]
+
+    @property
+    def change_feed(self) -> bool:
+        return self.properties.get(CHANGE_FEED_PROPERTY, "false").lower() == "true"
+
+    @property
+    def column_mapping(self) -> bool:
+        return self.properties.get("delta.columnMapping.mode", "none") != "none"
+
+
+class SourceTable:
+    """One source table, asked through one Spark session. Raises what Spark raises when the table is absent."""
+
+    def __init__(self, spark: SparkSession, source: Source) -> None:
+        self._spark = spark
+        self.source = source
+        self.detail = self._describe()
+        jvm: Any = spark._jvm
+        self._log = jvm.org.apache.hadoop.fs.Path(self.detail.location, "_delta_log")
+        self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._new_path = jvm.org.apache.hadoop.fs.Path
+        self._latest = self.available()[1]
+
+    def _describe(self) -> Detail:
+        name = f"`{self.source.path}`" if self.source.path else str(self.source.name)
+        table = f"delta.{name}" if self.source.path else name
+        row = self._spark.sql(f"DESCRIBE DETAIL {table}").first()
+        assert row is not None
+        return Detail(row["id"], row["location"], dict(row["properties"]))
+
+    def schema(self) -> StructType:
+        """Return today's schema."""
+        reader = self._spark.read.format("delta")
+        frame = reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
+        return frame.schema
+
+    def available(self) -> tuple[int, int]:
+        """Return (earliest, latest) commit version from which changes can be read.
+
+        Earliest: version 0, or the oldest checkpoint from which every later commit file is still there (a start needs
+        the table's state at that version: facts of ``startingVersion``).
+        """
+        names = [status.getPath().getName() for status in self._files.listStatus(self._log)]
+        commits = {int(m.group(1)) for name in names if (m := _COMMIT.match(name))}
+        checkpoints = {int(m.group(1)) for name in names if (m := _CHECKPOINT.match(name))}
+        latest = max(commits, default=-1)
+        first = latest
+        while first - 1 in commits:
+            first -= 1
+        if first == 0:
+            return 0, latest
+        starts = [version if version in commits else version + 1 for version in checkpoints if version + 1 >= first]
+        return min(starts, default=latest), latest
+
+    def latest_version(self) -> int:
+        """Return the newest commit version, by looking only for files newer than the last one seen."""
+        while self._files.exists(self._commit_file(self._latest + 1)):
+            self._latest += 1
+        return self._latest
+
+    def committed_at(self, version: int) -> float | None:
+        """Return when a version was committed, in epoch seconds, by its file; None when the file is gone."""
+        path = self._commit_file(version)
+        if not self._files.exists(path):
+            return None
+        return float(self._files.getFileStatus(path).getModificationTime()) / 1000
+
+    def check_range(self, version: int) -> None:
+        """See that changes can be read from ``version`` on; raises ``HaltError`` naming the range that can.
+
+        Needed because Delta accepts any future version silently once a stream may start at V+1 (design rule 5).
+        """
+        earliest, latest = self.available()
+        if not earliest <= version <= latest:
+            raise HaltError(
+                "start_out_of_range",
+                f"Starting version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
+                f"versions {earliest} to {latest} are available.",
+                "Ask for one of those, or leave it out to start from the current snapshot.",
+            )
+
+    def version_at(self, timestamp: str) -> int:
+        """Resolve ``startingTimestamp`` as Delta does: the first commit at or after it, the earliest if older.
+
+        Raises ``HaltError`` when it is later than the newest commit.
+        """
+        earliest, latest = self.available()
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.detail.location}`")
+        row = history.where(
+            (F.col("timestamp") >= F.lit(timestamp).cast("timestamp")) & F.col("version").between(earliest, latest)
+        ).agg(F.min("version").alias("version"))
+        found = row.first()
+        if found is None or found["version"] is None:
+            raise HaltError(
+                "start_out_of_range",
+                f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
+                f"(version {latest}).",
+                "Ask for an earlier time (UTC), or leave it out to start from the current snapshot.",
+            )
+        return int(found["version"])
+
+    def snapshot(self, version: int) -> DataFrame:
+        """Return the table as it was at a version."""
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
+
+    def changes(self, starting_version: int, ending_version: int) -> DataFrame:
+        """Return the change feed of a closed range of versions, for a replay with an end and for dry runs."""
+        reader = (
+            self._spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", starting_version)
+            .option("endingVersion", ending_version)
+        )
+        return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
+
+    def stream(self, starting_version: int | None, schema_log: str | None) -> DataFrame:
+        """Return the change feed from a version on. To be built anew at each (re)start (design rule 8)."""
+        reader: DataStreamReader = self._spark.readStream.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("maxFilesPerTrigger", self.source.max_files_per_trigger)
+        if self.source.max_bytes_per_trigger:
+            reader = reader.option("maxBytesPerTrigger", self.source.max_bytes_per_trigger)
+        if starting_version is not None:
+            reader = reader.option("startingVersion", starting_version)
+        if schema_log:
+            reader = reader.option("schemaTrackingLocation", schema_log)
+        return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
+
+    def _commit_file(self, version: int) -> Any:
+        return self._new_path(self._log, f"{version:020d}.json")

@@ -1,0 +1,135 @@
+"""Builds the one SparkSession of the process.
+
+Settings and secrets reach the JVM by a 0600 properties file, never as arguments that ``ps`` would show.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from cdf_replicator.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cdf_replicator.settings import SparkSettings
+
+log = structlog.get_logger(__name__)
+
+DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+_JARS: Final = Path(pyspark.__file__).parent / "jars"
+
+# Not for the operator to change: correctness leans on them.
+FIXED: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Timestamps in keys, JSON and startingTimestamp mean the same wherever the service runs.
+    "spark.sql.session.timeZone": "UTC",
+    # A stream that starts at V+1 waits for that commit; the range is checked by us before (design rule 5).
+    "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.speculation": "false",
+}
+
+DEFAULTS: Final = {
+    "spark.app.name": "cdf-replicator",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.driver.memory": "1g",
+    # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks a batch would be most of its time.
+    "spark.sql.shuffle.partitions": str(max(2, min(16, os.cpu_count() or 2))),
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+class SparkStartError(Exception):
+    """Spark did not start; the text says what to do."""
+
+
+def start(settings: SparkSettings) -> SparkSession:
+    """Start the JVM and the session; raises ``SparkStartError`` or ``JavaNotFoundError``."""
+    os.environ.setdefault("JAVA_HOME", str(java_home()))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need our pyarrow and our sinks
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    if settings.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = {**DEFAULTS, **settings.conf, **FIXED, **_delta_jars(settings), "spark.master": settings.master}
+    with _properties_file(conf) as path:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
+        try:
+            return SparkSession.builder.getOrCreate()
+        except PySparkException as error:
+            hint = _DELTA_HINT if "spark.jars.packages" in conf else "Its own log above says why."
+            raise SparkStartError(f"Spark did not start: {error}. {hint}") from error
+
+
+def jvm_pid(spark: SparkSession) -> int | None:
+    """Return the process id of the JVM, for its metrics; None when it was not started by us."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process.pid if process else None
+
+
+def jvm_alive(spark: SparkSession) -> bool:
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def versions(spark: SparkSession) -> Mapping[str, str]:
+    """Return the versions of what runs, for the build info."""
+    import delta
+
+    jvm: Any = spark.sparkContext._jvm
+    return {
+        "spark_version": spark.version,
+        "delta_version": getattr(delta, "__version__", DELTA_PACKAGE.rsplit(":", 1)[1]),
+        "java_version": jvm.java.lang.System.getProperty("java.version"),
+    }
+
+
+_DELTA_HINT: Final = (
+    f"The Delta jars ({DELTA_PACKAGE} and what it needs) can be supplied in three ways: in pyspark's own jars folder, "
+    "in a folder named by CDF_SPARK__JARS, or fetched from Maven Central at start, which was tried."
+)
+
+
+def _delta_jars(settings: SparkSettings) -> dict[str, str]:
+    if any(_JARS.glob("delta-spark_*.jar")):
+        return {}
+    if settings.jars is not None:
+        jars = sorted(settings.jars.glob("*.jar"))
+        if not any(jar.name.startswith("delta-spark_") for jar in jars):
+            raise SparkStartError(f"no delta-spark_*.jar in CDF_SPARK__JARS={settings.jars}. {_DELTA_HINT}")
+        return {"spark.jars": ",".join(map(str, jars))}
+    log.info("fetching the Delta jars", package=DELTA_PACKAGE)
+    return {"spark.jars.packages": DELTA_PACKAGE}
+
+
+@contextmanager
+def _properties_file(conf: Mapping[str, str]) -> Iterator[Path]:
+    handle, name = tempfile.mkstemp(prefix="cdf-spark-", suffix=".properties")  # created with mode 0600
+    path = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in sorted(conf.items()))
+        yield path
+    finally:
+        path.unlink()
+
+
+def _escaped(text: str) -> str:
+    """As ``java.util.Properties`` reads it back."""
+    for plain, escape in (("\\", "\\\\"), ("\n", "\\n"), ("=", "\\="), (":", "\\:"), (" ", "\\ "), ("#", "\\#")):
+        text = text.replace(plain, escape)
+    return text

@@ -1,0 +1,165 @@
+"""The state path: what the service must remember, and nothing else.
+
+    <state path>/format.json                        format version and owner id
+    <state path>/lease                              who writes here now (see ``lease``)
+    <state path>/routes/<route>/route.json          RouteState
+    <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
+    <state path>/dead_letters/                      a Delta table
+    <state path>/requests/                          what other commands ask of the lease holder
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+FORMAT: Final = 1
+
+
+class StateError(Exception):
+    """The state path can't be used; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class RouteState:
+    """Where a route stands.
+
+    ``identity``: what the route was defined as (rule 16). ``phase``: a bootstrap loads the snapshot at
+    ``pinned_version``; then the stream starts at ``start_version``. ``asked``: the last ``--starting-version`` a
+    ``run`` was given. ``replay_until``: up to this commit version an append sink may hold the rows already.
+    ``prepared``: the sink's target was made for this epoch, so its absence is a loss.
+    """
+
+    route: str
+    identity: dict[str, Any]
+    table_id: str
+    epoch: int = 1
+    generation: int = 0
+    phase: Literal["bootstrapping", "streaming"] = "bootstrapping"
+    pinned_version: int | None = None
+    start_version: int | None = None
+    asked: int | None = None
+    replay_until: int = -1
+    prepared: bool = False
+
+    def next_generation(self, start_version: int, *, replay_until: int, asked: int | None) -> RouteState:
+        """A replay: the same epoch, delivered again from ``start_version`` on."""
+        return replace(
+            self,
+            generation=self.generation + 1,
+            phase="streaming",
+            pinned_version=None,
+            start_version=start_version,
+            replay_until=max(replay_until, self.replay_until),
+            asked=asked,
+        )
+
+    def next_epoch(self, pinned_version: int, *, table_id: str, above: int = 0) -> RouteState:
+        """A resync: the target is rebuilt from the snapshot at ``pinned_version`` under a higher epoch."""
+        return replace(
+            self,
+            table_id=table_id,
+            epoch=max(self.epoch, above) + 1,
+            generation=self.generation + 1,
+            phase="bootstrapping",
+            pinned_version=pinned_version,
+            start_version=None,
+            replay_until=-1,
+            prepared=False,
+        )
+
+
+class StatePath:
+    """The folder itself. Opened by whoever holds the lease, and read by commands that only read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def open(cls, root: Path) -> StatePath:
+        """Create the folder or check its format; raises ``StateError``."""
+        state = cls(root)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if not state._format_file.exists():
+                write_json(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
+            probe = root / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise StateError(
+                f"CDF_STATE_PATH={root} is not writable ({error.strerror}). "
+                "It holds the checkpoints and must survive restarts: mount a volume there or name another folder."
+            ) from error
+        found = state._read_format().get("format")
+        if found != FORMAT:
+            raise StateError(
+                f"CDF_STATE_PATH={root} has state format {found}, this version reads format {FORMAT}. "
+                "It was written by a newer cdf-replicator: run that version, or name another folder and resync."
+            )
+        return state
+
+    @property
+    def owner(self) -> str:
+        """Identity of this state path, written into every target it fills."""
+        return str(self._read_format()["owner"])
+
+    def checkpoint(self, route: str, generation: int) -> Path:
+        return self.root / "routes" / route / "checkpoints" / str(generation)
+
+    @property
+    def dead_letters(self) -> Path:
+        return self.root / "dead_letters"
+
+    @property
+    def requests(self) -> Path:
+        return self.root / "requests"
+
+    def load(self, route: str) -> RouteState | None:
+        """Return where the route stands; None before its first start."""
+        path = self._route_file(route)
+        if not path.exists():
+            return None
+        try:
+            return RouteState(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise StateError(f"{path} is damaged ({error}). Restore it from a backup, or resync {route}.") from error
+
+    def save(self, state: RouteState) -> None:
+        """Durable before it returns: a bootstrap pins its version with it."""
+        path = self._route_file(state.route)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, asdict(state))
+
+    def _route_file(self, route: str) -> Path:
+        return self.root / "routes" / route / "route.json"
+
+    @property
+    def _format_file(self) -> Path:
+        return self.root / "format.json"
+
+    def _read_format(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self._format_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
+        return dict(content)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace the file as a whole: a reader, or a restart after a kill, sees the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
