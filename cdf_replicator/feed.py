@@ -23,8 +23,11 @@ FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def change_frame(feed: DataFrame, route: Route, *, epoch: int) -> DataFrame:
-    """Shape a change feed. A filter on source columns applies to every image, so that a row that stops matching is
-    deleted by its preimage (design rule 3); Spark pushes it down to the files."""
+    """Shape a change feed.
+
+    A filter on source columns applies to every image, so that a row that stops matching is deleted by its preimage
+    (design rule 3); Spark pushes it down to the files.
+    """
     version = F.col("_commit_version")
     return _shaped(feed, route, epoch, F.col("_change_type"), version, F.col("_commit_timestamp"))
 

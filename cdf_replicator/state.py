@@ -1,11 +1,11 @@
 """The state path: what the service must remember, and nothing else.
 
-    <state path>/format.json                        format version and owner id
-    <state path>/lease                              who writes here now (see ``lease``)
-    <state path>/routes/<route>/route.json          RouteState
-    <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
-    <state path>/dead_letters/                      a Delta table
-    <state path>/requests/                          what other commands ask of the lease holder
+<state path>/format.json                        format version and owner id
+<state path>/lease                              who writes here now (see ``lease``)
+<state path>/routes/<route>/route.json          RouteState
+<state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
+<state path>/dead_letters/                      a Delta table
+<state path>/requests/                          what other commands ask of the lease holder
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import json
 import os
 import uuid
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMAT: Final = 1
 

@@ -1,0 +1,114 @@
+"""Where a rejected change is kept, with its reason: a Delta table under the state path.
+
+One row a letter, identified by (route, key, guard), so that a redelivered micro-batch finds its letters written.
+Columns: id, route, table, sink, key, guard, change_type, commit_version, row (JSON), code, reason, generation, batch,
+state (open | closed), created_at, closed_at.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from connectors import change
+from connectors.render import json_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdf_replicator.delivery import Letter
+    from cdf_replicator.route import Route
+    from connectors import Batch
+
+LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
+TABLE_SCHEMA: Final = """
+    id string, route string, table string, sink string, key string, guard long, change_type string,
+    commit_version long, row string, code string, reason string, generation long, batch long,
+    state string, created_at timestamp, closed_at timestamp
+"""
+_REASON_LENGTH: Final = 2000
+
+
+class DeadLetters:
+    """All routes share the table; within the lease holder one lock keeps their MERGEs from meeting."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self._spark = spark
+        self._path = str(path)
+        self._lock = threading.Lock()
+
+    def select(self, frame: DataFrame, letters: Iterable[Letter]) -> DataFrame:
+        """Return the rows of a change frame that the letters name, with their ``code`` and ``reason``."""
+        named = {(letter.key, letter.guard): letter for letter in letters}
+        rows = [(x.key, x.guard, x.code, x.reason[:_REASON_LENGTH]) for x in named.values()]
+        wanted = F.broadcast(self._spark.createDataFrame(rows, LETTER_SCHEMA)).alias("letter")
+        same = F.col("letter.key").eqNullSafe(F.col("rejected.key")) & (
+            F.col("letter.guard") == F.col("rejected.guard")
+        )
+        return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
+
+    def bury(self, rejected: DataFrame, route: Route, batch: Batch) -> None:
+        """Keep the rows of ``select`` as open letters; those already there stay as they are."""
+        row_type = rejected.schema[change.ROW].dataType
+        assert isinstance(row_type, StructType)
+        row = json_row(row_type)
+        identity = F.concat_ws("\x1f", F.lit(route.name), F.coalesce(F.col("key"), row), F.col("guard"))
+        letters = rejected.select(
+            F.sha2(identity, 256).alias("id"),
+            F.lit(route.name).alias("route"),
+            F.lit(route.source.slug).alias("table"),
+            F.lit(route.sink).alias("sink"),
+            "key",
+            "guard",
+            "change_type",
+            "commit_version",
+            row.alias("row"),
+            "code",
+            "reason",
+            F.lit(batch.generation).cast("long").alias("generation"),
+            F.lit(batch.number).cast("long").alias("batch"),
+            F.lit("open").alias("state"),
+            F.current_timestamp().alias("created_at"),
+            F.lit(None).cast("timestamp").alias("closed_at"),
+        ).dropDuplicates(["id"])
+        with self._lock:
+            merge = self._table(create=True).alias("kept").merge(letters.alias("new"), "kept.id = new.id")
+            merge.whenNotMatchedInsertAll().execute()
+
+    def close_superseded(self, delivered: DataFrame, route: Route) -> None:
+        """Close open letters of keys for which a later change was delivered."""
+        newer = delivered.groupBy("key").agg(F.max("guard").alias("guard"))
+        with self._lock:
+            merge = (
+                self._table(create=False)
+                .alias("kept")
+                .merge(
+                    newer.alias("new"),
+                    (F.col("kept.route") == route.name)
+                    & (F.col("kept.state") == "open")
+                    & (F.col("kept.key") == F.col("new.key"))
+                    & (F.col("new.guard") > F.col("kept.guard")),
+                )
+            )
+            merge.whenMatchedUpdate(set={"state": F.lit("closed"), "closed_at": F.current_timestamp()}).execute()
+
+    def open_count(self, route: str) -> int:
+        """Return how many letters of a route are open."""
+        if not DeltaTable.isDeltaTable(self._spark, self._path):
+            return 0
+        letters = self._spark.read.format("delta").load(self._path)
+        return letters.where((F.col("route") == route) & (F.col("state") == "open")).count()
+
+    def _table(self, *, create: bool) -> DeltaTable:
+        if create and not DeltaTable.isDeltaTable(self._spark, self._path):
+            schema = self._spark.createDataFrame([], TABLE_SCHEMA).schema
+            builder = DeltaTable.createIfNotExists(self._spark).location(self._path).addColumns(schema)
+            return builder.partitionedBy("route").execute()
+        return DeltaTable.forPath(self._spark, self._path)

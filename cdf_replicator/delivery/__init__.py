@@ -1,0 +1,43 @@
+"""Writes one change frame to one sink: the driver's side.
+
+For an ``ArrowSink``: rendering in the JVM, chunks in the workers, one action. For a ``FrameSink``: its own action.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdf_replicator.delivery import worker
+from cdf_replicator.delivery.outcome import DeliveryBugError, Letter, Outcome
+from cdf_replicator.delivery.policy import RetryPolicy
+from connectors import ArrowSink, FrameSink, change
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from connectors import Batch, Sink
+
+__all__ = ["DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver"]
+
+
+def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> Outcome:
+    """Write the frame; a failure is in ``Outcome.failure``, so that its counts are not lost."""
+    if isinstance(sink, FrameSink):
+        return _deliver_frame(frame, sink, batch, policy)
+    assert isinstance(sink, ArrowSink)
+    row: Any = frame.schema[change.ROW].dataType
+    rendered = frame.select(change.KEY, change.GUARD, change.CHANGE_TYPE, *sink.render(row, batch.route))
+    tasks = rendered.mapInArrow(worker.task(sink, batch.route, policy), "outcome string").toArrow()
+    total = Outcome()
+    for text in tasks.column("outcome").to_pylist():
+        total.add(Outcome.from_json(text))
+    return total
+
+
+def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy) -> Outcome:
+    outcome = Outcome()
+    retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
+    result = retrying(sink.write, frame, batch)
+    outcome.applied.update(result.applied)
+    outcome.stale = result.stale
+    return outcome

@@ -1,0 +1,91 @@
+"""What became of a micro-batch. Values travel from the workers, since of an exception only the text would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from connectors import PermanentError, RetryableError
+
+MOST_LETTERS: Final = 100_000
+"""Rejected changes one task names; beyond, they are only counted, and the route halts long before it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A rejected change, found again on the driver by its key and guard."""
+
+    key: str | None
+    guard: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a task gave up. ``kind``: retryable | permanent | bug; ``next_step``: the hint of a ``PermanentError``."""
+
+    kind: str
+    reason: str
+    detail: str
+
+
+class DeliveryBugError(Exception):
+    """A sink raised what is neither retryable nor permanent; carries the worker's traceback."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason."""
+
+    received: Counter[str] = field(default_factory=Counter)
+    applied: Counter[str] = field(default_factory=Counter)
+    stale: int = 0
+    noop: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    letters: list[Letter] = field(default_factory=list)
+    retries: Counter[str] = field(default_factory=Counter)
+    request_seconds: list[float] = field(default_factory=list)
+    sent_bytes: int = 0
+    failure: Failure | None = None
+
+    def add(self, other: Outcome) -> None:
+        """Sum; the first failure stays."""
+        for name in ("received", "applied", "rejected", "retries"):
+            getattr(self, name).update(getattr(other, name))
+        self.stale += other.stale
+        self.noop += other.noop
+        self.letters += other.letters
+        self.request_seconds += other.request_seconds
+        self.sent_bytes += other.sent_bytes
+        self.failure = self.failure or other.failure
+
+    @property
+    def changes(self) -> int:
+        """Changes a sink was given, whatever became of them."""
+        return sum(self.applied.values()) + self.stale + self.noop + sum(self.rejected.values())
+
+    def raise_failure(self) -> None:
+        """Raise what the worker met as the exception it was there."""
+        if self.failure is None:
+            return
+        if self.failure.kind == "retryable":
+            raise RetryableError(self.failure.reason, self.failure.detail)
+        if self.failure.kind == "permanent":
+            raise PermanentError(self.failure.reason, self.failure.detail)
+        raise DeliveryBugError(f"{self.failure.reason}\n{self.failure.detail}")
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Outcome:
+        fields: dict[str, Any] = orjson.loads(text)
+        for name in ("received", "applied", "rejected", "retries"):
+            fields[name] = Counter(fields[name])
+        fields["letters"] = [Letter(**letter) for letter in fields["letters"]]
+        fields["failure"] = Failure(**fields["failure"]) if fields["failure"] else None
+        return cls(**fields)
