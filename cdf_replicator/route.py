@@ -1,0 +1,70 @@
+"""A route: one source table to one sink, and what makes it the same route after a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from connectors import RouteSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors import RouteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A Delta table whose change feed we read; exactly one of ``path`` and ``name`` is set.
+
+    ``starting_version`` and ``starting_timestamp``: at most one; both None means bootstrap from the current snapshot.
+    """
+
+    slug: str
+    path: str | None = None
+    name: str | None = None
+    starting_version: int | None = None
+    starting_timestamp: str | None = None
+    max_files_per_trigger: int = 1000
+    max_bytes_per_trigger: str | None = None
+    include_preimages: bool = False
+
+    @property
+    def location(self) -> str:
+        """Path or catalog name, for messages."""
+        return self.path or self.name or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``columns``: None means all. ``rename``: source column -> name in the sink. ``options``: of the sink's class."""
+
+    name: str
+    source: Source
+    sink: str
+    keys: tuple[str, ...]
+    filter: str | None
+    columns: tuple[str, ...] | None
+    rename: Mapping[str, str]
+    options: RouteOptions
+
+    def spec(self, *, owner: str, epoch: int) -> RouteSpec:
+        """What the sink may know of this route."""
+        return RouteSpec(self.name, self.source.slug, self.keys, self.options, owner, epoch)
+
+    def identity(self, sink_target: str) -> dict[str, Any]:
+        """What may not change under a checkpoint (rule 16), by name, so that a difference can be told."""
+        return {
+            "keys": list(self.keys),
+            "filter": self.filter,
+            "columns": None if self.columns is None else list(self.columns),
+            "rename": dict(sorted(self.rename.items())),
+            "target": sink_target,
+        }
+
+    def fingerprint(self, sink_target: str) -> str:
+        """SHA-256 of ``identity``, in hex."""
+        text = json.dumps(self.identity(sink_target), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,90 @@
+"""What people gave, before it is judged: a tree of values that remember where they came from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Union
+
+from cdf_replicator.settings.redact import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PREFIX: Final = "CDF_"
+NEST: Final = "__"
+ENVIRONMENT: Final = "environment"
+MOUNTED: Final = "secret file"
+DEFAULT: Final = "default"
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """``value``: text from the environment or a secret's file, any YAML scalar or list from a file.
+
+    ``variable``: the variable it came from, or the one that would override it. ``origin``: where it came from.
+    """
+
+    value: Any
+    variable: str
+    origin: str
+
+    @property
+    def told(self) -> str:
+        """The value in a message, credentials hidden."""
+        text = repr(shown(self.value)) if isinstance(self.value, str) else shown(self.value)
+        return text if self.origin == ENVIRONMENT else f"{text} (in {self.origin})"
+
+
+Tree = dict[str, Union["Tree", Given]]
+
+
+def variable_of(path: Path) -> str:
+    return PREFIX + NEST.join(part.upper() for part in path)
+
+
+def leaves(tree: Tree | Given, path: Path = ()) -> Iterator[tuple[Path, Given]]:
+    """Every value with its path."""
+    if isinstance(tree, Given):
+        yield path, tree
+        return
+    for key, node in tree.items():
+        yield from leaves(node, (*path, key))
+
+
+def split_list(text: str) -> list[Any]:
+    """``a, b`` or a JSON array; raises ``ValueError``."""
+    if text.startswith("[") and text.endswith("]"):
+        value = _json(text)
+        if isinstance(value, list):
+            return value
+    return [part for part in (part.strip() for part in text.split(",")) if part]
+
+
+def split_map(text: str) -> dict[str, Any]:
+    """``a=b, c=d`` or a JSON object, whose keys keep their case; raises ``ValueError``."""
+    if text.startswith("{"):
+        value = _json(text)
+        if isinstance(value, dict):
+            return value
+    pairs = [part.partition("=") for part in split_list(text)]
+    if not all(separator and key.strip() and value.strip() for key, separator, value in pairs):
+        raise ValueError("no pair")
+    return _distinct([(key.strip(), value.strip()) for key, _, value in pairs])
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A key given twice is a mistake that JSON and YAML readers hide."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key is given twice")
+    return result

@@ -1,0 +1,241 @@
+"""From what was given to a validated model, or to problems in the reader's words."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+
+from cdf_replicator.settings.given import (
+    ENVIRONMENT,
+    MOUNTED,
+    Given,
+    Path,
+    Tree,
+    leaves,
+    split_list,
+    split_map,
+    variable_of,
+)
+from cdf_replicator.settings.models import MayHoldSecrets
+from cdf_replicator.settings.problems import Problem
+from cdf_replicator.settings.redact import HIDDEN, masked
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+FILE: Final = "_file"
+UNKNOWN: Final = "a value, hidden since its name is unknown"
+SECRET_LIMIT: Final = 1_000_000
+
+
+def parts(annotation: Any) -> list[Any]:
+    """The types an annotation allows, without ``Annotated`` and ``Optional``."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [part for arm in get_args(annotation) if arm is not type(None) for part in parts(arm)]
+    if hasattr(annotation, "__metadata__"):
+        return parts(annotation.__origin__)
+    return [annotation]
+
+
+def is_secret(field: FieldInfo) -> bool:
+    return any(isinstance(part, type) and issubclass(part, SecretStr | SecretBytes) for part in parts(field.annotation))
+
+
+def may_be_file(field: FieldInfo) -> bool:
+    return is_secret(field) or any(isinstance(item, MayHoldSecrets) for item in field.metadata)
+
+
+def submodel(field: FieldInfo) -> type[BaseModel] | None:
+    found = [part for part in parts(field.annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
+    return found[0] if len(found) == 1 else None
+
+
+def is_map(field: FieldInfo) -> bool:
+    return any((get_origin(part) or part) in (dict, Mapping) for part in parts(field.annotation))
+
+
+def is_list(field: FieldInfo) -> bool:
+    kinds = [get_origin(part) or part for part in parts(field.annotation)]
+    return (
+        str not in kinds
+        and any(
+            isinstance(kind, type) and issubclass(kind, Iterable) and kind not in (dict, Mapping, bytes)
+            for kind in kinds
+        )
+        and not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+    )
+
+
+def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: list[Problem]) -> Tree:
+    """``tree`` with every ``<field>_file`` of a secret replaced by what the file holds."""
+    result: Tree = {}
+    for key, node in tree.items():
+        base = key.removesuffix(FILE)
+        field = model.model_fields.get(key)
+        secret = model.model_fields.get(base)
+        if field is None and key.endswith(FILE) and secret is not None and may_be_file(secret):
+            if not isinstance(node, Given):
+                problems.append(_problem(variable_of((*path, key)), (*path, key), None, "the path of a file"))
+            elif _outranks(tree.get(base), node, (*path, base), problems):
+                content = _secret(node, (*path, key), problems)
+                if content is not None:
+                    result[base] = content
+        elif key not in result:
+            inner = submodel(field) if field is not None else None
+            is_group = inner is not None and isinstance(node, dict)
+            result[key] = with_secret_files(inner, node, (*path, key), problems) if is_group else node  # type: ignore[arg-type]
+    return result
+
+
+def _outranks(value: Tree | Given | None, file: Given, path: Path, problems: list[Problem]) -> bool:
+    """Whether the file counts: a value of the environment beats a file named in YAML, and the other way round."""
+    if value is None:
+        return True
+    rival = value if isinstance(value, Given) else next((leaf for _, leaf in leaves(value)), file)
+    if rival.origin != file.origin:
+        return file.origin == ENVIRONMENT
+    problems.append(_problem(file.variable, path, None, f"either this or {rival.variable}, not both"))
+    return False
+
+
+def _secret(node: Given, path: Path, problems: list[Problem]) -> Given | None:
+    try:
+        with FilePath(str(node.value)).open(encoding="utf-8") as file:
+            text = file.read(SECRET_LIMIT).rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        problems.append(_problem(node.variable, path, node.told, f"a readable file; {cause}"))
+        return None
+    if not text:
+        problems.append(_problem(node.variable, path, node.told, "a file that is not empty"))
+        return None
+    return Given(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
+
+
+def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[Problem]) -> dict[str, Any]:
+    """The values alone, with lists and maps read from their text."""
+    result: dict[str, Any] = {}
+    for key, node in tree.items():
+        field = model.model_fields.get(key) if model else None
+        if isinstance(node, dict):
+            result[key] = plain(submodel(field) if field else None, node, (*path, key), problems)
+        elif field is None or not isinstance(node.value, str):
+            result[key] = node.value
+        else:
+            try:
+                result[key] = _read(field, node.value)
+            except ValueError:
+                given = HIDDEN if may_be_file(field) else node.told
+                kind = "a JSON object" if key == "conf" else "a=b,c=d or a JSON object"
+                problems.append(
+                    _problem(node.variable, (*path, key), given, kind if is_map(field) else "a,b or a JSON array")
+                )
+    return result
+
+
+def _read(field: FieldInfo, text: str) -> Any:
+    if is_map(field):
+        return split_map(text)
+    return split_list(text) if is_list(field) else text
+
+
+def judged(
+    model: type[ModelT], tree: Tree, path: Path, problems: list[Problem], also: Iterable[str] = ()
+) -> ModelT | None:
+    """A validated ``model``; None, and problems, if it isn't to be had. ``also``: further names to suggest."""
+    before = len(problems)
+    tree = with_secret_files(model, tree, path, problems)
+    values = plain(model, tree, path, problems)
+    failed = {problem.path for problem in problems[before:]}
+    try:
+        result = model.model_validate(values)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_input=False, include_context=False):
+            problem = _judgement(model, tree, path, detail, also)
+            if not any(problem.path == other or problem.path + FILE == other for other in failed):
+                problems.append(problem)
+        return None
+    return result if len(problems) == before else None
+
+
+def _judgement(model: type[BaseModel], tree: Tree, path: Path, detail: ErrorDetails, also: Iterable[str]) -> Problem:
+    owner, field, here, node = _located(model, tree, path, detail["loc"])
+    leaf = node if isinstance(node, Given) else None
+    variable = leaf.variable if leaf else variable_of(here)
+    if detail["type"] == "extra_forbidden" and field is None:
+        named = list(owner.model_fields) + (list(also) if owner is model else [])
+        return _problem(variable, here, UNKNOWN, unknown_expected(here, named))
+    given = None
+    if leaf is not None:
+        secret = field is not None and (may_be_file(field) or leaf.origin.startswith(MOUNTED))
+        given = HIDDEN if secret else leaf.told
+    elif node is not None:
+        given = "a group of values"
+    return _problem(variable, here, given, _expected(detail, field))
+
+
+def _located(
+    model: type[BaseModel], tree: Tree, path: Path, loc: tuple[int | str, ...]
+) -> tuple[type[BaseModel], FieldInfo | None, Path, Tree | Given | None]:
+    """The model that owns the field at ``loc``, the field, its path, and what was given there."""
+    owner, field, here = model, None, path
+    node: Tree | Given | None = tree
+    for part in map(str, loc):
+        inner = submodel(field) if field is not None else None
+        if field is not None and inner is None:
+            break
+        owner = inner or owner
+        field, here = owner.model_fields.get(part), (*here, part)
+        node = node.get(part) if isinstance(node, dict) else None
+        if field is None:
+            break
+    return owner, field, here, node
+
+
+def unknown_expected(path: Path, known: Iterable[str]) -> str:
+    """Text for an unknown name: the nearest known one, or all of them."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.6)
+    if near:
+        return f"no such setting; did you mean {variable_of((*path[:-1], near[0]))}?"
+    return f"no such setting; known here: {', '.join(name.upper() for name in names) or 'none'}"
+
+
+_PLAIN_WORDS: Final = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_type": "a whole number",
+    "string_too_short": "a text that is not empty",
+    "string_type": "a text",
+    "tuple_type": "a list: a,b or a JSON array",
+    "list_type": "a list: a,b or a JSON array",
+    "dict_type": "a map: a=b,c=d or a JSON object",
+}
+
+
+def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
+    if detail["type"] == "missing":
+        return f"a value: {field.description}" if field is not None and field.description else "a value"
+    if detail["type"] in _PLAIN_WORDS:
+        return _PLAIN_WORDS[detail["type"]]
+    text = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    for start in ("Input should be ", "Input should "):
+        text = text.removeprefix(start)
+    return text[:1].lower() + text[1:] if text[:2].istitle() else text
+
+
+def _problem(variable: str, path: Path, given: str | None, expected: str) -> Problem:
+    return Problem(masked(variable), masked(".".join(path)), given, expected)

@@ -1,0 +1,290 @@
+"""Environment (and optional file) -> ``Settings``, or every problem at once. The only reader of the environment."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import connectors
+from cdf_replicator.settings import refusals
+from cdf_replicator.settings.given import DEFAULT, MOUNTED, Given, Path, Tree, leaves, variable_of
+from cdf_replicator.settings.judge import FILE, UNKNOWN, judged, with_secret_files
+from cdf_replicator.settings.models import (
+    SLUG_EXPECTED,
+    Delivery,
+    General,
+    Group,
+    Http,
+    Log,
+    Spark,
+    Table,
+    is_slug,
+)
+from cdf_replicator.settings.problems import ConfigurationError, Problem
+from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
+from cdf_replicator.settings.routes import Parts, resolved, shorthands
+from cdf_replicator.settings.sources import CONFIG_FILE, GROUPS, environment, merged, yaml_file
+from connectors import Sink, SinkNotFoundError, SinkSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cdf_replicator.route import Route
+
+_FIXED_GROUPS: dict[str, type[Group]] = {"http": Http, "spark": Spark, "log": Log, "delivery": Delivery}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the service was told, validated.
+
+    ``resolved``: the routes to run, by name. ``origins``: for each value given, its path and where it came from
+    (``environment``, the YAML file, a secret's file); what is not there is a default.
+    """
+
+    state_path: str
+    trigger_seconds: float
+    shutdown_seconds: float
+    http: Http
+    spark: Spark
+    log: Log
+    delivery: Delivery
+    tables: Mapping[str, Table]
+    sinks: Mapping[str, SinkSettings]
+    resolved: Mapping[str, Route]
+    routes_include: tuple[str, ...] | None
+    origins: Mapping[Path, str]
+
+    def sink(self, slug: str) -> Sink:
+        """A new, unopened sink."""
+        settings = self.sinks[slug]
+        return connectors.load(settings.type)(settings)
+
+    def origin(self, path: Path) -> str:
+        """Where the value at ``path`` came from; that of a map is that of its parts."""
+        found = {origin for given, origin in self.origins.items() if given[: len(path)] == path}
+        return ", ".join(sorted(found)) or DEFAULT
+
+
+def load(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read and judge the configuration; raises ``ConfigurationError`` with every problem found."""
+    problems: list[Problem] = []
+    tree = _given(environ, problems)
+    file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
+    if environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        expected = "not set: metrics are counted in one process, and the variable would break them"
+        problems.append(
+            Problem("PROMETHEUS_MULTIPROC_DIR", "", repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"])), expected)
+        )
+
+    general = _general(tree, problems)
+    groups = {name: _group(name, model, tree, problems) for name, model in _FIXED_GROUPS.items()}
+    _refuse_conf(groups["spark"], problems)
+    tables = {slug: _table(slug, node, problems) for slug, node in _dict_group("tables", tree, problems).items()}
+    kinds, sinks = _sinks(_dict_group("sinks", tree, problems), problems)
+    names = shorthands(_dict_group("tables", tree, []), problems)
+    parts = Parts(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
+    routes = resolved(parts, _dict_group("routes", tree, problems), problems)
+    _need_routes(tables, routes, problems)
+    included = _included(general, routes, {*names, *_dict_group("routes", tree, [])}, problems)
+
+    if file_failed:  # what the file would have said is not missing
+        problems = [problem for problem in problems if problem.given is not None]
+    if problems or general is None:
+        raise ConfigurationError(list(dict.fromkeys(problems)))
+    return Settings(
+        **general.model_dump(),
+        **groups,  # type: ignore[arg-type]
+        tables={slug: table for slug, table in tables.items() if table is not None},
+        sinks={slug: settings for slug, settings in sinks.items() if settings is not None},
+        resolved=included,
+        origins=_origins(tree, kinds),
+    )
+
+
+def _given(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
+    above = environment(environ, problems)
+    location = environ.get(CONFIG_FILE, "").strip()
+    return merged(yaml_file(location, problems), above, problems) if location else above
+
+
+def _general(tree: Tree, problems: list[Problem]) -> General | None:
+    known = [*General.model_fields, *GROUPS]
+    own: Tree = {}
+    for name, node in tree.items():
+        if name in General.model_fields:
+            own[name] = node
+        elif name not in GROUPS:
+            problems.extend(_unknown(path, given, known) for path, given in leaves(node, (name,)))
+    return judged(General, own, (), problems)
+
+
+def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
+    """A name whose first part is not ours; the nearest may nest differently (``CDF_LOG_LEVEL``)."""
+    nested = [(group, field) for group, model in _FIXED_GROUPS.items() for field in model.model_fields]
+    candidates = {variable_of(names) for names in [*((name,) for name in known), *nested]}
+    first = difflib.get_close_matches(path[0], GROUPS, n=1)
+    if first and len(path) > 1:
+        near = [variable_of((first[0], *path[1:]))]
+    else:
+        near = difflib.get_close_matches(given.variable.upper(), sorted(candidates), n=1)
+    expected = (
+        f"no such setting; did you mean {near[0]}?" if near else "no such setting; see: cdf-replicator config env"
+    )
+    return Problem(given.variable, shown(".".join(path)), UNKNOWN, expected)
+
+
+def _group(name: str, model: type[Group], tree: Tree, problems: list[Problem]) -> Group | None:
+    node = tree.get(name, {})
+    if isinstance(node, Given):
+        problems.append(_not_a_group((name,), node, model.model_fields))
+        return None
+    return judged(model, node, (name,), problems)
+
+
+def _dict_group(name: str, tree: Tree, problems: list[Problem]) -> dict[str, Tree]:
+    """The trees of ``tables``, ``sinks`` or ``routes`` by slug."""
+    node = tree.get(name, {})
+    if isinstance(node, Given):
+        problems.append(_not_a_group((name,), node, [f"<{name[:-1]}>"]))
+        return {}
+    result: dict[str, Tree] = {}
+    for slug, below in node.items():
+        if not is_slug(slug):
+            first = next((given for _, given in leaves(below)), None)
+            variable = first.variable if first else variable_of((name, slug))
+            problems.append(Problem(variable, shown(f"{name}.{slug}"), repr(shown(slug)), SLUG_EXPECTED))
+        elif isinstance(below, Given):
+            problems.append(_not_a_group((name, slug), below, ["<setting>"]))
+        else:
+            result[slug] = below
+    return result
+
+
+def _not_a_group(path: Path, node: Given, names: Any) -> Problem:
+    example = next(iter(names)).upper()
+    given = HIDDEN if path[0] in ("sinks", "spark") else node.told
+    return Problem(node.variable, ".".join(path), given, f"its settings one by one: {variable_of(path)}__{example}=...")
+
+
+def _table(slug: str, tree: Tree, problems: list[Problem]) -> Table | None:
+    path, before = ("tables", slug), len(problems)
+    allowed: Tree = {}
+    for name, node in tree.items():
+        reason = refusals.table_option(name)
+        if reason is None:
+            allowed[name] = node
+        else:
+            first = next((given for _, given in leaves(node)), None)
+            variable = first.variable if first else variable_of((*path, name))
+            told = first.told if first else None
+            problems.append(Problem(variable, ".".join((*path, name)), told, f"not set: {reason}"))
+    table = judged(Table, allowed, path, problems)
+    if table is not None:
+        problems.extend(_contradictions(path, table))
+    return table if len(problems) == before else None
+
+
+def _contradictions(path: Path, table: Table) -> list[Problem]:
+    result = []
+    if (table.path is None) == (table.name is None):
+        expected = "exactly one of PATH (a location) and NAME (in the catalog)"
+        result.append(
+            Problem(
+                variable_of((*path, "path")),
+                ".".join((*path, "path")),
+                table.path and repr(shown(table.path)),
+                expected,
+            )
+        )
+    if table.starting_version is not None and table.starting_timestamp is not None:
+        expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
+        here = (*path, "starting_version")
+        result.append(Problem(variable_of(here), ".".join(here), repr(str(table.starting_version)), expected))
+    for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
+        if len(set(values)) != len(values):
+            here = (*path, name)
+            result.append(Problem(variable_of(here), ".".join(here), repr(",".join(values)), "each name once"))
+    return result
+
+
+def _sinks(
+    trees: Mapping[str, Tree], problems: list[Problem]
+) -> tuple[dict[str, type[Sink]], dict[str, SinkSettings | None]]:
+    """Class and settings of each sink, the class found by its type."""
+    kinds: dict[str, type[Sink]] = {}
+    settings: dict[str, SinkSettings | None] = {}
+    for slug, tree in trees.items():
+        path, node = ("sinks", slug), tree.get("type")
+        settings[slug] = None
+        if not isinstance(node, Given):
+            expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
+            problems.append(Problem(variable_of((*path, "type")), ".".join((*path, "type")), None, expected))
+            continue
+        try:
+            kinds[slug] = connectors.load(str(node.value))
+        except SinkNotFoundError as error:
+            problems.append(Problem(node.variable, ".".join((*path, "type")), node.told, str(error)))
+            continue
+        settings[slug] = judged(kinds[slug].Settings, tree, path, problems)
+    return kinds, settings
+
+
+def _refuse_conf(spark: Group | None, problems: list[Problem]) -> None:
+    conf = spark.conf if isinstance(spark, Spark) else {}
+    for key, value in conf.items():
+        expected = refusals.spark_conf(key, value)
+        if expected is not None:
+            given = f"{key}={HIDDEN if sensitive_conf(key) else shown(value)}"
+            problems.append(Problem("CDF_SPARK__CONF", f"spark.conf[{shown(key)}]", given, expected))
+
+
+def _need_routes(tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: list[Problem]) -> None:
+    if not tables:
+        expected = "at least one table: its PATH, KEYS and SINKS"
+        problems.append(Problem("CDF_TABLES__<TABLE>__PATH", "tables", None, expected))
+    elif not routes and not problems:
+        table = next(iter(tables))
+        path = ("tables", table, "sinks")
+        problems.append(Problem(variable_of(path), ".".join(path), None, "at least one sink, or nothing is delivered"))
+
+
+def _included(
+    general: General | None, routes: Mapping[str, Route], named: set[str], problems: list[Problem]
+) -> dict[str, Route]:
+    wanted = general.routes_include if general else None
+    if wanted is None:
+        return dict(routes)
+    for name in wanted:
+        if name not in named:
+            near = difflib.get_close_matches(name, sorted(named), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(named)) or 'none'}"
+            problems.append(
+                Problem("CDF_ROUTES_INCLUDE", "routes_include", repr(shown(name)), f"names of routes; {hint}")
+            )
+    if not wanted:
+        problems.append(Problem("CDF_ROUTES_INCLUDE", "routes_include", "an empty list", "at least one route"))
+    return {name: route for name, route in routes.items() if name in wanted}
+
+
+def _origins(tree: Tree, kinds: Mapping[str, type[Sink]]) -> dict[Path, str]:
+    """Of everything given, by path; a secret's file counts as its origin."""
+    models: dict[Path, Any] = {(name,): model for name, model in _FIXED_GROUPS.items()}
+    models |= {("sinks", slug): kind.Settings for slug, kind in kinds.items()}
+    result = {}
+    for path, given in leaves(tree):
+        result[path] = given.origin
+    for path, model in models.items():
+        node: Any = tree
+        for part in path:
+            node = node.get(part, {})
+        for below, given in leaves(with_secret_files(model, node, path, []), path):
+            result[below] = given.origin
+    return {path: origin for path, origin in result.items() if not _names_a_secret_file(path, result)}
+
+
+def _names_a_secret_file(path: Path, origins: Mapping[Path, str]) -> bool:
+    base = (*path[:-1], path[-1].removesuffix(FILE))
+    return base != path and origins.get(base, "").startswith(MOUNTED)

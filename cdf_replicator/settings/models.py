@@ -1,0 +1,194 @@
+"""The service's own settings, group by group; each sink brings its own (``connectors.Sink.Settings``)."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+
+
+class MayHoldSecrets:
+    """Marks a field that is no ``SecretStr`` and yet may hold secrets: it too can be given as ``..._FILE``."""
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _timestamp_text(value: Any) -> Any:
+    """YAML turns an unquoted date into a date."""
+    return str(value) if isinstance(value, date | datetime) else value
+
+
+def _conf_texts(value: Any) -> Any:
+    """Spark takes text; JSON and YAML give numbers and booleans."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _conf_text(item) for key, item in value.items()}
+
+
+def _conf_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+SLUG_PATTERN: Final = r"^[a-z0-9]+(_[a-z0-9]+)*\Z"
+SLUG_EXPECTED: Final = "a name of a-z, 0-9 and single _ between them, at most 100 characters"
+
+Column = Annotated[str, Field(min_length=1, max_length=1000)]
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+def is_slug(text: str) -> bool:
+    return len(text) <= 100 and re.match(SLUG_PATTERN, text) is not None  # noqa: PLR2004 - see SLUG_EXPECTED
+
+
+class General(Group):
+    state_path: str = Field(min_length=1, description="Folder of checkpoints, dead letters and the lease.")
+    trigger_seconds: Seconds = Field(1, description="Longest wait for new commits.")
+    shutdown_seconds: Seconds = Field(
+        110,
+        description="Time to finish running micro-batches on SIGTERM; keep it below the grace period of whatever stops the service.",
+    )
+    routes_include: tuple[str, ...] | None = Field(
+        None,
+        description="Run these routes only; shares routes out among instances, each with a state path of its own.",
+    )
+
+
+class Table(Group):
+    path: str | None = Field(None, min_length=1, description="Location of the Delta table (or NAME).")
+    name: str | None = Field(None, min_length=1, description="Name of the Delta table in the catalog (or PATH).")
+    keys: tuple[Column, ...] = Field(
+        (),
+        description="Columns that identify a row; needed by sinks that keep one entry per key.",
+    )
+    sinks: tuple[str, ...] = Field((), description="Sinks that follow the table; each makes a route <table>_<sink>.")
+    starting_version: int | None = Field(
+        None,
+        ge=0,
+        le=2**43,
+        description="Deliver changes from this commit version on, and no snapshot. Default: first the current snapshot.",
+    )
+    starting_timestamp: Annotated[str | None, BeforeValidator(_timestamp_text)] = Field(
+        None,
+        description="The same by time, such as 2026-01-31T12:00:00Z; UTC unless it has an offset.",
+    )
+    max_files_per_trigger: int = Field(1000, gt=0, le=2**31 - 1, description="Most files read in one micro-batch.")
+    max_bytes_per_trigger: str | None = Field(
+        None,
+        description="Most bytes read in one micro-batch, about, such as 256m.",
+    )
+    include_preimages: bool = Field(
+        default=False,
+        description="Append sinks also keep the image before an update; needed to fold changes of key columns.",
+    )
+
+    @field_validator("starting_version", mode="before")
+    @classmethod
+    def _not_latest(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.lower() == "latest":
+            raise ValueError(
+                "a commit version; 'latest' would lose what is committed while the service is down. "
+                "Leave it out to start from the current snapshot",
+            )
+        return value
+
+    @field_validator("starting_timestamp")
+    @classmethod
+    def _is_timestamp(cls, value: str | None) -> str | None:
+        if value is not None and not _timestamp(value):
+            raise ValueError("a date or time such as 2026-01-31, 2026-01-31 12:00:00 or 2026-01-31T12:00:00.123Z")
+        return value
+
+    @field_validator("max_bytes_per_trigger")
+    @classmethod
+    def _is_size(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"(?i)0*[1-9][0-9]{0,17}([kmgtp]?b?)", value):
+            raise ValueError("a size above 0, such as 512k, 256m or 1g")
+        return value
+
+
+class RouteFields(Group):
+    """What the service reads of a route; every other field belongs to the sink's ``Options``."""
+
+    table: str | None = Field(None, description="Table of a route that no table's SINKS makes.")
+    sink: str | None = Field(None, description="Sink of a route that no table's SINKS makes.")
+    keys: tuple[Column, ...] | None = Field(None, description="Key columns, if other than the table's.")
+    filter: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL condition on the row; a row that stops matching is deleted from the sink.",
+    )
+    columns: tuple[Column, ...] | None = Field(None, min_length=1, description="Columns to deliver. Default: all.")
+    rename: dict[Column, Column] = Field({}, description="Names in the sink: column=name,...")
+
+
+class Http(Group):
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on (the image sets 0.0.0.0).")
+    bind_port: int = Field(
+        9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0: any free one."
+    )
+    token: SecretStr | None = Field(
+        None,
+        min_length=1,
+        description="Bearer token of the control endpoints; without one they are off.",
+    )
+
+
+class Spark(Group):
+    master: str = Field("local[*]", min_length=1, description="Spark master.")
+    conf: Annotated[dict[str, str], BeforeValidator(_conf_texts), MayHoldSecrets()] = Field(
+        {},
+        description="Further Spark settings, as a JSON object.",
+    )
+    jars: str | None = Field(None, min_length=1, description="Folder with the Delta jars. Default: those of the image.")
+
+
+class Log(Group):
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        "info",
+        description="Least severe level that is logged.",
+    )
+    format: Annotated[Literal["json", "text"] | None, BeforeValidator(_lower)] = Field(
+        None,
+        description="Default: text on a terminal, else json.",
+    )
+
+
+class Delivery(Group):
+    retry_seconds: float = Field(
+        30,
+        ge=0,
+        le=86_400,
+        allow_inf_nan=False,
+        description="Time for retries of one write before the micro-batch fails and the route restarts with back-off.",
+    )
+    max_rejected_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Share of a micro-batch a sink may refuse (and always 100 rows); above it the route halts.",
+    )
+
+
+def _timestamp(text: str) -> bool:
+    match = re.fullmatch(
+        r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,6})?)?)?(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?",
+        text,
+        re.ASCII,
+    )
+    if match is None:
+        return False
+    try:
+        datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{(match[3] or ':00')[:3]}")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""What is wrong with a configuration: every problem at once, each with its variable, YAML path, value and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``path``: where the value stands in YAML; ``given``: as text, secrets hidden, None if nothing was given."""
+
+    variable: str
+    path: str
+    given: str | None
+    expected: str
+
+    def __str__(self) -> str:
+        where = f"  (YAML: {self.path})" if self.path else ""
+        given = "nothing" if self.given is None else self.given
+        return f"{self.variable}{where}\n    given:    {given}\n    expected: {self.expected}"
+
+
+class ConfigurationError(Exception):
+    """The configuration can't be used; carries every problem found. Exit code 78."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        head = f"configuration: {count} problem{'' if count == 1 else 's'}"
+        return "\n".join([head, *(f"  {problem}" for problem in self.problems)])

@@ -1,0 +1,59 @@
+"""Secrets never show: not in errors, not in ``config show``, not on the status page."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pydantic import SecretBytes, SecretStr
+
+HIDDEN: Final = "********"
+SHOWN_LENGTH: Final = 200
+
+# user:password@ in an address. Azure's container@account is an address, not a credential.
+_USERINFO: Final = re.compile(
+    r"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?[^@\s,]*)@", re.IGNORECASE
+)
+_PARAMETER: Final = re.compile(
+    r"(?P<name>[?&](?:password|passwd|pwd|secret|token|api_?key|sig)=)[^&\s,]*", re.IGNORECASE
+)
+
+# Spark's own redaction (spark.redaction.regex) and the names that cloud stores use.
+_SENSITIVE_CONF: Final = re.compile(
+    r"secret|password|token|access[.]?key|account[.]key|credential|[.]sas[.]|private[.]?key", re.IGNORECASE
+)
+
+
+def _hide_user(match: re.Match[str]) -> str:
+    user = f"{match['user']}:" if match["rest"].startswith(":") else ""
+    return f"{match['scheme']}{user}{HIDDEN}@"
+
+
+def masked(text: str) -> str:
+    """``text`` without credentials in addresses, printable whatever bytes the environment held."""
+    text = _PARAMETER.sub(rf"\g<name>{HIDDEN}", _USERINFO.sub(_hide_user, text))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def sensitive_conf(key: str) -> bool:
+    """Whether a Spark setting of this name is likely to hold a secret."""
+    return _SENSITIVE_CONF.search(key) is not None
+
+
+def shown(value: Any) -> str:
+    """A value as people may see it, in one short line."""
+    if isinstance(value, SecretStr | SecretBytes):
+        return HIDDEN
+    text = masked(value) if isinstance(value, str) else masked(str(_revealed(value)))
+    text = text.replace("\r", "\\r").replace("\n", "\\n")
+    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}... ({len(text)} characters)"
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={HIDDEN if sensitive_conf(str(key)) else shown(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(shown(item) for item in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value

@@ -1,0 +1,214 @@
+"""Which routes there are: the shorthand of a table's SINKS, refined or joined by CDF_ROUTES."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdf_replicator.route import Route, Source
+from cdf_replicator.settings import refusals
+from cdf_replicator.settings.given import Given, Path, Tree, split_list, variable_of
+from cdf_replicator.settings.judge import judged
+from cdf_replicator.settings.models import RouteFields, Table
+from cdf_replicator.settings.problems import Problem
+from connectors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connectors import Sink, SinkSettings
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What routes are made of. ``None``: given, but wrong, so its routes are not judged twice."""
+
+    tables: Mapping[str, Table | None]
+    sinks: Mapping[str, tuple[type[Sink], SinkSettings | None] | None]
+    shorthands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str, tuple[str, str]]:
+    """``<table>_<sink>`` -> (table, sink), read before the tables are judged; one name for two pairs is a problem."""
+    result: dict[str, tuple[str, str]] = {}
+    for table, tree in tables.items():
+        node = tree.get("sinks")
+        for sink in dict.fromkeys(_sinks(node)):
+            name = f"{table}_{sink}"
+            if name in result:
+                other = " and ".join(
+                    f"table {table!r} with sink {sink!r}" for table, sink in (result[name], (table, sink))
+                )
+                told = node.told if isinstance(node, Given) else None
+                expected = f"distinct route names, but {other} both give {name!r}; spell one out with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
+                problems.append(_problem(("tables", table, "sinks"), told, expected))
+            result.setdefault(name, (table, sink))
+    return result
+
+
+def _sinks(node: Tree | Given | None) -> list[str]:
+    value = node.value if isinstance(node, Given) else None
+    try:
+        items = split_list(value) if isinstance(value, str) else value
+    except ValueError:
+        return []
+    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+
+
+def resolved(parts: Parts, trees: Mapping[str, Tree], problems: list[Problem]) -> dict[str, Route]:
+    """Every route by name; those with a problem are left out."""
+    routes = {}
+    for name in sorted({*parts.shorthands, *trees}):
+        route = _route(name, trees.get(name, {}), parts, problems)
+        if route is not None:
+            routes[name] = route
+    _refuse_shared_targets(routes, parts, problems)
+    return routes
+
+
+def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Route | None:
+    path = ("routes", name)
+    own: Tree = {key: node for key, node in tree.items() if key in RouteFields.model_fields}
+    rest: Tree = {key: node for key, node in tree.items() if key not in RouteFields.model_fields}
+    fields = judged(RouteFields, own, path, problems)
+    ends = _ends(name, fields, parts, problems) if fields is not None else None
+    if fields is None or ends is None:
+        return None
+    table_slug, sink_slug = ends
+    table, sink = parts.tables[table_slug], parts.sinks[sink_slug]
+    if sink is None:
+        return None
+    options = judged(sink[0].Options, rest, path, problems, also=RouteFields.model_fields)
+    before = len(problems)
+    _refuse_filter(path, fields, problems)
+    _refuse_names(path, fields, problems)
+    if table is None or options is None:
+        return None
+    keys = table.keys if fields.keys is None else fields.keys
+    if sink[0].mode == "upsert" and not keys:
+        expected = f"the columns that identify a row, since sink {sink_slug!r} keeps one entry per key"
+        problems.append(_problem(("tables", table_slug, "keys"), None, expected))
+    if len(problems) > before:
+        return None
+    return Route(
+        name, _source(table_slug, table), sink_slug, keys, fields.filter, fields.columns, fields.rename, options
+    )
+
+
+def _source(slug: str, table: Table) -> Source:
+    return Source(slug, **table.model_dump(exclude={"keys", "sinks"}))
+
+
+def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem]) -> tuple[str, str] | None:
+    """Table and sink of a route; None, and a problem, if there are none."""
+    before = len(problems)
+    short = parts.shorthands.get(name)
+    if short is None and fields.table is None and fields.sink is None:
+        near = difflib.get_close_matches(name, parts.shorthands, n=1)
+        names = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"routes of the tables' SINKS: {', '.join(parts.shorthands) or 'none'};"
+        )
+        expected = f"TABLE and SINK, or the name of a route to refine; {names}"
+        problems.append(_problem(("routes", name, "table"), None, expected.rstrip(";")))
+        return None
+    ends = []
+    for field_name, given, implied, known in (
+        ("table", fields.table, short and short[0], parts.tables),
+        ("sink", fields.sink, short and short[1], parts.sinks),
+    ):
+        path = ("routes", name, field_name)
+        if given is not None and implied is not None and given != implied:
+            expected = f"{implied!r}, since CDF_TABLES__{(short or ('',))[0].upper()}__SINKS already makes a route {name!r}; or another name for this route"
+            problems.append(_problem(path, repr(given), expected))
+        value = given or implied
+        if value is None:
+            problems.append(_problem(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}"))
+        elif value not in known:
+            where = path if given is not None else ("tables", (short or ("",))[0], "sinks")
+            problems.append(_problem(where, repr(value), _unknown(field_name, value, known)))
+        else:
+            ends.append(value)
+    return (ends[0], ends[1]) if len(problems) == before else None
+
+
+def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(value, list(known), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {_list(known)}"
+    return f"a {kind} with settings of its own (CDF_{kind.upper()}S__{value.upper()}__...); {hint}"
+
+
+def _refuse_filter(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
+    reason = refusals.row_filter(fields.filter) if fields.filter else None
+    if reason:
+        problems.append(_problem((*path, "filter"), repr(fields.filter), reason))
+
+
+def _refuse_names(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
+    """Spark's column names ignore case; two columns may not end up under one name in the sink."""
+    problems.extend(
+        _problem((*path, name), repr(twice), "each column once (case does not count)")
+        for name in ("keys", "columns", "rename")
+        if (twice := _twice(getattr(fields, name) or ()))
+    )
+    names = {column.lower(): new for column, new in fields.rename.items()}
+    chosen = [column.lower() for column in fields.columns or fields.rename]
+    absent = [column for column in names if column not in chosen]
+    if absent:
+        problems.append(_problem((*path, "rename"), repr(absent[0]), f"columns of COLUMNS only: {_list(chosen)}"))
+    elif twice := _twice(names.get(column, column) for column in chosen):
+        problems.append(_problem((*path, "rename"), repr(twice), "another name, since two columns would share it"))
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            return name
+        seen.add(name.lower())
+    return None
+
+
+def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: list[Problem]) -> None:
+    """No two routes may write to one target, whichever of two equal sinks they go through."""
+    targets: list[tuple[Route, type[Sink], SinkSettings, str]] = []
+    for route in routes.values():
+        sink = parts.sinks[route.sink]
+        if sink is None or sink[1] is None:
+            continue
+        target = _target(route, sink[0], sink[1], problems)
+        if target is None:
+            continue
+        for other, kind, settings, taken in targets:
+            if kind is sink[0] and settings == sink[1] and _overlap(target, taken, prefixes=kind.targets_are_prefixes):
+                options = ", ".join(name.upper() for name in kind.Options.model_fields)
+                remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
+                expected = f"a target of its own, but route {other.name!r} already writes to {taken!r}; {remedy}"
+                problems.append(_problem(("routes", route.name), repr(target), expected))
+                break
+        targets.append((route, *sink, target))  # type: ignore[arg-type]
+
+
+def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[Problem]) -> str | None:
+    try:
+        return kind(settings).target(route.spec(owner="", epoch=0))
+    except (SinkError, ValueError) as error:
+        names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
+        path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)
+        given = repr(getattr(route.options, names[0])) if len(names) == 1 else None
+        problems.append(_problem(path, given, str(error)))
+        return None
+
+
+def _overlap(one: str, other: str, *, prefixes: bool) -> bool:
+    return one == other or (prefixes and (one.startswith(other) or other.startswith(one)))
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _problem(path: Path, given: str | None, expected: str) -> Problem:
+    return Problem(variable_of(path), ".".join(path), given, expected)
