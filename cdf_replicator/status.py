@@ -1,0 +1,391 @@
+"""What the service is doing, as one board: routes' threads write it, HTTP reads immutable snapshots of it.
+
+Reading never touches py4j, Delta or a sink, so a hung store cannot hang a probe. ``Status`` is the JSON of ``/status``,
+the page and the ``status`` command; ``schema`` grows when a field changes its meaning or goes.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import deque
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cdf_replicator import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cdf_replicator.metrics import Outcome, State
+
+ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
+
+BATCHES_KEPT: Final = 60
+EVENTS_KEPT: Final = 100
+WORST_FIRST: Final[tuple[State, ...]] = (
+    "halted",
+    "stalled",
+    "retrying",
+    "starting",
+    "bootstrapping",
+    "paused",
+    "stopped",
+    "running",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """One micro-batch that ended. ``versions``: first and last commit in it. ``seconds``: by phase, without total."""
+
+    batch_id: int
+    versions: tuple[int, int] | None
+    received: dict[str, int]
+    seconds: dict[str, float]
+    outcome: Outcome
+    at: datetime
+    applied: dict[str, int] = field(default_factory=dict)
+    stale: int = 0
+    noop: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", sum(self.received.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Since the service started. ``received`` and ``applied``: by change type, ``rejected``: by the sink's code."""
+
+    received: dict[str, int] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
+    stale: int = 0
+    noop: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    def plus(self, batch: BatchStatus) -> Totals:
+        return Totals(
+            received=_sum(self.received, batch.received),
+            applied=_sum(self.applied, batch.applied),
+            stale=self.stale + batch.stale,
+            noop=self.noop + batch.noop,
+            rejected=_sum(self.rejected, batch.rejected),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorStatus:
+    """``condition``: the error's class or code, the same one each time it comes; ``next_step``: what to do or run."""
+
+    what: str
+    condition: str
+    next_step: str
+    first_seen: datetime
+    last_seen: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStatus:
+    """A replay under way: versions, both inclusive; ``ratio``: how far, 0 to 1."""
+
+    starting_version: int
+    ending_version: int
+    ratio: float
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RouteStatus:
+    """``reason``: why it is in this state, where that needs saying. ``lag_*``: None until both ends are known."""
+
+    route: str
+    table: str
+    sink: str
+    state: State
+    since: datetime
+    reason: str = ""
+    source_version: int | None = None
+    delivered_version: int | None = None
+    oldest_undelivered_commit_at: datetime | None = None
+    lag_versions: int | None = None
+    lag_seconds: float | None = None
+    headroom_seconds: float | None = None
+    headroom_versions: int | None = None
+    generation: int = 0
+    epoch: int = 0
+    input_rows_per_second: float = 0.0
+    processed_rows_per_second: float = 0.0
+    totals: Totals = field(default_factory=Totals)
+    last_delivery_at: datetime | None = None
+    batches: tuple[BatchStatus, ...] = ()
+    last_error: ErrorStatus | None = None
+    dead_letters: int = 0
+    restarts: int = 0
+    replay: ReplayStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """``up``: None until it has been asked. ``since``: when that last changed."""
+
+    sink: str
+    type: str
+    endpoint: str
+    up: bool | None
+    since: datetime
+    last_error: ErrorStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``route``: empty where it concerns the service or a sink."""
+
+    at: datetime
+    what: str
+    route: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """``summary``: the state in plain words. ``runtime``: versions of Spark, Delta and Java once they run."""
+
+    version: str
+    instance: str
+    started_at: datetime
+    uptime_seconds: float
+    state: ServiceState
+    summary: str
+    runtime: dict[str, str]
+    service: str = "cdf-replicator"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One moment of the service. Routes worst first, batches and events newest first."""
+
+    at: datetime
+    service: ServiceStatus
+    routes: tuple[RouteStatus, ...]
+    sinks: tuple[SinkStatus, ...]
+    events: tuple[Event, ...]
+    schema: int = 1
+
+
+class Board:
+    """The service's present state. Every method may be called from any thread; an unknown name is a ``KeyError``."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+        self._now = now
+        self._started_at = now()
+        self._lock = Lock()
+        self._routes: dict[str, RouteStatus] = {}
+        self._sinks: dict[str, SinkStatus] = {}
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._runtime: dict[str, str] = {}
+        self._stopping = False
+
+    def add_route(self, route: str, table: str, sink: str) -> None:
+        with self._lock:
+            self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now())
+
+    def add_sink(self, sink: str, type_: str, endpoint: str) -> None:
+        """``endpoint``: where the sink is, for people; a user and password in it are dropped."""
+        with self._lock:
+            self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
+
+    def runtime(self, **versions: str) -> None:
+        """Versions of what runs underneath: ``spark``, ``delta``, ``java``."""
+        with self._lock:
+            self._runtime = versions
+
+    def event(self, what: str, route: str = "") -> None:
+        with self._lock:
+            self._events.appendleft(Event(self._now(), what, route))
+
+    def stopping(self) -> None:
+        """SIGTERM came."""
+        with self._lock:
+            self._stopping = True
+            self._events.appendleft(Event(self._now(), "stopping: the running micro-batches finish first"))
+
+    def state(self, route: str, state: State, reason: str = "") -> None:
+        """Enter a state, or say another reason for the one it is in. A change of state is an event."""
+        with self._lock:
+            was = self._routes[route]
+            if was.state == state:
+                self._routes[route] = replace(was, reason=reason)
+                return
+            now = self._now()
+            self._routes[route] = replace(was, state=state, since=now, reason=reason)
+            what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
+            self._events.appendleft(Event(now, what, route))
+
+    def source(self, route: str, version: int, oldest_undelivered_commit_at: datetime | None) -> None:
+        """What the source table was seen to hold; None if everything in it is delivered."""
+        self._set(route, source_version=version, oldest_undelivered_commit_at=oldest_undelivered_commit_at)
+
+    def delivered(self, route: str, version: int) -> None:
+        """Everything up to and with ``version`` is in the sink."""
+        self._set(route, delivered_version=version, last_delivery_at=self._now())
+
+    def position(self, route: str, generation: int, epoch: int) -> None:
+        self._set(route, generation=generation, epoch=epoch)
+
+    def headroom(self, route: str, seconds: float | None, versions: int | None) -> None:
+        """None: not known, or nothing the route needs can be removed."""
+        self._set(route, headroom_seconds=seconds, headroom_versions=versions)
+
+    def rates(self, route: str, input_rows: float, processed_rows: float) -> None:
+        """Rows per second, as Spark reports them."""
+        self._set(route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
+
+    def dead_letters(self, route: str, count: int) -> None:
+        """How many are open."""
+        self._set(route, dead_letters=count)
+
+    def replay(self, route: str, replay: ReplayStatus | None) -> None:
+        """How far the replay is; None once it is over."""
+        self._set(route, replay=replay)
+
+    def batch(self, route: str, batch: BatchStatus) -> None:
+        """A micro-batch ended; its counts are added to the totals."""
+        with self._lock:
+            was = self._routes[route]
+            batches = (batch, *was.batches[: BATCHES_KEPT - 1])
+            self._routes[route] = replace(was, batches=batches, totals=was.totals.plus(batch))
+
+    def failed(self, route: str, what: str, condition: str, next_step: str) -> None:
+        """The route met an error; the same ``condition`` again is counted."""
+        with self._lock:
+            was = self._routes[route]
+            error = _seen(was.last_error, what, condition, next_step, self._now())
+            self._routes[route] = replace(was, last_error=error)
+
+    def restarted(self, route: str) -> None:
+        with self._lock:
+            was = self._routes[route]
+            self._routes[route] = replace(was, restarts=was.restarts + 1)
+
+    def sink_up(self, sink: str) -> None:
+        """It answered; an event if it was away."""
+        with self._lock:
+            was = self._sinks[sink]
+            if was.up:
+                return
+            self._sinks[sink] = replace(was, up=True, since=self._now())
+            if was.up is False:
+                self._events.appendleft(Event(self._now(), f"sink {sink} answers again"))
+
+    def sink_down(self, sink: str, what: str, condition: str, next_step: str = "") -> None:
+        """It did not answer, or refused us; an event if that is news."""
+        with self._lock:
+            was, now = self._sinks[sink], self._now()
+            error = _seen(was.last_error, what, condition, next_step, now)
+            since = was.since if was.up is False else now
+            self._sinks[sink] = replace(was, up=False, since=since, last_error=error)
+            if was.up is not False:
+                self._events.appendleft(Event(now, f"sink {sink} is down: {what}"))
+
+    def snapshot(self) -> Status:
+        """The board as it is now; lag in seconds is measured at this moment, so it grows while nothing is delivered."""
+        with self._lock:
+            routes, sinks = tuple(self._routes.values()), tuple(self._sinks.values())
+            events, runtime, stopping = tuple(self._events), self._runtime, self._stopping
+        now = self._now()
+        state, summary = _summary(routes, sinks, stopping=stopping)
+        service = ServiceStatus(
+            version=__version__,
+            instance=socket.gethostname(),
+            started_at=self._started_at,
+            uptime_seconds=(now - self._started_at).total_seconds(),
+            state=state,
+            summary=summary,
+            runtime=runtime,
+        )
+        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=_badness))
+        return Status(at=now, service=service, routes=worst_first, sinks=sinks, events=events)
+
+    def _set(self, route: str, **fields: Any) -> None:
+        with self._lock:
+            self._routes[route] = replace(self._routes[route], **fields)
+
+
+def waiting(status: Status) -> list[RouteStatus]:
+    """The routes for which the service is not ready: no query runs, or the sink has not answered.
+
+    A paused route waits for nobody: that is its operator's will.
+    """
+    answered = {sink.sink for sink in status.sinks if sink.up}
+    return [
+        route
+        for route in status.routes
+        if route.state != "paused" and (route.state != "running" or route.sink not in answered)
+    ]
+
+
+def without_credentials(endpoint: str) -> str:
+    """``redis://user:secret@cache:6379`` -> ``redis://cache:6379``; a container before an @ (``abfss://``) stays."""
+    return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
+
+
+def _with_lag(route: RouteStatus, now: datetime) -> RouteStatus:
+    if route.source_version is None or route.delivered_version is None:
+        versions = None
+    else:
+        versions = max(0, route.source_version - route.delivered_version)
+    oldest = route.oldest_undelivered_commit_at
+    if versions == 0:
+        seconds: float | None = 0.0
+    elif oldest is None:
+        seconds = None
+    else:
+        seconds = max(0.0, (now - oldest).total_seconds())
+    return replace(route, lag_versions=versions, lag_seconds=seconds)
+
+
+def _badness(route: RouteStatus) -> tuple[int, float, str]:
+    return WORST_FIRST.index(route.state), -(route.lag_seconds or 0.0), route.route
+
+
+def _summary(
+    routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool
+) -> tuple[ServiceState, str]:
+    """The service's state in one word, and why in one sentence."""
+    if stopping:
+        return "stopping", "Stopping: running micro-batches finish, then the service ends."
+    if not routes:
+        return "starting", "Starting: no route has been set up yet."
+    names = {state: [route.route for route in routes if route.state == state] for state in WORST_FIRST}
+    down = [sink.sink for sink in sinks if sink.up is False]
+    groups = (
+        ("Halted, waiting for you", names["halted"]),
+        ("Stalled", names["stalled"]),
+        ("Retrying", names["retrying"]),
+        ("No answer from", down),
+    )
+    troubles = [f"{words}: {_named(group)}." for words, group in groups if group]
+    if troubles:
+        return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles)
+    if names["starting"]:
+        return "starting", f"Starting: {len(names['starting'])} of {len(routes)} routes have no query yet."
+    return "healthy", "Every route does what it should."
+
+
+def _named(names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _seen(last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:
+    if last is not None and last.condition == condition:
+        return replace(last, what=what, next_step=next_step, last_seen=now, count=last.count + 1)
+    return ErrorStatus(what, condition, next_step, first_seen=now, last_seen=now, count=1)
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *(set(other) - set(one)))}
