@@ -63,8 +63,9 @@ class Settings:
         return connectors.load(settings.type)(settings)
 
     def origin(self, path: Path) -> str:
-        """Where the value at ``path`` came from; that of a map is that of its parts."""
-        found = {origin for given, origin in self.origins.items() if given[: len(path)] == path}
+        """Where the value at ``path`` came from; a map may come in one piece or in parts."""
+        found = {origin for given, origin in self.origins.items() if path[: len(given)] == given}
+        found |= {origin for given, origin in self.origins.items() if given[: len(path)] == path}
         return ", ".join(sorted(found)) or DEFAULT
 
 

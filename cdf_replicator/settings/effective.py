@@ -1,0 +1,78 @@
+"""What is in force, and where each value came from; fit to be shown to anyone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from cdf_replicator.settings.given import DEFAULT, Path, variable_of
+from cdf_replicator.settings.models import RouteFields
+from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings.load import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One value in force. ``value``: as text, secrets hidden; None if there is none. ``origin``: see ``Settings``."""
+
+    variable: str
+    path: str
+    value: str | None
+    origin: str
+
+
+def effective(settings: Settings) -> list[Effective]:
+    """Every value, defaults too, in the order of the documentation."""
+    values: dict[Path, Any] = {}
+    for name in ("state_path", "trigger_seconds", "shutdown_seconds", "routes_include"):
+        values[(name,)] = getattr(settings, name)
+    groups: list[Mapping[str, Any]] = [settings.tables, settings.sinks]
+    for name, group in zip(("tables", "sinks"), groups, strict=True):
+        for slug, model in group.items():
+            values.update(_fields(model, (name, slug)))
+    for route in settings.resolved.values():
+        values.update(_route(route, settings))
+    for name in ("http", "log", "delivery", "spark"):
+        values.update(_fields(getattr(settings, name), (name,)))
+    return [_effective(path, value, settings) for path, value in values.items()]
+
+
+def _effective(path: Path, value: Any, settings: Settings) -> Effective:
+    hidden = path[:2] == ("spark", "conf") and sensitive_conf(path[-1])
+    text = None if value is None else HIDDEN if hidden else shown(value)
+    is_conf = path[:2] == ("spark", "conf") and len(path) > 2  # noqa: PLR2004 - a setting of Spark's own
+    named = f"spark.conf[{path[-1]}]" if is_conf else ".".join(path)
+    origin = settings.origin(path)
+    if origin == DEFAULT and path[0] == "routes" and path[-1] in ("table", "sink"):
+        origin = "the table's SINKS"
+    return Effective(variable_of(path[:2] if is_conf else path), named, text, origin)
+
+
+def _fields(model: BaseModel, path: Path) -> Iterator[tuple[Path, Any]]:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _fields(value, (*path, name))
+        elif path == ("spark",) and name == "conf":
+            yield from (((*path, name, key), item) for key, item in value.items())
+        else:
+            yield (*path, name), value
+
+
+def _route(route: Route, settings: Settings) -> Iterator[tuple[Path, Any]]:
+    """A route's own fields where they say more than its table does, then its sink's options."""
+    path = ("routes", route.name)
+    own: dict[str, Any] = {"table": route.source.slug, "sink": route.sink, "keys": route.keys, "filter": route.filter}
+    own |= {"columns": route.columns, "rename": route.rename or None}
+    inherited = route.keys == settings.tables[route.source.slug].keys
+    for name in RouteFields.model_fields:
+        if name != "keys" or not inherited:
+            yield (*path, name), own[name]
+    yield from _fields(route.options, path)

@@ -1,0 +1,127 @@
+"""Every variable there is, with its type, default and meaning; made from the models, so that docs can't drift."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+
+from pydantic_core import PydanticUndefined
+
+import connectors
+from cdf_replicator.settings.given import Path, variable_of
+from cdf_replicator.settings.judge import is_list, is_map, is_secret, may_be_file, parts, submodel
+from cdf_replicator.settings.models import Delivery, General, Http, Log, RouteFields, Spark, Table
+from cdf_replicator.settings.redact import shown
+from cdf_replicator.settings.sources import CONFIG_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+    from connectors import Sink
+
+_WORDS: Final = {bool: "true or false", int: "whole number", float: "number", str: "text", FilePath: "text"}
+_GROUPS: Final[dict[str, type[BaseModel]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``default``: as text; empty for none; ``required`` where there must be a value. ``group``: a heading."""
+
+    group: str
+    variable: str
+    type: str
+    default: str
+    meaning: str
+
+
+def reference() -> list[Entry]:
+    """The service's variables, then those of each installed sink type, then its route options."""
+    entries = list(_entries("Service", General, ()))
+    config = "YAML file of the same shape; the environment wins, key by key."
+    entries.append(Entry("Service", CONFIG_FILE, "text", "", config))
+    entries += _entries("Tables", Table, ("tables", "<table>"))
+    entries += _entries("Routes", RouteFields, ("routes", "<route>"))
+    for name, kind in kinds().items():
+        entries += _entries(f"Sinks of type {name}", kind.Settings, ("sinks", "<sink>"), name)
+        entries += _entries(f"Routes to sinks of type {name}", kind.Options, ("routes", "<route>"))
+    for slug, model in _GROUPS.items():
+        entries += _entries(slug.upper() if slug == "http" else slug.capitalize(), model, (slug,))
+    return entries
+
+
+def kinds() -> dict[str, type[Sink]]:
+    """Every sink type that can be loaded here; one whose client library is missing is left out."""
+    result = {}
+    for name in connectors.installed():
+        with suppress(connectors.SinkNotFoundError):
+            result[name] = connectors.load(name)
+    return result
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of the YAML file."""
+    installed = kinds()
+    sinks = []
+    for name, kind in installed.items():
+        schema = kind.Settings.model_json_schema()
+        schema["properties"]["type"] = {"const": name, "description": "The sink's type."}
+        sinks.append(schema)
+    routes = RouteFields.model_json_schema()
+    for kind in installed.values():
+        routes["properties"] |= kind.Options.model_json_schema().get("properties", {})
+    root = General.model_json_schema()
+    root |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdf-replicator"}
+    root["properties"] |= {
+        "tables": _by_slug(Table.model_json_schema()),
+        "sinks": _by_slug({"anyOf": sinks}),
+        "routes": _by_slug(routes),
+        **{slug: model.model_json_schema() for slug, model in _GROUPS.items()},
+    }
+    return root
+
+
+def _by_slug(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "propertyNames": {"pattern": "^[a-z0-9]+(_[a-z0-9]+)*$"}, "additionalProperties": schema}
+
+
+def _entries(group: str, model: type[BaseModel], path: Path, type_name: str | None = None) -> Iterator[Entry]:
+    for name, field in model.model_fields.items():
+        here = (*path, name)
+        inner = submodel(field)
+        if inner is not None:
+            yield from _entries(group, inner, here)
+        elif type_name is not None and name == "type":
+            yield Entry(group, variable_of(here), type_name, "required", "Makes the sink one of this type.")
+        else:
+            yield Entry(group, variable_of(here), _type(field), _default(field), _meaning(field))
+
+
+def _type(field: FieldInfo) -> str:
+    kinds = parts(field.annotation)
+    choices = [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
+    if choices:
+        return " or ".join(choices)
+    if is_secret(field):
+        return "secret, or its file as ..._FILE"
+    if is_map(field):
+        return "JSON object, or its file as ..._FILE" if may_be_file(field) else "map: a=b,c=d or JSON"
+    if is_list(field):
+        return "list: a,b or JSON"
+    return " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "text")) for kind in kinds if kind is not NoneType)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True) if not field.default_factory_takes_validated_data else None
+    return "" if value in (None, (), {}, PydanticUndefined) else shown(value)
+
+
+def _meaning(field: FieldInfo) -> str:
+    return field.description or ""

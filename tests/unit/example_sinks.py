@@ -1,0 +1,56 @@
+"""Two sinks as a third party would write them, with no server behind; ``conftest.example_sinks`` installs them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field, SecretStr
+
+from connectors import FrameResult, FrameSink, RouteOptions, SinkSettings
+
+
+class Limits(BaseModel, extra="forbid", frozen=True):
+    rows: int = Field(100, ge=1)
+    token: SecretStr | None = None
+
+
+class LogSink(FrameSink):
+    mode = "append"
+
+    class Settings(SinkSettings):
+        path: str = Field(description="Where it goes.")
+
+    def target(self, route):
+        return f"{self.settings.path}/{route.table}"
+
+    def check(self):
+        pass
+
+    def claim(self, route):
+        return None
+
+    def prepare(self, schema, route):
+        return ()
+
+    def write(self, frame, batch):
+        return FrameResult()
+
+
+class StoreSink(LogSink):
+    mode = "upsert"
+    targets_are_prefixes = True
+
+    class Settings(SinkSettings):
+        hosts: tuple[str, ...] = Field(min_length=1, description="Addresses.")
+        password: SecretStr | None = None
+        ca_file: str | None = None
+        retries: int = Field(3, ge=0)
+        limits: Limits = Limits()
+        headers: dict[str, str] = Field({})
+
+    class Options(RouteOptions):
+        index: str | None = Field(None, description="Name of the index.")
+        layout: str = "json"
+
+    def target(self, route):
+        if route.options.index == "bad*":
+            raise ValueError("an index name without *")
+        return f"index {route.options.index or route.table}"
