@@ -35,7 +35,11 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """Of one micro-batch in a ``FrameSink``: rows applied by change type, and rows it already held."""
+    """Of one micro-batch in a ``FrameSink``: rows applied by change type, and rows it already held.
+
+    ``skipped``: the target already held the batch identity, so that the frame was not read at all.
+    """
 
     applied: Mapping[str, int] = field(default_factory=dict)
     stale: int = 0
+    skipped: bool = False

@@ -1,0 +1,78 @@
+"""What another command asks of the lease holder: a file under the state path, and a file that answers.
+
+Whoever holds the lease carries out every command that writes (design rule 14).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cdf_replicator.state import write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Kind = Literal["replay", "resync"]
+_ASKED: Final = ".request.json"
+_ANSWER: Final = ".progress.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch."""
+
+    kind: Kind
+    route: str
+    starting_version: int | None = None
+    ending_version: int | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a request is: versions delivered of those asked for, and a message for people."""
+
+    state: Literal["running", "done", "failed"]
+    message: str = ""
+    ratio: float = 0.0
+
+
+def submit(folder: Path, request: Request) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / f"{request.id}{_ASKED}", asdict(request))
+
+
+def pending(folder: Path) -> list[Request]:
+    """Return the requests nobody has taken yet, oldest first."""
+    if not folder.exists():
+        return []
+    files = sorted(folder.glob(f"*{_ASKED}"), key=lambda file: file.stat().st_mtime)
+    return [Request(**_read(file)) for file in files]
+
+
+def take(folder: Path, request: Request) -> None:
+    """Accept a request: answer first, so that its asker never sees it gone without one."""
+    answer(folder, request.id, Progress("running", "accepted"))
+    (folder / f"{request.id}{_ASKED}").unlink()
+
+
+def answer(folder: Path, request_id: str, progress: Progress) -> None:
+    write_json(folder / f"{request_id}{_ANSWER}", asdict(progress))
+
+
+def follow(folder: Path, request_id: str) -> Progress | None:
+    """Return how far a request is; None while nobody has taken it."""
+    file = folder / f"{request_id}{_ANSWER}"
+    return Progress(**_read(file)) if file.exists() else None
+
+
+def forget(folder: Path, request_id: str) -> None:
+    for ending in (_ASKED, _ANSWER):
+        (folder / f"{request_id}{ending}").unlink(missing_ok=True)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8")))
