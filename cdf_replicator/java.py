@@ -34,11 +34,17 @@ def java_home() -> Path:
     Changes no environment variable. Raises JavaNotFoundError.
     """
     seen = []
-    for source, java in _installed():
-        home, problem = _inspect(java)
+    given, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    if given:
+        home, problem = _inspect(Path(given) / "bin" / "java")
+        if home is not None:
+            return Path(given)
+        seen.append(f"JAVA_HOME={given} {problem}")
+    if on_path:
+        home, problem = _inspect(Path(on_path))
         if home is not None:
             return home
-        seen.append(f"{source} ({java}) {problem}")
+        seen.append(f"{on_path} {problem}")
     wheel = _wheel()
     if wheel is not None:
         return _wrapped(wheel)
@@ -49,29 +55,23 @@ def java_home() -> Path:
     )
 
 
-def _installed() -> list[tuple[str, str]]:
-    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
-    candidates = [("JAVA_HOME", str(Path(home) / "bin" / "java"))] if home else []
-    return candidates + ([("java on PATH", on_path)] if on_path else [])
-
-
-def _inspect(java: str) -> tuple[Path | None, str]:
-    """The home of this `java` if Spark starts on it, else what is wrong with it.
+def _inspect(java: Path) -> tuple[Path | None, str]:
+    """The home of this `java` if Spark can start on it, else what is wrong with it.
 
     Asked of the program itself: PATH may hold a link, a version manager's shim or the stub that macOS ships.
     """
     try:
         answer = subprocess.run(  # noqa: S603  the user's own choice of Java
-            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False, timeout=60
+            [java, MODULE, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
         )
     except OSError as error:
         return None, f"does not run: {error.strerror}"
+    if answer.returncode != 0:
+        return None, f"does not start: {' '.join(answer.stderr.split())[:200]}"
     properties = dict(re.findall(r"^ +(java\.\S+) = (.*)$", answer.stderr, re.MULTILINE))
-    version = properties.get("java.specification.version", "")
-    if answer.returncode != 0 or not version:
-        return None, "does not run"
-    if int(version.removeprefix("1.")) < OLDEST:
-        return None, f"is Java {version.removeprefix('1.')}"
+    version = properties["java.specification.version"]
+    if int(version) < OLDEST:
+        return None, f"is Java {version}"
     return Path(properties["java.home"]), ""
 
 

@@ -11,8 +11,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
-from xml.etree import ElementTree as ET
 
+from deploy.jars.fetch import artifacts
 from deploy.servers.server import CACHE, PROJECT, Server, ServerError
 
 if TYPE_CHECKING:
@@ -133,19 +133,13 @@ class Elasticsearch(Server):
         self.home.mkdir(mode=0o700)
 
 
-def _version() -> str:
-    for dependency in ET.parse(PROJECT / "deploy" / "jars" / "ivy.xml").iter("dependency"):
-        if dependency.get("name") == "elasticsearch":
-            return dependency.attrib["rev"]
-    raise ServerError("deploy/jars/ivy.xml names no Elasticsearch")
-
-
 def _unpacked(*, as_root: bool) -> Path:
     """The distribution's tree, unpacked once and never written to afterwards."""
-    tree = _shelf(as_root=as_root) / f"elasticsearch-{_version()}"
+    (distribution,) = artifacts("elasticsearch")
+    archive = CACHE / "downloads" / distribution.file
+    tree = _shelf(as_root=as_root) / archive.stem
     if tree.exists():
         return tree
-    archive = CACHE / "downloads" / f"elasticsearch-{_version()}.zip"
     if not archive.exists():
         raise ServerError(f"{archive.name} is missing: run `make setup`, which fetches it")
     with tempfile.TemporaryDirectory(dir=tree.parent) as folder:

@@ -1,0 +1,41 @@
+# Needs bash, make and Python 3.10 to 3.12. Everything else is brought by `make setup` into .venv and .cache.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+bin := .venv/bin
+
+pytest := $(bin)/python -m pytest
+
+.PHONY: help setup demo test lint bench test-system clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install everything into .venv and .cache (again: only what is missing)
+	@deploy/setup.sh
+
+demo: setup ## Follow a year of flights into Elasticsearch, Redis and an audit table, then compare
+	@$(bin)/python -m deploy.demo
+
+test: setup ## Run every test: unit, contract, spark, e2e
+	$(pytest) $(wildcard tests/unit tests/contract tests/spark tests/e2e)
+
+lint: setup ## Check format, rules, types and import directions
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	$(bin)/mypy
+	$(bin)/lint-imports
+
+bench: setup ## Measure throughput and latency against real servers
+	@$(bin)/python -m tests.benchmarks
+
+test-system: setup ## Run the tests that install Debian packages (as root)
+	@if compgen -G 'tests/system/test_*.py' > /dev/null; then \
+		$(pytest) tests/system; \
+	else \
+		echo 'test-system: there are no such tests yet'; \
+	fi
+
+clean: ## Remove what tests, builds and runs leave behind; .venv and what was downloaded stay
+	rm -rf .cache/servers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+		build dist spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,148 @@
+"""Fetches what `ivy.xml` names, with the Ivy inside pyspark, and checks every file against `checksums.sha256`.
+
+    python -m deploy.jars.fetch                  the Delta jars into pyspark, the Elasticsearch server into .cache/downloads
+    python -m deploy.jars.fetch delta FOLDER     one configuration of ivy.xml, into a folder of your own
+
+Files that are there and right are left alone, so a second run needs no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from cdf_replicator.java import JavaNotFoundError, java_home
+from deploy.jars.truststore import PASSWORD, write_truststore
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache"
+
+
+class FetchError(RuntimeError):
+    """Something could not be fetched, or is not what it should be; the text says what and what to do."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    name: str
+    version: str
+    kind: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}-{self.version}.{self.kind}"
+
+
+def artifacts(configuration: str) -> list[Artifact]:
+    """What one configuration of ivy.xml names."""
+    found = []
+    for dependency in ET.parse(HERE / "ivy.xml").iter("dependency"):
+        if dependency.attrib["conf"].startswith(f"{configuration}->"):
+            artifact = dependency.find("artifact")
+            kind = "jar" if artifact is None else artifact.attrib["ext"]
+            found.append(Artifact(dependency.attrib["name"], dependency.attrib["rev"], kind))
+    if not found:
+        raise FetchError(f"ivy.xml has no configuration {configuration!r}")
+    return found
+
+
+def fetch(configuration: str, folder: Path) -> None:
+    """Bring a configuration's files into `folder`, and remove other versions of them. Raises FetchError."""
+    wanted = artifacts(configuration)
+    sums = _checksums()
+    folder.mkdir(parents=True, exist_ok=True)
+    unknown = [artifact.file for artifact in wanted if artifact.file not in sums]
+    if unknown:
+        raise FetchError(f"deploy/jars/checksums.sha256 has no line for {', '.join(unknown)}")
+    missing = [name for name in (artifact.file for artifact in wanted) if not _is_right(folder / name, sums[name])]
+    if missing:
+        print(f"  fetching {', '.join(missing)}", flush=True)
+        for name in missing:
+            (folder / name).unlink(missing_ok=True)
+        _ivy(configuration, wanted[0].kind, folder)
+    for artifact in wanted:
+        file = folder / artifact.file
+        if not _is_right(file, sums[artifact.file]):
+            raise FetchError(
+                f"{file.name} is not what deploy/jars/checksums.sha256 says (wanted {sums[file.name]}, got {_sha256(file)}): "
+                f"delete {CACHE / 'ivy'} and try again; if it stays so, do not use the file"
+            )
+        _remove_other_versions(file, artifact)
+
+
+def _checksums() -> dict[str, str]:
+    lines = (HERE / "checksums.sha256").read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def _ivy(configuration: str, kind: str, folder: Path) -> None:
+    store = CACHE / "ivy" / "trust.jks"
+    options: list[str] = []
+    if "javax.net.ssl.trustStore" not in os.environ.get("JAVA_TOOL_OPTIONS", "") and write_truststore(store):
+        options = [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"]
+    jar = next(_pyspark_jars().glob("ivy-*.jar"))
+    pattern = folder / "[artifact]-[revision].[ext]"
+    command: list[str | Path] = [java_home() / "bin" / "java", *options, "-jar", jar]
+    command += ["-ivy", HERE / "ivy.xml", "-confs", configuration, "-types", kind]
+    command += ["-cache", CACHE / "ivy", "-retrieve", pattern]
+    run = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if run.returncode != 0:
+        raise FetchError(
+            f"Ivy could not fetch {configuration!r}. It said:\n{run.stdout}\n"
+            "Behind a proxy, set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... -Dhttps.proxyPort=...' and try again."
+        )
+
+
+def _pyspark_jars() -> Path:
+    package = importlib.util.find_spec("pyspark")
+    if package is None or package.origin is None:
+        raise FetchError("pyspark is not installed: run `make setup`")
+    return Path(package.origin).parent / "jars"
+
+
+def _remove_other_versions(file: Path, artifact: Artifact) -> None:
+    """Two versions of a jar on one class path break in odd ways. Scala's and Spark's versions stand in the name, after `_`."""
+    stem = artifact.name.split("_")[0]
+    for other in file.parent.glob(f"{stem}[-_][0-9]*.{artifact.kind}"):
+        if other != file:
+            other.unlink()
+
+
+def _is_right(file: Path, wanted: str) -> bool:
+    return file.is_file() and _sha256(file) == wanted
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def main(arguments: list[str]) -> None:
+    try:
+        if arguments:
+            configuration, folder = arguments
+            fetch(configuration, Path(folder).resolve())
+        else:
+            fetch("delta", _pyspark_jars())
+            fetch("elasticsearch", CACHE / "downloads")
+    except (FetchError, JavaNotFoundError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,56 @@
+"""A Java trust store from the certificates that this machine trusts.
+
+Java brings a list of its own and ignores the machine's, so where a private CA stands between us and the package
+repository (most company networks), pip works and Java does not. A JKS file is a short thing; making it here takes no
+`keytool` run per certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+import struct
+from pathlib import Path
+
+BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
+DEBIAN = "/etc/ssl/certs/ca-certificates.crt"  # a Python built by hand does not look there
+PASSWORD = "changeit"  # Java's customary one: it guards nothing, the content is public
+
+
+def write_truststore(file: Path) -> bool:
+    """Write the machine's certificate authorities to `file` as JKS; False, and no file, if it names none."""
+    certificates = _authorities()
+    if not certificates:
+        return False
+    entries = b"".join(_entry(number, certificate) for number, certificate in enumerate(certificates))
+    content = struct.pack(">III", 0xFEEDFEED, 2, len(certificates)) + entries
+    # The format's own seal: SHA-1 over the password, a fixed greeting and the content.
+    seal = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + content).digest()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content + seal)
+    return True
+
+
+def _authorities() -> list[bytes]:
+    context = ssl.create_default_context()
+    for bundle in (*(os.environ.get(name, "") for name in BUNDLES), DEBIAN):
+        if Path(bundle).is_file():
+            context.load_verify_locations(bundle)
+    return context.get_ca_certs(binary_form=True)
+
+
+def _entry(number: int, certificate: bytes) -> bytes:
+    trusted_certificate, created = 2, 0
+    return (
+        struct.pack(">I", trusted_certificate)
+        + _text(f"ca{number}")
+        + struct.pack(">Q", created)
+        + _text("X.509")
+        + struct.pack(">I", len(certificate))
+        + certificate
+    )
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode()
