@@ -16,12 +16,14 @@ sinks, ``AppendContract`` for append sinks, ``BadRowContract`` for those of eith
 
 import pytest
 
-pytest.register_assert_rewrite("connectors.testing.contract", "connectors.testing.upsert", "connectors.testing.append")
+pytest.register_assert_rewrite(
+    "connectors.testing.contract", "connectors.testing.upserting", "connectors.testing.appending"
+)
 
-from connectors.testing.append import AppendContract  # noqa: E402 - after the rewrite hook, or asserts say nothing
+from connectors.testing.appending import AppendContract  # noqa: E402 - after the rewrite hook, or asserts say nothing
 from connectors.testing.chunk import SCHEMA, deletion, key_of, render_chunk, upsert  # noqa: E402
 from connectors.testing.contract import BadRowContract  # noqa: E402
-from connectors.testing.upsert import SinkContract  # noqa: E402
+from connectors.testing.upserting import SinkContract  # noqa: E402
 
 __all__ = [
     "SCHEMA",
