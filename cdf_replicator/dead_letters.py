@@ -82,9 +82,12 @@ class DeadLetters:
             merge = self._table(create=True).alias("kept").merge(letters.alias("new"), "kept.id = new.id")
             merge.whenNotMatchedInsertAll().execute()
 
-    def close_superseded(self, delivered: DataFrame, route: Route) -> None:
-        """Close open letters of keys for which a later change was delivered."""
-        newer = delivered.groupBy("key").agg(F.max("guard").alias("guard"))
+    def close_superseded(self, delivered: DataFrame, route: Route, refused: Iterable[Letter]) -> None:
+        """Close open letters of keys for which a later change was delivered, and not refused in its turn."""
+        again = self._spark.createDataFrame(
+            [(letter.key, letter.guard) for letter in refused], "key string, guard long"
+        )
+        newer = delivered.select("key", "guard").join(F.broadcast(again), ["key", "guard"], "left_anti")
         with self._lock:
             merge = (
                 self._table(create=False)

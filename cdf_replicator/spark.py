@@ -17,12 +17,14 @@ import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdf_replicator.java import java_home
+from cdf_replicator.java import JavaNotFoundError, java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cdf_replicator.settings import SparkSettings
+    from cdf_replicator.settings import Spark
+
+__all__ = ["JavaNotFoundError", "SparkStartError", "jvm_alive", "jvm_pid", "start", "versions"]
 
 log = structlog.get_logger(__name__)
 
@@ -58,9 +60,9 @@ class SparkStartError(Exception):
     """Spark did not start; the text says what to do."""
 
 
-def start(settings: SparkSettings) -> SparkSession:
+def start(settings: Spark) -> SparkSession:
     """Start the JVM and the session; raises ``SparkStartError`` or ``JavaNotFoundError``."""
-    os.environ.setdefault("JAVA_HOME", str(java_home()))
+    os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need our pyarrow and our sinks
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     if settings.master.startswith("local"):
@@ -104,11 +106,11 @@ _DELTA_HINT: Final = (
 )
 
 
-def _delta_jars(settings: SparkSettings) -> dict[str, str]:
+def _delta_jars(settings: Spark) -> dict[str, str]:
     if any(_JARS.glob("delta-spark_*.jar")):
         return {}
     if settings.jars is not None:
-        jars = sorted(settings.jars.glob("*.jar"))
+        jars = sorted(Path(settings.jars).glob("*.jar"))
         if not any(jar.name.startswith("delta-spark_") for jar in jars):
             raise SparkStartError(f"no delta-spark_*.jar in CDF_SPARK__JARS={settings.jars}. {_DELTA_HINT}")
         return {"spark.jars": ",".join(map(str, jars))}

@@ -39,5 +39,5 @@ def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: Retr
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
     result = retrying(sink.write, frame, batch)
     outcome.applied.update(result.applied)
-    outcome.stale = result.stale
+    outcome.stale, outcome.skipped = result.stale, result.skipped
     return outcome

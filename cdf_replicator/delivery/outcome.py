@@ -39,7 +39,10 @@ class DeliveryBugError(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason."""
+    """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
+
+    ``skipped``: a ``FrameSink`` already held the batch, so that nothing was read or counted.
+    """
 
     received: Counter[str] = field(default_factory=Counter)
     applied: Counter[str] = field(default_factory=Counter)
@@ -51,6 +54,7 @@ class Outcome:
     request_seconds: list[float] = field(default_factory=list)
     sent_bytes: int = 0
     failure: Failure | None = None
+    skipped: bool = False
 
     def add(self, other: Outcome) -> None:
         """Sum; the first failure stays."""

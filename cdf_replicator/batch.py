@@ -1,0 +1,148 @@
+"""Delivers one micro-batch of one route, and settles what the sink refused. The order here is the guarantee:
+
+write to the sink -> delete the older entry of refused keys -> keep the letters -> return, and Spark commits.
+A kill between any two steps redelivers the same batch, and every step may run twice.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator import feed
+from cdf_replicator.conditions import HaltError
+from cdf_replicator.delivery import Outcome, deliver
+from connectors import Batch, FrameSink, change
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from cdf_replicator.dead_letters import DeadLetters
+    from cdf_replicator.delivery import RetryPolicy
+    from cdf_replicator.report import Report
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Delivery
+    from connectors import Sink
+
+PHASES: Final = ("prepare", "write", "record")
+ALWAYS_ALLOWED: Final = 100
+"""Rejected rows of a micro-batch that never halt a route, however small the batch is."""
+
+
+@dataclass(slots=True)
+class Delivering:
+    """All that delivering a route's micro-batches needs; ``open_letters`` is kept in step with the table."""
+
+    route: Route
+    sink: Sink
+    policy: RetryPolicy
+    limits: Delivery
+    letters: DeadLetters
+    report: Report
+    open_letters: int
+
+    def write(self, frame: DataFrame, batch: Batch) -> None:
+        """Deliver a change frame as one batch; raises what kept it from being delivered."""
+        clock = [time.monotonic()]
+        observation = Observation()
+        selected = _selected(frame.observe(observation, *_counts()), self.sink, self.route)
+        if isinstance(self.sink, FrameSink) and selected.isEmpty():
+            return  # an empty append would still make a version
+        clock.append(time.monotonic())
+        outcome, versions, delivered = Outcome(), None, False
+        try:
+            outcome = deliver(selected, self.sink, batch, self.policy)
+            clock.append(time.monotonic())
+            self.report.requests(outcome)
+            versions = None if outcome.skipped else _observed(observation, outcome)
+            outcome.raise_failure()
+            self.report.sink_up()
+            self._settle(_selected(frame, self.sink, self.route), outcome, batch)
+            delivered = True
+        finally:
+            clock.append(time.monotonic())
+            seconds = {name: end - start for name, start, end in zip(PHASES, clock, clock[1:], strict=False)}
+            if outcome.received or not delivered:
+                ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
+                self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
+
+    def _settle(self, delivered: DataFrame, outcome: Outcome, batch: Batch) -> None:
+        if outcome.rejected:
+            self._check_share(outcome)
+            rejected = self.letters.select(delivered, outcome.letters)
+            self._delete_older(rejected, batch)
+            self.letters.bury(rejected, self.route, batch)
+        if self.open_letters:
+            self.letters.close_superseded(delivered, self.route, outcome.letters)
+        if outcome.rejected or self.open_letters:
+            self.open_letters = self.letters.open_count(self.route.name)
+            self.report.dead_letters(self.open_letters)
+
+    def _check_share(self, outcome: Outcome) -> None:
+        rejected = sum(outcome.rejected.values())
+        allowed = max(ALWAYS_ALLOWED, int(self.limits.max_rejected_share * outcome.changes))
+        if rejected > allowed:
+            example = outcome.letters[0]
+            raise HaltError(
+                "too_many_rejected",
+                f"Sink {self.route.sink} refused {rejected} of {outcome.changes} changes of one micro-batch "
+                f"({dict(outcome.rejected)}); for example key {example.key!r}: {example.reason}.",
+                "Correct the sink or the data, or raise CDF_DELIVERY__MAX_REJECTED_SHARE, then restart: "
+                "nothing of the batch is lost.",
+            )
+
+    def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:
+        """Remove the older entry of a key whose newest change was refused.
+
+        What a sink shows must not depend on how commits were split into micro-batches (design rule 17).
+        """
+        upserts = rejected.where(F.col(change.KEY).isNotNull() & ~F.col(change.CHANGE_TYPE).isin(*change.DELETES))
+        deletes = upserts.drop("code", "reason").withColumns(
+            {change.GUARD: F.col(change.GUARD) - 1, change.CHANGE_TYPE: F.lit("delete")}
+        )
+        outcome = deliver(deletes, self.sink, batch, self.policy)
+        self.report.requests(outcome)
+        outcome.raise_failure()
+
+
+def check_duplicates(frame: DataFrame, route: Route, version: int) -> None:
+    """See that the key columns identify the rows of a snapshot; raises ``HaltError`` naming keys that do not."""
+    doubled = (
+        frame.where(F.col(change.KEY).isNotNull())
+        .groupBy(change.KEY)
+        .count()
+        .where("count > 1")
+        .orderBy(change.KEY)
+        .limit(5)
+        .collect()
+    )
+    if doubled:
+        examples = ", ".join(f"{row[change.KEY]} ({row['count']} rows)" for row in doubled)
+        raise HaltError(
+            "duplicate_keys",
+            f"Key columns {', '.join(route.keys)} of table {route.source.slug} do not identify a row: at version "
+            f"{version} there are several rows of key {examples}.",
+            f"Correct CDF_TABLES__{route.source.slug.upper()}__KEYS or the data, then restart.",
+        )
+
+
+def _selected(changes: DataFrame, sink: Sink, route: Route) -> DataFrame:
+    if sink.mode == "upsert":
+        return feed.latest_per_key(changes)
+    return changes if route.source.include_preimages else feed.without_preimages(changes)
+
+
+def _counts() -> list[Column]:
+    by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
+    version = F.col(change.COMMIT_VERSION)
+    return [*by_type, F.min(version).alias("first"), F.max(version).alias("last")]
+
+
+def _observed(observation: Observation, outcome: Outcome) -> tuple[int, int] | None:
+    seen = observation.get
+    outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
+    return None if seen["first"] is None else (seen["first"], seen["last"])

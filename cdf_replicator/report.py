@@ -1,0 +1,155 @@
+"""What a route tells the world, in one call each: metrics, board and log together."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cdf_replicator.status import BatchStatus, ReplayStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cdf_replicator.conditions import Verdict
+    from cdf_replicator.delivery import Outcome
+    from cdf_replicator.metrics import Metrics, State
+    from cdf_replicator.metrics import Outcome as BatchOutcome
+    from cdf_replicator.route import Route
+    from cdf_replicator.status import Board
+
+log = structlog.get_logger(__name__)
+
+
+class Report:
+    """Of one route; called by its thread and by the thread of its query."""
+
+    def __init__(self, route: Route, metrics: Metrics, board: Board) -> None:
+        self._route = route.name
+        self._sink = route.sink
+        self._metrics = metrics.route(route.name, route.source.slug, route.sink)
+        self._sink_metrics = metrics.sink(route.sink)
+        self._board = board
+        self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
+        self._replay_since: datetime | None = None
+        board.add_route(route.name, route.source.slug, route.sink)
+
+    def state(self, state: State, reason: str = "") -> None:
+        self._metrics.state(state)
+        self._board.state(self._route, state, reason)
+        self._log.info("route state", state=state, reason=reason or None)
+
+    def event(self, what: str) -> None:
+        self._board.event(what, self._route)
+        self._log.info(what)
+
+    def warning(self, what: str) -> None:
+        self._board.event(what, self._route)
+        self._log.warning(what)
+
+    def position(self, generation: int, epoch: int) -> None:
+        self._board.position(self._route, generation, epoch)
+
+    def versions(self, source: int, delivered: int, oldest_undelivered: float | None) -> None:
+        """``oldest_undelivered``: when the oldest commit not delivered was made, epoch seconds; None if all are."""
+        at = None if oldest_undelivered is None else datetime.fromtimestamp(oldest_undelivered, timezone.utc)
+        self._board.source(self._route, source, at)
+        self._board.delivered(self._route, delivered)
+        self._metrics.versions(source, delivered)
+        age = 0.0 if at is None else max(0.0, (datetime.now(timezone.utc) - at).total_seconds())
+        self._metrics.lag(max(0, source - delivered), age)
+
+    def rates(self, input_rows: float, processed_rows: float) -> None:
+        self._metrics.rates(input_rows, processed_rows)
+        self._board.rates(self._route, input_rows, processed_rows)
+
+    def dead_letters(self, count: int) -> None:
+        self._metrics.dead_letters(count)
+        self._board.dead_letters(self._route, count)
+
+    def requests(self, outcome: Outcome) -> None:
+        """What the sink was asked, whether the batch went well or not."""
+        self._sink_metrics.requests(outcome.request_seconds)
+        self._sink_metrics.sent(outcome.sent_bytes)
+        for reason, count in outcome.retries.items():
+            self._metrics.retries(reason, count)
+
+    def batch(
+        self,
+        number: int,
+        outcome: Outcome,
+        *,
+        versions: tuple[int, int] | None,
+        seconds: Mapping[str, float],
+        ended: BatchOutcome,
+    ) -> None:
+        """One micro-batch ended. ``seconds``: by phase."""
+        now = datetime.now(timezone.utc)
+        self._metrics.received(outcome.received)
+        if ended == "delivered":
+            self._metrics.applied(outcome.applied)
+            self._metrics.stale(outcome.stale)
+            self._metrics.noop(outcome.noop)
+            self._metrics.rejected(outcome.rejected)
+            self._metrics.last_delivery(now)
+        self._metrics.batch(ended, seconds)
+        self._board.batch(
+            self._route,
+            BatchStatus(
+                batch_id=number,
+                versions=versions,
+                received=dict(outcome.received),
+                seconds=dict(seconds),
+                outcome=ended,
+                at=now,
+                applied=dict(outcome.applied),
+                stale=outcome.stale,
+                noop=outcome.noop,
+                rejected=dict(outcome.rejected),
+            ),
+        )
+        self._log.info(
+            "batch " + ended,
+            batch_id=number,
+            versions=f"{versions[0]}-{versions[1]}" if versions else None,
+            received=sum(outcome.received.values()),
+            applied=sum(outcome.applied.values()),
+            stale=outcome.stale,
+            noop=outcome.noop,
+            rejected=sum(outcome.rejected.values()),
+            seconds=round(sum(seconds.values()), 3),
+        )
+
+    def sink_up(self) -> None:
+        self._sink_metrics.up(True)
+        self._board.sink_up(self._sink)
+
+    def sink_down(self, verdict: Verdict) -> None:
+        self._sink_metrics.up(False)
+        self._board.sink_down(self._sink, verdict.what, verdict.reason, verdict.next_step)
+
+    def failed(self, verdict: Verdict, *, detail: BaseException) -> None:
+        """An error ended the query or kept it from starting; said once, here, with the next step."""
+        self._board.failed(self._route, verdict.what, verdict.reason, verdict.next_step)
+        self._log.error(
+            "route failed",
+            reason=verdict.reason,
+            what=verdict.what,
+            next_step=verdict.next_step,
+            exc_info=detail if verdict.reason == "bug" else None,
+        )
+
+    def restarted(self, reason: str) -> None:
+        self._metrics.restart(reason)
+        self._board.restarted(self._route)
+
+    def replay(self, starting: int, ending: int, ratio: float) -> None:
+        """How far a replay is; at 1 it is over."""
+        self._replay_since = self._replay_since or datetime.now(timezone.utc)
+        self._metrics.replay_progress(ratio)
+        over = ratio >= 1
+        status = None if over else ReplayStatus(starting, ending, ratio, self._replay_since)
+        self._board.replay(self._route, status)
+        if over:
+            self._replay_since = None

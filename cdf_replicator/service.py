@@ -1,0 +1,200 @@
+"""The service: takes the lease, starts Spark and a runner per route, watches, serves HTTP, stops on SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdf_replicator import requests, server, spark
+from cdf_replicator.dead_letters import DeadLetters
+from cdf_replicator.lease import Lease, LeaseHeldError
+from cdf_replicator.metrics import Metrics
+from cdf_replicator.runner import Runner, Service
+from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.status import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_TEMPORARY: Final = 75
+EXIT_CONFIGURATION: Final = 78
+
+TICK_SECONDS: Final = 0.5
+SILENT_SECONDS: Final = 30
+"""Without a tick of the main loop for so long, the service is not alive."""
+
+
+def run(
+    settings: Settings,
+    *,
+    once: bool = False,
+    tables: Iterable[str] = (),
+    starting_versions: Mapping[str | None, int] | None = None,
+) -> int:
+    """Run until SIGTERM, or with ``once`` until everything there is has been delivered; returns the exit code.
+
+    ``tables``: only these source tables. ``starting_versions``: by table slug; None stands for every table.
+    """
+    wanted = set(tables)
+    routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
+    asked = starting_versions or {}
+    return Supervisor(settings, once=once).run(
+        {route: asked.get(route.source.slug, asked.get(None)) for route in routes},
+    )
+
+
+class Supervisor:
+    """One life of the service."""
+
+    def __init__(self, settings: Settings, *, once: bool) -> None:
+        self._settings = settings
+        self._once = once
+        self._stop = threading.Event()
+        self._ticked = time.monotonic()
+        self._spark: SparkSession | None = None
+        self.board = Board()
+        self.metrics = Metrics()
+
+    def run(self, routes: Mapping[Route, int | None], work: requests.Request | None = None) -> int:
+        """Run the routes, each with the starting version it was asked for; returns the exit code.
+
+        ``work``: a request this process carries out, for a command that found the lease free.
+        """
+        root = Path(self._settings.state_path)
+        try:
+            state_path = StatePath.open(root)
+            lease = Lease.acquire(root, url=f"http://{self._settings.http.host}:{self._settings.http.bind_port}")
+        except StateError as error:
+            log.error(str(error))  # noqa: TRY400 - the sentence says it all
+            return EXIT_CONFIGURATION
+        except LeaseHeldError as error:
+            log.error(str(error))  # noqa: TRY400
+            return EXIT_TEMPORARY
+        http = None
+        try:
+            http = server.start(
+                self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead
+            )
+            log.info("serving", url=f"http://{self._settings.http.host}:{http.port}")
+            return self._with_spark(state_path, routes, work)
+        except server.BindError as error:
+            log.error(str(error))  # noqa: TRY400
+            return EXIT_CONFIGURATION
+        finally:
+            if http is not None:
+                http.stop()
+            lease.release()
+
+    def _with_spark(
+        self, state_path: StatePath, routes: Mapping[Route, int | None], work: requests.Request | None
+    ) -> int:
+        self._take_signals()
+        for slug, sink in self._settings.sinks.items():
+            self.board.add_sink(slug, sink.type, "")
+        try:
+            self._spark = spark.start(self._settings.spark)
+        except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+            log.error(str(error))  # noqa: TRY400
+            return EXIT_CONFIGURATION
+        self._take_signals()  # pyspark has put its own SIGINT handler there
+        try:
+            self._introduce(self._spark)
+            letters = DeadLetters(self._spark, state_path.dead_letters)
+            shared = Service(
+                self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
+            )
+            runners = [Runner(shared, route, version) for route, version in routes.items()]
+            return self._supervise(runners, state_path, work)
+        finally:
+            self._spark.stop()
+
+    def _supervise(self, runners: list[Runner], state_path: StatePath, work: requests.Request | None) -> int:
+        by_name = {runner.route.name: runner for runner in runners}
+        if work is not None:
+            by_name[work.route].submit(work)
+        for runner in runners:
+            runner.start()
+        while not self._stop.is_set() and any(runner.is_alive() for runner in runners):
+            self._ticked = time.monotonic()
+            if self._dead() is not None:
+                log.error("the JVM is gone; ending, so that whoever started the service starts it again")
+                return EXIT_FAILED
+            for request in requests.pending(state_path.requests):
+                self._hand_over(request, by_name, state_path)
+            self._stop.wait(TICK_SECONDS)
+        if self._stop.is_set():
+            return self._drain(runners)
+        return _exit_code(runners)
+
+    def _hand_over(self, request: requests.Request, runners: Mapping[str, Runner], state_path: StatePath) -> None:
+        requests.take(state_path.requests, request)
+        if request.route in runners:
+            runners[request.route].submit(request)
+            return
+        refused = requests.Progress("failed", f"this instance does not run route {request.route}")
+        requests.answer(state_path.requests, request.id, refused)
+
+    def _drain(self, runners: list[Runner]) -> int:
+        """Let running micro-batches end; what is not done in time is cancelled, and delivered again next time."""
+        self.board.stopping()
+        log.info("stopping: running micro-batches finish first", seconds=self._settings.shutdown_seconds)
+        deadline = time.monotonic() + self._settings.shutdown_seconds
+        for runner in runners:
+            runner.wake()
+        while any(runner.is_alive() for runner in runners) and time.monotonic() < deadline:
+            self._ticked = time.monotonic()
+            time.sleep(TICK_SECONDS / 10)
+        if any(runner.is_alive() for runner in runners) and self._spark is not None:
+            self._spark.sparkContext.cancelAllJobs()
+            for runner in runners:
+                runner.join(TICK_SECONDS * 10)
+        log.info("stopped")
+        return EXIT_DONE
+
+    def _introduce(self, session: SparkSession) -> None:
+        found = spark.versions(session)
+        self.metrics.build_info(**found)
+        self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
+        pid = spark.jvm_pid(session)
+        if pid is not None:
+            self.metrics.watch_jvm(pid)
+        log.info("spark started", **found)
+
+    def _dead(self) -> str | None:
+        """Why the service is not alive; None while it is."""
+        if self._spark is not None and not spark.jvm_alive(self._spark):
+            return "the JVM is gone"
+        silent = time.monotonic() - self._ticked
+        starting = self._spark is None
+        return None if starting or silent < SILENT_SECONDS else f"the main loop has been silent for {silent:.0f} s"
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._stop.is_set():
+            log.warning("told to stop again", signal=number)
+        self._stop.set()
+
+
+def _exit_code(runners: list[Runner]) -> int:
+    verdicts = [runner.verdict for runner in runners if runner.verdict is not None]
+    if any(verdict.action != "wait" for verdict in verdicts):
+        return EXIT_FAILED
+    return EXIT_TEMPORARY if verdicts else EXIT_DONE

@@ -1,0 +1,112 @@
+"""Where a route starts: what its state says, what the table still offers, what the target already holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cdf_replicator import checkpoint
+from cdf_replicator.conditions import RESYNC, HaltError
+from cdf_replicator.state import RouteState
+
+if TYPE_CHECKING:
+    from cdf_replicator.route import Route
+    from cdf_replicator.source import SourceTable
+    from cdf_replicator.state import StatePath
+    from connectors import Sink
+
+
+def resolve(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, asked: int | None) -> RouteState:
+    """Return where the route stands, durably written if that is new; raises ``HaltError``.
+
+    ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
+    arguments of a container never stop a restart.
+    """
+    state = state_path.load(route.name)
+    identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
+    if state is None:
+        state = _first(route, source, identity, asked)
+    else:
+        _same_route(state, identity, source)
+        if asked is not None and asked != state.asked:
+            source.check_range(asked)
+            state = replay_state(state, asked, state_path, asked=asked)
+    _claimed(route, sink, state, state_path)
+    state_path.save(state)
+    return state
+
+
+def replay_state(state: RouteState, version: int, state_path: StatePath, *, asked: int | None) -> RouteState:
+    """The next generation, from a version on; it knows up to which version an append sink may hold the rows."""
+    planned = checkpoint.last_planned(state_path.checkpoint(state.route, state.generation))
+    held = state.pinned_version if planned is None else planned.touched
+    return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
+
+
+def resync_state(route: Route, source: SourceTable, sink: Sink, state_path: StatePath) -> RouteState:
+    """The next epoch, above whatever the target was filled with, from today's snapshot and today's definition."""
+    latest = source.available()[1]
+    spec = route.spec(owner=state_path.owner, epoch=0)
+    claim = sink.claim(spec)
+    held = claim.epoch if claim else 0
+    identity = route.identity(sink.target(spec))
+    state = state_path.load(route.name) or RouteState(route.name, identity, source.detail.table_id, epoch=held)
+    fresh = state.next_epoch(latest, table_id=source.detail.table_id, above=held)
+    return replace(fresh, identity=identity)
+
+
+def _first(route: Route, source: SourceTable, identity: dict[str, object], asked: int | None) -> RouteState:
+    if not source.detail.change_feed:
+        raise HaltError(
+            "change_feed_off",
+            f"Table {route.source.slug} ({route.source.location}) has no change feed.",
+            f"Enable it: ALTER TABLE delta.`{source.detail.location}` SET TBLPROPERTIES "
+            "(delta.enableChangeDataFeed = true). Then restart.",
+        )
+    version = asked if asked is not None else route.source.starting_version
+    if version is None and route.source.starting_timestamp is not None:
+        version = source.version_at(route.source.starting_timestamp)
+    state = RouteState(route.name, identity, source.detail.table_id, asked=asked)
+    if version is None:
+        return replace(state, pinned_version=source.available()[1])
+    source.check_range(version)
+    return replace(state, phase="streaming", start_version=version)
+
+
+def _same_route(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:
+    """A changed definition on an existing checkpoint would leave orphans (design rule 16)."""
+    changed = [name for name in identity if identity[name] != state.identity.get(name)]
+    if changed:
+        was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity[name]!r}" for name in changed)
+        raise HaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
+    if state.table_id != source.detail.table_id:
+        raise HaltError(
+            "table_replaced",
+            f"The source table of route {state.route} was recreated: it has a new table id and starts again at "
+            "version 0, so what the sink holds may be of no row any more.",
+            RESYNC,
+        )
+
+
+def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath) -> None:
+    claim = sink.claim(route.spec(owner=state_path.owner, epoch=state.epoch))
+    target = sink.target(route.spec(owner="", epoch=0))
+    if claim is None:
+        if state.prepared:
+            raise HaltError(
+                "target_gone", f"The target of route {route.name} ({target}) is gone or was emptied.", RESYNC
+            )
+    elif claim.owner != state_path.owner:
+        raise HaltError(
+            "target_claimed",
+            f"The target of route {route.name} ({target}) was filled from another state path; what that one "
+            "delivered would not be removed, and newer epochs of it would win.",
+            "Use that state path, or rebuild the target from this one. " + RESYNC,
+        )
+    elif claim.epoch > state.epoch:
+        raise HaltError(
+            "target_claimed",
+            f"The target of route {route.name} ({target}) holds epoch {claim.epoch}, the state path says "
+            f"{state.epoch}: it was restored from an older backup.",
+            RESYNC,
+        )

@@ -1,0 +1,70 @@
+"""Looks at a running query: how far it is, how far the source is, how fast it goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdf_replicator.checkpoint import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from cdf_replicator.report import Report
+    from cdf_replicator.source import SourceTable
+    from cdf_replicator.state import RouteState
+
+
+class Watch:
+    """Of one run of a route's query. ``delivered_version``: every commit up to it is in the sink."""
+
+    def __init__(
+        self, query: StreamingQuery, source: SourceTable, report: Report, state: RouteState, committed: Offset | None
+    ) -> None:
+        self._query = query
+        self._source = source
+        self._report = report
+        self._offset = committed
+        self._batch: int | None = None
+        self._before_stream = (state.start_version or 0) - 1
+        self._told: tuple[int, int] | None = None
+        self._oldest: float | None = None
+        self._targets: dict[str, int] = {}
+        self.source_version: int | None = None
+        self.delivered_version = committed.complete if committed else self._before_stream
+
+    @property
+    def healthy(self) -> bool:
+        """A batch was committed in this run: earlier failures are over."""
+        return self._batch is not None
+
+    def look(self, *, ended: bool = False) -> bool:
+        """Look once, tell what changed; ``ended``: the query has read all there was. Returns whether it moved."""
+        status = self._query.status
+        progress = self._query.lastProgress
+        if progress is not None and progress.batchId != self._batch:
+            self._batch = progress.batchId
+            end = progress.sources[0].endOffset
+            self._offset = Offset.parse(end) if end else self._offset
+            self._report.rates(progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0)
+        # The last version of an offset may be read in part only; it is whole once a trigger found nothing more.
+        idle = ended or not (status["isDataAvailable"] or status["isTriggerActive"])
+        if self._offset is not None:
+            self.delivered_version = self._offset.touched if idle else self._offset.complete
+        self.source_version = self._source.latest_version()
+        return self._tell()
+
+    def target_of(self, request_id: str) -> int:
+        """The version at which a request is fulfilled: the newest when it was first looked at."""
+        return self._targets.setdefault(request_id, self.source_version or 0)
+
+    def _tell(self) -> bool:
+        assert self.source_version is not None
+        position = (self.source_version, self.delivered_version)
+        moved = position != self._told
+        if moved:
+            behind = self.delivered_version < self.source_version
+            self._oldest = self._source.committed_at(self.delivered_version + 1) if behind else None
+            self._told = position
+        if moved or self._oldest is not None:
+            self._report.versions(*position, self._oldest)
+        return moved
