@@ -30,6 +30,7 @@ State = Literal["starting", "bootstrapping", "running", "retrying", "stalled", "
 Outcome = Literal["delivered", "failed", "cancelled"]
 
 STATES: Final[tuple[State, ...]] = get_args(State)
+AT_REST: Final[tuple[State, ...]] = ("paused", "halted", "stopped")  # no query runs
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 PHASES: Final = ("prepare", "write", "record", "total")
 OTHER: Final = "other"
@@ -224,6 +225,8 @@ class RouteMetrics:
         for other, gauge in self._state.items():
             if other != state:
                 gauge.set(0)
+        if state in AT_REST:
+            self.rates(0, 0)
 
     def versions(self, source: int, delivered: int) -> None:
         self._source_version.set(source)

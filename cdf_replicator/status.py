@@ -15,6 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdf_replicator import __version__
+from cdf_replicator.metrics import AT_REST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -220,10 +221,12 @@ class Board:
             if was.state == state:
                 self._routes[route] = replace(was, reason=reason)
                 return
-            now = self._now()
-            self._routes[route] = replace(was, state=state, since=now, reason=reason)
+            now = replace(was, state=state, since=self._now(), reason=reason)
+            if state in AT_REST:
+                now = replace(now, input_rows_per_second=0.0, processed_rows_per_second=0.0)
+            self._routes[route] = now
             what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
-            self._events.appendleft(Event(now, what, route))
+            self._events.appendleft(Event(now.since, what, route))
 
     def source(self, route: str, version: int, oldest_undelivered_commit_at: datetime | None) -> None:
         """What the source table was seen to hold; None if everything in it is delivered."""
@@ -372,8 +375,14 @@ def _summary(
     if troubles:
         return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles)
     if names["starting"]:
-        return "starting", f"Starting: {len(names['starting'])} of {len(routes)} routes have no query yet."
-    return "healthy", "Every route does what it should."
+        return "starting", f"Starting: {_named(names['starting'])}."
+    notes = (
+        ("Loading a first snapshot", names["bootstrapping"]),
+        ("Paused", names["paused"]),
+        ("Stopped", names["stopped"]),
+    )
+    remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
+    return "healthy", " ".join(remarks) or "Every route does what it should."
 
 
 def _named(names: Sequence[str], most: int = 3) -> str:
@@ -388,4 +397,4 @@ def _seen(last: ErrorStatus | None, what: str, condition: str, next_step: str, n
 
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *(set(other) - set(one)))}
+    return {name: one.get(name, 0) + other.get(name, 0) for name in (one | other)}

@@ -1,0 +1,155 @@
+"""The status page: a snapshot of the board as one HTML document, without scripts' or stylesheets' own requests."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from cdf_replicator.metrics import PHASES
+from cdf_replicator.status import BATCHES_KEPT
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cdf_replicator.status import BatchStatus, RouteStatus, Status
+
+BATCHES_SHOWN: Final = 10
+EVENTS_SHOWN: Final = 20
+SPARK_WIDTH: Final = 180
+SPARK_HEIGHT: Final = 28
+BAR_WIDTH: Final = 160.0
+SMALL: Final = 10  # below it, the fraction matters
+_SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+class Bar(NamedTuple):
+    """A rectangle of a drawing: ``kind`` is a phase or an outcome, ``title`` what it says when pointed at."""
+
+    x: float
+    width: float
+    height: float
+    kind: str
+    title: str
+
+
+class Tile(NamedTuple):
+    """One number of the overview; ``tone`` colours it: good, bad, warn or empty."""
+
+    label: str
+    value: str
+    note: str
+    tone: str
+
+
+def render(status: Status, nonce: str) -> str:
+    """The page; ``nonce`` lets its one script and stylesheet pass the Content-Security-Policy."""
+    return _TEMPLATE.render(status=status, nonce=nonce, tiles=tiles(status))
+
+
+def duration(seconds: float | None) -> str:
+    """``0.42 s``, ``12 s``, ``5 min 3 s``, ``2 h 10 min``, ``3 d 4 h``; a dash for what is not known."""
+    if seconds is None:
+        return "—"
+    if seconds < SMALL:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, size in (*_SPANS, ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def number(value: float | None) -> str:
+    """Digits in groups; a dash for what is not known."""
+    if value is None or not isfinite(value):
+        return "—"
+    return f"{value:,.0f}" if value >= SMALL or value == int(value) else f"{value:.1f}"
+
+
+def clock(at: datetime) -> str:
+    return f"{at:%H:%M:%S}"
+
+
+def tiles(status: Status) -> list[Tile]:
+    """What one looks at first."""
+    routes, sinks = status.routes, status.sinks
+    running = sum(route.state == "running" for route in routes)
+    up = sum(sink.up is True for sink in sinks)
+    letters = sum(route.dead_letters for route in routes)
+    lag = max((route.lag_seconds or 0.0 for route in routes), default=0.0)
+    versions = max((route.lag_versions or 0 for route in routes), default=0)
+    rows = sum(route.processed_rows_per_second for route in routes)
+    down = any(sink.up is False for sink in sinks)
+    halted = any(route.state == "halted" for route in routes)
+    return [
+        Tile("Routes running", f"{running} of {len(routes)}", "", "bad" if halted else ""),
+        Tile("Sinks up", f"{up} of {len(sinks)}", "", "bad" if down else ""),
+        Tile("Worst lag", duration(lag), f"{number(versions)} version{'' if versions == 1 else 's'}", ""),
+        Tile("Rows per second", number(rows), "all routes", ""),
+        Tile("Dead letters", number(letters), "open", "warn" if letters else ""),
+    ]
+
+
+def sparkline(route: RouteStatus) -> list[Bar]:
+    """Rows of the last batches, oldest left, the largest as high as the drawing."""
+    step = SPARK_WIDTH / BATCHES_KEPT
+    most = max((batch.rows for batch in route.batches), default=0) or 1
+    left = SPARK_WIDTH - step * len(route.batches)
+    return [
+        Bar(
+            round(left + step * place, 2),
+            round(step - 0.8, 2),
+            round(max(1.5, SPARK_HEIGHT * batch.rows / most), 2),
+            batch.outcome,
+            f"batch {batch.batch_id}: {number(batch.rows)} rows, {batch.outcome}",
+        )
+        for place, batch in enumerate(reversed(route.batches))
+    ]
+
+
+def phases(batch: BatchStatus, longest: float) -> list[Bar]:
+    """The phases of a batch side by side; ``longest``: seconds that fill the drawing."""
+    bars: list[Bar] = []
+    x = 0.0
+    for phase in PHASES:
+        seconds = batch.seconds.get(phase, 0.0)
+        width = BAR_WIDTH * seconds / longest if longest else 0.0
+        if width:
+            bars.append(Bar(round(x, 2), round(width, 2), 10, phase, f"{phase}: {duration(seconds)}"))
+        x += width
+    return bars
+
+
+def prose(text: str) -> Markup:
+    """Text with its `commands` set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
+
+
+def batch_seconds(batch: BatchStatus) -> float:
+    return sum(batch.seconds.values())
+
+
+_ENVIRONMENT: Final = Environment(
+    loader=PackageLoader("cdf_replicator"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters.update(duration=duration, number=number, clock=clock, prose=prose, batch_seconds=batch_seconds)
+_ENVIRONMENT.globals.update(
+    sparkline=sparkline,
+    phases=phases,
+    phase_names=[phase for phase in PHASES if phase != "total"],
+    batches_shown=BATCHES_SHOWN,
+    events_shown=EVENTS_SHOWN,
+)
+_TEMPLATE: Final = _ENVIRONMENT.get_template("status.html")

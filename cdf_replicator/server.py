@@ -1,0 +1,154 @@
+"""The service over HTTP: metrics, probes, status and the page, on one port.
+
+Every answer is read from the board or the registry: a request never reaches Spark, Delta or a sink.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from prometheus_client.exposition import choose_encoder
+from starlette.middleware.gzip import GZipMiddleware
+
+from cdf_replicator import __version__
+from cdf_replicator.page import render
+from cdf_replicator.status import waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cdf_replicator.metrics import Metrics
+    from cdf_replicator.status import Board
+
+    Live = Callable[[], str | None]
+    """Why the service is not alive, for people; None while it is."""
+
+STOP_SECONDS: Final = 5
+COMPRESSED_FROM_BYTES: Final = 2_000
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+PAGE_POLICY: Final = (
+    "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class BindError(Exception):
+    """The address cannot be listened on; the text says which one and which variable to change."""
+
+
+class Server:
+    """A started server. ``port``: the one it listens on."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
+        self.port: int = listener.getsockname()[1]
+        # Lifespan, websockets and signals are not ours: SIGTERM belongs to the main thread.
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer what is being answered and close the port; may be called twice."""
+        self._server.should_exit = True
+        self._thread.join(STOP_SECONDS)
+
+
+def start(board: Board, metrics: Metrics, host: str, port: int, live: Live) -> Server:
+    """Serve in a thread of its own until ``stop``; port 0 takes any free one. Raises ``BindError``."""
+    return Server(application(board, metrics, live), _listen(host, port))
+
+
+def application(board: Board, metrics: Metrics, live: Live) -> FastAPI:
+    """The endpoints, without a server."""
+    app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
+
+    @app.middleware("http")
+    async def with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await answer(request)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    def scrape(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), headers={"Content-Type": content_type})
+
+    def liveness() -> Response:
+        reason = live()
+        return _json({"live": reason is None, "reason": reason}, 200 if reason is None else 503)
+
+    def readiness() -> Response:
+        status = board.snapshot()
+        routes = [
+            {
+                "route": route.route,
+                "table": route.table,
+                "sink": route.sink,
+                "state": route.state,
+                "since": route.since,
+                "last_error": route.last_error,
+            }
+            for route in waiting(status)
+        ]
+        ready = bool(status.routes) and not routes and status.service.state != "stopping"
+        return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
+
+    def status() -> Response:
+        return _json(board.snapshot(), 200)
+
+    def page() -> Response:
+        nonce = secrets.token_urlsafe(16)
+        headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
+        return Response(render(board.snapshot(), nonce), media_type="text/html", headers=headers)
+
+    answers: dict[str, Callable[..., Response]] = {
+        "/metrics": scrape,
+        "/livez": liveness,
+        "/healthz": liveness,
+        "/readyz": readiness,
+        "/status": status,
+        "/": page,
+    }
+    for path, answer in answers.items():
+        app.add_api_route(path, answer, methods=["GET", "HEAD"])
+    return app
+
+
+def _json(content: object, status_code: int) -> Response:
+    return Response(orjson.dumps(content, option=orjson.OPT_UTC_Z), status_code, media_type="application/json")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} on {host} is in use by another process: set CDF_HTTP__BIND_PORT to a free port"
+        elif error.errno == errno.EACCES:
+            message = f"port {port} may not be opened by this user: set CDF_HTTP__BIND_PORT to 1024 or higher"
+        else:
+            message = (
+                f"cannot listen on {host}: {error.strerror or error}: set CDF_HTTP__HOST to an address of this machine"
+            )
+        raise BindError(message) from error

@@ -1,0 +1,280 @@
+"""The endpoints, over real HTTP."""
+
+import logging
+import re
+import signal
+import socket
+from datetime import datetime, timedelta, timezone
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from cdf_replicator import server
+from cdf_replicator.metrics import Metrics
+from cdf_replicator.page import duration, number, prose
+from cdf_replicator.status import BatchStatus, Board, ReplayStatus
+
+PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
+
+
+class World:
+    """A served board, and the reason why it is not alive."""
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self.metrics = Metrics()
+        self.dead_because: str | None = None
+        self.server = server.start(self.board, self.metrics, "127.0.0.1", 0, lambda: self.dead_because)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.server.port}", timeout=10)
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return self.client.get(path, headers=headers)
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.stop()
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def busy(world):
+    """Two routes that run and have delivered."""
+    now = datetime.now(timezone.utc)
+    board = world.board
+    board.runtime(spark="4.2.0", delta="4.4.0", java="17")
+    for sink, type_ in (("search", "elasticsearch"), ("cache", "redis")):
+        board.add_sink(sink, type_, f"http://user:secret@{sink}:1")
+        board.sink_up(sink)
+        route = f"orders_{sink}"
+        board.add_route(route, "orders", sink)
+        world.metrics.route(route, "orders", sink)
+        board.state(route, "running")
+        for n in range(12):
+            seconds = {"prepare": 0.1, "write": 0.4, "record": 0.1}
+            board.batch(route, BatchStatus(n, (n, n + 1), {"insert": 1000 + n}, seconds, "delivered", now))
+        board.source(route, 13, None)
+        board.delivered(route, 13)
+    return world
+
+
+def test_metrics_are_scraped_as_text(busy):
+    answer = busy.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert len(families["cdf_route_state"].samples) == 2 * 8
+
+
+def test_metrics_are_scraped_as_openmetrics_when_asked_for(busy):
+    answer = busy.get("/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert "cdf_changes_received" in {family.name for family in parse_openmetrics(answer.text)}
+
+
+def test_a_service_is_alive_until_its_supervisor_says_why_not(world):
+    for path in ("/livez", "/healthz"):
+        assert (world.get(path).status_code, world.get(path).json()) == (200, {"live": True, "reason": None})
+    world.dead_because = "the JVM is gone"
+    for path in ("/livez", "/healthz"):
+        assert (world.get(path).status_code, world.get(path).json()["reason"]) == (503, "the JVM is gone")
+
+
+def test_a_service_is_not_ready_before_it_has_routes(world):
+    assert world.get("/readyz").status_code == 503
+
+
+def test_a_running_service_is_ready(busy):
+    answer = busy.get("/readyz")
+    assert (answer.status_code, answer.json()["ready"], answer.json()["waiting"]) == (200, True, [])
+
+
+def test_a_sink_that_is_away_makes_the_service_unready_but_not_dead(busy):
+    busy.board.sink_down("search", "connection refused", "unreachable", "start it")
+    busy.board.state("orders_search", "retrying")
+    busy.board.failed("orders_search", "connection refused", "unreachable", "start it")
+    answer = busy.get("/readyz")
+    (route,) = answer.json()["waiting"]
+    assert answer.status_code == 503
+    assert {key: route[key] for key in ("route", "table", "sink", "state")} == {
+        "route": "orders_search",
+        "table": "orders",
+        "sink": "search",
+        "state": "retrying",
+    }
+    assert datetime.fromisoformat(route["since"].replace("Z", "+00:00")).tzinfo is not None
+    assert route["last_error"]["next_step"] == "start it"
+    assert busy.get("/livez").status_code == 200
+
+
+def test_a_stopping_service_is_not_ready(busy):
+    busy.board.stopping()
+    assert busy.get("/readyz").status_code == 503
+
+
+def test_the_status_is_the_board(busy):
+    told = busy.get("/status").json()
+    assert told["schema"] == 1
+    assert {route["route"] for route in told["routes"]} == {"orders_search", "orders_cache"}
+    assert told["routes"][0]["batches"][0]["rows"] == 1011
+    assert told["routes"][0]["lag_seconds"] == 0
+    assert told["service"]["state"] == "healthy"
+    assert "secret" not in busy.get("/status").text
+
+
+def test_a_rate_that_is_no_number_breaks_nothing(busy):
+    busy.board.rates("orders_search", float("nan"), float("inf"))
+    assert busy.get("/status").json()["routes"][1]["input_rows_per_second"] is None
+    assert busy.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_endpoint_answers_head_without_a_body(busy, path):
+    answer = busy.client.head(path)
+    assert answer.status_code == busy.get(path).status_code
+    assert answer.content == b""
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/absent"])
+def test_no_answer_is_sniffed_framed_or_cached(busy, path):
+    headers = busy.get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert "server" not in headers
+
+
+def test_nothing_else_is_there_and_nothing_can_be_written(busy):
+    assert busy.get("/docs").status_code == 404
+    assert busy.client.post("/status").status_code == 405
+
+
+def test_large_answers_are_compressed_for_those_who_ask(busy):
+    assert busy.get("/metrics", **{"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
+
+
+def test_the_page_names_states_in_words(busy):
+    page = busy.get("/").text
+    assert "Every route does what it should." in page
+    assert page.count('<span class="badge running">Running</span>') == 2
+    assert page.count('<span class="badge up">Up</span>') == 2
+    assert "Spark 4.2.0" in page
+    assert "secret" not in page
+
+
+def test_the_page_shows_the_worst_first_with_its_next_step(busy):
+    busy.board.failed("orders_search", "the keys changed", "route_changed", "run `cdf-replicator resync orders_search`")
+    busy.board.state("orders_search", "halted")
+    page = busy.get("/").text
+    assert page.index('id="route-orders_search"') < page.index('id="route-orders_cache"')
+    assert "Next step: run <code>cdf-replicator resync orders_search</code>" in page
+
+
+def test_the_page_shows_a_replay_and_a_state_before_any_batch(world):
+    world.board.add_route("orders_search", "orders", "search")
+    world.board.add_sink("search", "elasticsearch", "http://search")
+    page = world.get("/").text
+    assert "No batch yet" in page
+    assert "Not asked yet" in page
+    world.board.replay("orders_search", ReplayStatus(3, 9, 0.5, datetime.now(timezone.utc)))
+    assert "Replaying versions 3 to 9 · 50 %" in world.get("/").text
+
+
+def test_an_empty_board_has_a_page_too(world):
+    assert "No route has been set up yet." in world.get("/").text
+
+
+def test_what_a_server_said_cannot_become_markup(busy):
+    busy.board.failed("orders_search", "<script>alert(1)</script>", "x", "`<img src=x>`")
+    busy.board.state("orders_search", "halted", "<b>")
+    page = busy.get("/").text
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "<b>:" not in page
+    assert "<code>&lt;img src=x&gt;</code>" in page
+
+
+def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(busy):
+    answer = busy.get("/")
+    (nonce,) = set(re.findall(r'nonce="([^"]+)"', answer.text))
+    assert f"script-src 'nonce-{nonce}'" in answer.headers["content-security-policy"]
+    assert nonce not in busy.get("/").text
+    assert not re.findall(r'(?:src|srcset)=|href="(?!data:|metrics|status|readyz|livez)', answer.text)
+    assert not re.search(r"<[^>]+\sstyle=", answer.text)
+    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in answer.text
+
+
+def test_a_port_in_use_names_the_port_and_the_variable(world):
+    with pytest.raises(server.BindError, match=rf"port {world.server.port} on 127.0.0.1 .*CDF_HTTP__BIND_PORT"):
+        server.start(world.board, world.metrics, "127.0.0.1", world.server.port, lambda: None)
+
+
+def test_an_address_of_another_machine_names_the_variable(world):
+    with pytest.raises(server.BindError, match="CDF_HTTP__HOST"):
+        server.start(world.board, world.metrics, "192.0.2.1", 0, lambda: None)
+
+
+def test_a_stopped_server_frees_its_port():
+    world = World()
+    assert world.get("/livez").status_code == 200
+    world.close()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", world.server.port)) != 0
+    again = server.start(world.board, world.metrics, "127.0.0.1", world.server.port, lambda: None)
+    again.stop()
+    again.stop()
+
+
+def test_signals_stay_with_the_main_thread():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    world = World()
+    world.get("/livez")
+    assert {number: signal.getsignal(number) for number in before} == before
+    world.close()
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_requests_are_not_logged_and_the_logs_of_others_are_left_alone(caplog):
+    handlers = list(logging.getLogger("uvicorn").handlers)
+    with caplog.at_level(logging.INFO):
+        world = World()
+        world.get("/livez")
+        world.close()
+    assert "uvicorn.access" not in {record.name for record in caplog.records}
+    assert "uvicorn.error" in {record.name for record in caplog.records}
+    assert logging.getLogger("uvicorn").handlers == handlers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "—"),
+        (0.0, "0 s"),
+        (0.418, "0.42 s"),
+        (9.5, "9.5 s"),
+        (59.7, "1 min"),
+        (303.0, "5 min 3 s"),
+        (3600.0, "1 h"),
+        (7800.0, "2 h 10 min"),
+        (timedelta(days=3, hours=4, minutes=5).total_seconds(), "3 d 4 h"),
+    ],
+)
+def test_durations_are_said_in_two_words(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(None, "—"), (0, "0"), (1.25, "1.2"), (12345.6, "12,346")])
+def test_numbers_are_grouped(value, said):
+    assert number(value) == said
+
+
+def test_only_what_is_between_backticks_is_code():
+    assert prose("run `a b` & see") == "run <code>a b</code> &amp; see"
