@@ -26,16 +26,8 @@ ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
 
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100
-WORST_FIRST: Final[tuple[State, ...]] = (
-    "halted",
-    "stalled",
-    "retrying",
-    "starting",
-    "bootstrapping",
-    "paused",
-    "stopped",
-    "running",
-)
+_TROUBLE: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
+WORST_FIRST: Final[tuple[State, ...]] = (*_TROUBLE, "starting", "bootstrapping", "paused", "stopped", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +61,12 @@ class Totals:
     rejected: dict[str, int] = field(default_factory=dict)
 
     def plus(self, batch: BatchStatus) -> Totals:
+        """A batch that was not delivered comes again: only its reading counts."""
+        received = _sum(self.received, batch.received)
+        if batch.outcome != "delivered":
+            return replace(self, received=received)
         return Totals(
-            received=_sum(self.received, batch.received),
+            received=received,
             applied=_sum(self.applied, batch.applied),
             stale=self.stale + batch.stale,
             noop=self.noop + batch.noop,
@@ -234,7 +230,7 @@ class Board:
 
     def delivered(self, route: str, version: int) -> None:
         """Everything up to and with ``version`` is in the sink."""
-        self._set(route, delivered_version=version, last_delivery_at=self._now())
+        self._set(route, delivered_version=version)
 
     def position(self, route: str, generation: int, epoch: int) -> None:
         self._set(route, generation=generation, epoch=epoch)
@@ -259,8 +255,12 @@ class Board:
         """A micro-batch ended; its counts are added to the totals."""
         with self._lock:
             was = self._routes[route]
-            batches = (batch, *was.batches[: BATCHES_KEPT - 1])
-            self._routes[route] = replace(was, batches=batches, totals=was.totals.plus(batch))
+            self._routes[route] = replace(
+                was,
+                batches=(batch, *was.batches[: BATCHES_KEPT - 1]),
+                totals=was.totals.plus(batch),
+                last_delivery_at=batch.at if batch.outcome == "delivered" else was.last_delivery_at,
+            )
 
     def failed(self, route: str, what: str, condition: str, next_step: str) -> None:
         """The route met an error; the same ``condition`` again is counted."""

@@ -70,7 +70,6 @@ def test_lag_ends_with_the_delivery_not_with_the_next_look_at_the_source(board, 
     clock.tick(30)
     board.delivered("orders_search", 9)
     assert (only(board).lag_versions, only(board).lag_seconds) == (0, 0)
-    assert only(board).last_delivery_at == clock.at
 
 
 def test_lag_is_unknown_until_both_ends_are_known(board):
@@ -127,6 +126,16 @@ def test_totals_keep_the_change_types_apart(board):
     board.batch("orders_search", BatchStatus(1, None, {"insert": 1, "delete": 2}, {}, "delivered", START))
     board.batch("orders_search", BatchStatus(2, None, {"delete": 3, "update_postimage": 4}, {}, "delivered", START))
     assert only(board).totals.received == {"insert": 1, "delete": 5, "update_postimage": 4}
+
+
+def test_a_batch_that_failed_counts_as_read_not_as_delivered(board):
+    board.batch("orders_search", batch(1, outcome="failed", applied={"insert": 1}, stale=1))
+    assert only(board).totals.received == {"insert": 1}
+    assert (only(board).totals.applied, only(board).totals.stale) == ({}, 0)
+    assert only(board).last_delivery_at is None
+    board.batch("orders_search", batch(1, applied={"insert": 1}))
+    assert only(board).totals.applied == {"insert": 1}
+    assert only(board).last_delivery_at == START
 
 
 def test_events_are_kept_newest_first_and_bounded(board):
