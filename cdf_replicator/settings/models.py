@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
@@ -149,7 +150,10 @@ class Spark(Group):
         {},
         description="Further Spark settings, as a JSON object.",
     )
-    jars: str | None = Field(None, min_length=1, description="Folder with the Delta jars. Default: those of the image.")
+    jars: Path | None = Field(
+        None,
+        description="Folder with the Delta jars. Default: those beside pyspark's own, else fetched once.",
+    )
 
 
 class Log(Group):

@@ -25,7 +25,9 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """The configuration can't be used; carries every problem found. Exit code 78."""
+    """The configuration can't be used; carries every problem found."""
+
+    exit_code = 78
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)

@@ -42,6 +42,8 @@ def spark_conf(key: str, value: str) -> str | None:
         return "nothing: Spark Connect has no foreachBatch in this process; set CDF_SPARK__MASTER"
     if name == "spark.master":
         return "CDF_SPARK__MASTER instead"
+    if name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
+        return "nothing: the service sets Delta's own"
     if name == "spark.sql.session.timezone" and text not in {"utc", "etc/utc"}:
         return "UTC, since timestamps reach the sinks as UTC"
     return None

@@ -1,0 +1,40 @@
+"""The command ``cdf-replicator``: words to calls, no logic. Imports stay late, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+PROGRAM: Final = "cdf-replicator"
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+def main() -> None:
+    """Run the command line; an error is told in words, not as a traceback."""
+    if sys.argv[1:] == ["healthcheck"]:
+        from cdf_replicator.cli.probe import alive
+
+        sys.exit(alive())
+    from cdf_replicator.cli.app import app
+
+    try:
+        app(prog_name=PROGRAM)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - the last one to see it
+        sys.exit(told(error))
+
+
+def told(error: Exception) -> int:
+    """Say on stderr what went wrong; returns the exit code."""
+    if os.environ.get("CDF_LOG__LEVEL", "").lower() == "debug":
+        import traceback
+
+        traceback.print_exception(error)
+    ours = type(error).__module__.split(".")[0] in ("cdf_replicator", "connectors")
+    text = str(error) if ours else f"{type(error).__name__}: {' '.join(str(error).split())}"
+    hint = "" if ours else " (CDF_LOG__LEVEL=debug shows where)"
+    sys.stderr.write(f"{PROGRAM}: {text}{hint}\n")
+    return int(getattr(error, "exit_code", FAILED))

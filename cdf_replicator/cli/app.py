@@ -1,0 +1,71 @@
+"""The root command."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from cdf_replicator import __version__
+from cdf_replicator.cli import PROGRAM, config, health, replay, run, status, validate, version
+
+# Delta's own spellings; accepted, not advertised.
+_ALIASES: Final = {"startingVersion": "starting-version", "endingVersion": "ending-version"}
+
+app = typer.Typer(
+    name=PROGRAM,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich help costs three times as much as all the rest of --help
+    pretty_exceptions_enable=False,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: _ALIASES.get(token, token),
+        "max_content_width": 100,
+    },
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Follow the Change Data Feed of Delta tables and keep other systems in step.
+
+    Configured by environment variables (CDF_...); see: cdf-replicator config env
+
+    \b
+    Examples:
+      export CDF_STATE_PATH=/var/lib/cdf
+      export CDF_TABLES__ORDERS__PATH=s3a://lake/orders CDF_TABLES__ORDERS__KEYS=id
+      export CDF_TABLES__ORDERS__SINKS=cache
+      export CDF_SINKS__CACHE__TYPE=redis CDF_SINKS__CACHE__URL=redis://cache:6379/0
+      cdf-replicator validate
+      cdf-replicator run
+
+    \b
+    Exit codes:
+      0   done, or stopped by SIGTERM
+      1   failed
+      2   wrong usage
+      75  another process holds the state path, or run --once gave up on something outside
+      78  the configuration is wrong
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+
+
+app.command()(run.run)
+app.command()(replay.replay)
+app.command()(replay.resync)
+app.command()(validate.validate)
+app.command()(status.status)
+app.add_typer(config.app, name="config")
+app.command()(health.healthcheck)
+app.command()(version.version)

@@ -1,0 +1,135 @@
+"""``config show|schema|env``: what is in force, and what there is to set."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cdf_replicator.settings.reference import Entry
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+HEADINGS: Final = ("Variable", "Type", "Default", "Meaning")
+
+
+@app.callback()
+def config() -> None:
+    """Show the configuration in force, or everything there is to set.
+
+    \b
+    Examples:
+      cdf-replicator config show
+      cdf-replicator config env
+      cdf-replicator config schema > cdf.schema.json
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+
+
+@app.command()
+def show(
+    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")] = "text",
+) -> None:
+    """Show every value in force and where it came from; secrets are hidden.
+
+    \b
+    Examples:
+      cdf-replicator config show
+      cdf-replicator config show --format json
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    from cdf_replicator import settings
+    from cdf_replicator.settings.effective import effective
+
+    values = effective(settings.load())
+    if format_ == "json":
+        typer.echo(json.dumps([dataclasses.asdict(value) for value in values], indent=2))
+        return
+    rows = [(value.path, "-" if value.value is None else value.value, value.origin) for value in values]
+    typer.echo(_aligned([("Setting", "Value", "From"), *rows]))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the YAML file (CDF_CONFIG_FILE), for editors.
+
+    \b
+    Examples:
+      cdf-replicator config schema > cdf.schema.json
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    from cdf_replicator.settings.reference import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def env(
+    format_: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="How to print it.")] = "text",
+) -> None:
+    """List every variable: type, default, meaning; those of each installed sink type too.
+
+    \b
+    Examples:
+      cdf-replicator config env
+      cdf-replicator config env --format markdown
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    from cdf_replicator.settings.reference import reference
+
+    entries = reference()
+    if format_ == "json":
+        typer.echo(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2))
+    elif format_ == "markdown":
+        typer.echo(markdown(entries))
+    else:
+        typer.echo(_text(entries))
+
+
+def markdown(entries: Sequence[Entry]) -> str:
+    """One table a group, for the README."""
+    blocks = []
+    for group, members in _grouped(entries):
+        head = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
+        rows = ["| " + " | ".join(_cells(entry)) + " |" for entry in members]
+        blocks.append("\n".join([f"**{group}**", "", *head, *rows]))
+    return "\n\n".join(blocks)
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    default = entry.default if entry.default in ("", "required") else f"`{entry.default}`"
+    cells = (f"`{entry.variable}`", entry.type, default, entry.meaning)
+    return tuple(cell.replace("|", "\\|") if "`" in cell else _escaped(cell) for cell in cells)
+
+
+def _escaped(text: str) -> str:
+    """``<table>`` in prose is no HTML tag."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _text(entries: Sequence[Entry]) -> str:
+    blocks = []
+    for group, members in _grouped(entries):
+        lines = [f"{group}:"]
+        for entry in members:
+            default = f", default {entry.default}" if entry.default not in ("", "required") else ""
+            required = ", required" if entry.default == "required" else ""
+            lines += [f"  {entry.variable}  ({entry.type}{default}{required})"]
+            lines += [f"      {entry.meaning}"] if entry.meaning else []
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _grouped(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.group, []).append(entry)
+    return list(groups.items())
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,65 @@
+"""``replay`` and ``resync``: deliver again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cdf_replicator.cli.words import known
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+def replay(
+    name: Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")],
+    starting_version: Annotated[int, typer.Option(metavar="N", min=0, help="First commit version to deliver again.")],
+    ending_version: Annotated[
+        int | None, typer.Option(metavar="M", min=0, help="Last one; for append sinks only. [default: go on]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be delivered, and write nothing.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Deliver changes again from a commit version on.
+
+    A sink that keeps one entry per key goes on from there to the newest version, so that a late older row never stays.
+
+    \b
+    Examples:
+      cdf-replicator replay orders_search --starting-version 12 --dry-run
+      cdf-replicator replay orders --starting-version 12 --yes
+      cdf-replicator replay orders_audit --starting-version 12 --ending-version 20
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    if ending_version is not None and ending_version < starting_version:
+        raise typer.BadParameter(f"{ending_version} is before {starting_version}", param_hint="'--ending-version'")
+    from cdf_replicator import logs, settings
+
+    loaded = settings.load()
+    known("ROUTE|TABLE", name, {*loaded.resolved, *loaded.tables})
+    logs.configure(loaded.log.level, loaded.log.format)
+
+    from cdf_replicator import replay as room
+
+    raise typer.Exit(room.replay(loaded, name, starting_version, ending_version, dry_run, yes))
+
+
+def resync(
+    name: Annotated[str, typer.Argument(metavar="ROUTE", help="The route to rebuild.")],
+    yes: Yes = False,
+) -> None:
+    """Rebuild a route's target from the current snapshot of its table and remove what doesn't belong there.
+
+    \b
+    Examples:
+      cdf-replicator resync orders_search
+      cdf-replicator resync orders_search --yes
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    from cdf_replicator import logs, settings
+
+    loaded = settings.load()
+    known("ROUTE", name, loaded.resolved)
+    logs.configure(loaded.log.level, loaded.log.format)
+
+    from cdf_replicator import replay as room
+
+    raise typer.Exit(room.resync(loaded, name, yes))

@@ -1,0 +1,45 @@
+"""``run``: follow the tables until told to stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cdf_replicator.cli.words import by_table, known, starting_versions
+
+
+def run(
+    once: Annotated[bool, typer.Option("--once", help="Deliver what there is, then exit: for cron and tests.")] = False,
+    table: Annotated[
+        list[str] | None, typer.Option(metavar="T", help="Follow this table only; may be repeated. [default: all]")
+    ] = None,
+    starting_version: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N|T=N",
+            help="Start from this commit version, for every table or for table T; may be repeated. Given again after a restart, it resumes.",
+        ),
+    ] = None,
+) -> None:
+    """Follow the configured tables and keep their sinks in step.
+
+    \b
+    Examples:
+      cdf-replicator run
+      cdf-replicator run --once --table orders
+      cdf-replicator run --starting-version 12
+      cdf-replicator run --starting-version orders=12 --starting-version items=40
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    asked = starting_versions(starting_version or [])
+
+    from cdf_replicator import logs, settings
+
+    loaded = settings.load()
+    tables = [known("--table", name, loaded.tables) for name in table or ()]
+    versions = by_table(asked, tables or loaded.tables, loaded.tables)
+    logs.configure(loaded.log.level, loaded.log.format)
+
+    from cdf_replicator import service
+
+    raise typer.Exit(service.run(loaded, once=once, tables=tables, starting_versions=versions))

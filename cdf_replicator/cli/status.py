@@ -1,0 +1,139 @@
+"""``status``: what a running service is doing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from cdf_replicator.cli.probe import NoAnswerError, get, service_url
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+WATCH_SECONDS: Final = 2.0
+PIPE_WIDTH: Final = 200
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+_COLOURS: Final = {
+    "running": "green",
+    "bootstrapping": "cyan",
+    "starting": "cyan",
+    "retrying": "yellow",
+    "stalled": "yellow",
+    "paused": "blue",
+    "stopped": "blue",
+    "halted": "bold red",
+}
+
+
+def status(
+    url: Annotated[str | None, typer.Option(help="Of the service. [default: this host, CDF_HTTP__BIND_PORT]")] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
+    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+) -> None:
+    """Ask a running service how its routes are doing, worst first.
+
+    \b
+    Examples:
+      cdf-replicator status
+      cdf-replicator status --watch
+      cdf-replicator status --url http://replicator:9102 --format json | jq '.routes[].lag_seconds'
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    address = f"{service_url(url)}/status"
+    try:
+        if format_ == "json":
+            _print_json(address, watch=watch)
+        else:
+            _print_table(address, watch=watch)
+    except NoAnswerError as error:
+        typer.echo(f"no running service: {error}; start one with 'cdf-replicator run', or name it with --url", err=True)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _fetch(address: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(get(address))
+    except ValueError as error:
+        raise NoAnswerError(f"{address} answers, but not with a status") from error
+    if not isinstance(answer, dict) or not isinstance(answer.get("routes"), list):
+        raise NoAnswerError(f"{address} answers, but not with a status")
+    return answer
+
+
+def _print_json(address: str, *, watch: bool) -> None:
+    """As it came; when watching, one line each time."""
+    while True:
+        typer.echo(json.dumps(_fetch(address), indent=None if watch else 2))
+        if not watch:
+            return
+        time.sleep(WATCH_SECONDS)
+
+
+def _print_table(address: str, *, watch: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    if not watch:
+        console.print(_view(_fetch(address)))
+        return
+    with Live(_view(_fetch(address)), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(WATCH_SECONDS)
+            live.update(_view(_fetch(address)), refresh=True)
+
+
+def _view(answer: dict[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    service = answer.get("service") or {}
+    head = Text(f"{service.get('state', '?')}: {service.get('summary', '')}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ROUTE", "STATE", "DELIVERED", "SOURCE", "LAG", "ROWS/S", "DEAD LETTERS", "LAST ERROR"):
+        table.add_column(name, overflow="fold", no_wrap=name not in ("LAST ERROR", "STATE"))
+    for route in answer["routes"]:
+        table.add_row(*(Text(cell) for cell in _cells(route)), style=_COLOURS.get(route.get("state", "")))
+    return Group(head, Text(), table)
+
+
+def _cells(route: dict[str, Any]) -> tuple[str, ...]:
+    error = route.get("last_error") or {}
+    reason = route.get("reason")
+    return (
+        str(route.get("route", "?")),
+        f"{route.get('state', '?')} ({reason})" if reason else str(route.get("state", "?")),
+        _or_dash(route.get("delivered_version")),
+        _or_dash(route.get("source_version")),
+        _lag(route),
+        f"{route.get('processed_rows_per_second') or 0:.0f}",
+        _or_dash(route.get("dead_letters")),
+        " ".join(f"{error.get('what', '')} {error.get('next_step', '')}".split()),
+    )
+
+
+def _lag(route: dict[str, Any]) -> str:
+    versions, seconds = route.get("lag_versions"), route.get("lag_seconds")
+    if versions is None:
+        return "-"
+    return f"{versions} versions, {_duration(seconds)}" if seconds else f"{versions} versions"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / HOUR:.1f} h" if seconds < DAY else f"{seconds / DAY:.1f} d"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,54 @@
+"""What words of the command line mean."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+def known(option: str, name: str, names: Collection[str]) -> str:
+    """``name``, if it is one of ``names``; else a usage error with the nearest."""
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, list(names), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
+    raise typer.BadParameter(f"{name!r} is not configured; {hint}", param_hint=repr(option))
+
+
+Asked = list[tuple[str | None, int]]
+
+
+def starting_versions(words: Sequence[str]) -> Asked:
+    """``N`` or ``T=N`` -> (table or None, commit version); judged before the configuration is read."""
+    pairs = [word.rpartition("=") for word in words]
+    return [(table if separator else None, _version(version)) for table, separator, version in pairs]
+
+
+def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> dict[str | None, int]:
+    """Commit version for each of ``tables`` that has one asked for; one for a table by name wins."""
+    result: dict[str | None, int] = {}
+    for _, version in (pair for pair in asked if pair[0] is None):
+        result |= dict.fromkeys(tables, version)
+    for table, version in asked:
+        if table is not None and known("--starting-version", table, names) not in tables:
+            raise _bad(f"{table!r} is not among the tables of --table")
+        if table is not None:
+            result[table] = version
+    return result
+
+
+def _version(text: str) -> int:
+    if text.lower() == "latest":
+        raise _bad("'latest' would lose what is committed while the service is down; give a commit version")
+    if not (text.isascii() and text.isdigit() and len(text) < 14):  # noqa: PLR2004 - 43 bits, see Table
+        raise _bad(f"{text!r} is not a commit version: a whole number from 0 on, or TABLE=NUMBER")
+    return int(text)
+
+
+def _bad(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint="'--starting-version'")

@@ -1,0 +1,122 @@
+"""Logs: one line an event on stderr, JSON with ECS names or coloured text; the libraries' lines look the same.
+
+Elsewhere: ``log = structlog.get_logger(__name__)`` and ``log.info("batch delivered", written=5)``. What ``bound`` adds
+is per thread, so it has to be entered inside ``foreachBatch``, which runs on a thread of py4j's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import structlog
+
+from cdf_replicator import __version__
+from cdf_replicator.settings.redact import masked
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from contextlib import AbstractContextManager
+
+    from structlog.typing import EventDict, Processor
+
+SERVICE: Final = "cdf-replicator"
+
+# Libraries that tell, at INFO, what we tell better or what nobody asked about.
+QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.access", "uvicorn.error", "asyncio")
+
+_ECS: Final = {"timestamp": "@timestamp", "level": "log.level", "event": "message", "logger": "log.logger"}
+
+
+def configure(level: str, format_: str | None, stream: TextIO | None = None) -> None:
+    """Send every log line of the process to ``stream`` (stderr); once, at the start.
+
+    ``level``: debug, info, warning or error. ``format_``: json or text; None is text on a terminal, else json.
+    """
+    stream = stream or sys.stderr
+    as_text = format_ == "text" or (format_ is None and stream.isatty())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_shared(),
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _without_credentials,
+                *(_text(stream) if as_text else [_ecs, _json]),
+            ],
+        ),
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.captureWarnings(capture=True)
+
+
+def bound(**fields: Any) -> AbstractContextManager[None]:
+    """Add ``route``, ``batch_id`` and the like to every line of this thread while the block runs."""
+    return structlog.contextvars.bound_contextvars(**fields)
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _text(stream: TextIO) -> list[Processor]:
+    colors = stream.isatty() and not os.environ.get("NO_COLOR")
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _without_credentials(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """An address with a password may be part of any library's message."""
+    return {key: masked(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _ecs(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """Names of the Elastic Common Schema; our own fields keep theirs."""
+    info = event.pop("exc_info", None)
+    result: MutableMapping[str, Any] = {_ECS.get(key, key): value for key, value in event.items()}
+    result = {"@timestamp": result.pop("@timestamp"), "log.level": result.pop("log.level"), **result}
+    result |= {"service.name": SERVICE, "service.version": __version__}
+    error = _error(info)
+    if error is not None:
+        text = structlog.processors.format_exc_info
+        result["error.type"] = f"{type(error).__module__}.{type(error).__qualname__}"
+        result["error.message"] = masked(str(error))
+        result["error.stack_trace"] = masked(str(text(None, "", {"exc_info": error})["exception"]))
+    return result
+
+
+def _error(info: object) -> BaseException | None:
+    if isinstance(info, BaseException):
+        return info
+    if isinstance(info, tuple):
+        return info[1] if isinstance(info[1], BaseException) else None
+    return sys.exc_info()[1] if info else None
+
+
+def _json(_logger: object, _name: str, event: EventDict) -> str:
+    return json.dumps(event, default=str)
