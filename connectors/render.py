@@ -41,8 +41,13 @@ _JSON_OPTIONS: Final = {
 
 def json_row(schema: StructType) -> Column:
     """JSON text of ``row``, whose schema is given."""
-    row, safe = F.col(ROW), _exact(schema)
-    return F.to_json(row.cast(safe) if safe != schema else row, _JSON_OPTIONS)
+    return json_of(F.col(ROW), schema)
+
+
+def json_of(column: Column, data_type: DataType) -> Column:
+    """JSON text of a struct, array, map or variant."""
+    safe = _exact(data_type)
+    return F.to_json(column.cast(safe) if safe != data_type else column, _JSON_OPTIONS)
 
 
 def key_text(values: list[tuple[Column, DataType]]) -> Column:

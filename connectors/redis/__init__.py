@@ -1,0 +1,6 @@
+"""Redis: one entry per key, as JSON text or as a hash, guarded by a companion key. See ``connectors.redis.sink``."""
+
+from connectors.redis.settings import RedisOptions, RedisSettings
+from connectors.redis.sink import RedisSink
+
+__all__ = ["RedisOptions", "RedisSettings", "RedisSink"]

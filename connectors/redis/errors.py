@@ -1,0 +1,91 @@
+"""Errors of redis-py, of the server and of scripts inside it, in the contract's words."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from redis import exceptions
+
+from connectors.errors import PermanentError, RetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CODES: Final = {
+    "OOM": "out_of_memory",
+    "READONLY": "read_only",
+    "LOADING": "unavailable",
+    "BUSY": "unavailable",
+    "MASTERDOWN": "unavailable",
+    "CLUSTERDOWN": "unavailable",
+    "TRYAGAIN": "unavailable",
+    "NOREPLICAS": "unavailable",
+    "MISCONF": "unavailable",
+    "UNBLOCKED": "unavailable",
+}
+_REFUSALS: Final = ("NOAUTH", "NOPERM", "WRONGPASS", "DENIED")
+_CLUSTER: Final = ("MOVED", "ASK", "CROSSSLOT")
+
+# redis-py takes the code off the text and gives it as a class; Redis 6.2 puts it in the midst of a script's error.
+_CLASSES: Final = (
+    (exceptions.OutOfMemoryError, "OOM"),
+    (exceptions.ReadOnlyError, "READONLY"),
+    (exceptions.BusyLoadingError, "LOADING"),
+    (exceptions.MasterDownError, "MASTERDOWN"),
+    (exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (exceptions.TryAgainError, "TRYAGAIN"),
+    (exceptions.AskError, "MOVED"),
+    (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
+    (exceptions.NoPermissionError, "NOPERM"),
+    (exceptions.AuthenticationError, "WRONGPASS"),
+    (exceptions.AuthorizationError, "NOAUTH"),
+)
+_WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b")
+
+
+@contextmanager
+def classified(server: str) -> Iterator[None]:
+    """Raise what redis-py raises as a ``RetryableError`` or a ``PermanentError``; what is neither stays as it is.
+
+    ``server``: the place to name, without credentials.
+    """
+    try:
+        yield
+    except exceptions.RedisError as error:
+        raise classify(error, server) from error
+
+
+def classify(error: exceptions.RedisError, server: str) -> Exception:
+    code = _code(error)
+    if code in _CODES:
+        return RetryableError(_CODES[code], f"{server}: {error}")
+    if code in _CLUSTER:
+        return cluster_unsupported(server)
+    if code in _REFUSALS or "user executing the script" in str(error):
+        return PermanentError(
+            f"Redis at {server} refuses this user: {error}.",
+            "Check username and password. An ACL user needs +@read +@write -@dangerous +@scripting +@connection +info, and "
+            "the key patterns ~<prefix>* and ~cdf:*.",
+        )
+    if "DB index" in str(error):
+        return PermanentError(f"Redis at {server}: {error}.", "Choose a database the server has.")
+    if isinstance(error, (exceptions.TimeoutError, exceptions.ConnectionError)):
+        away = "timeout" if isinstance(error, exceptions.TimeoutError) else "unreachable"
+        return RetryableError(away, f"{server}: {error}")
+    return error
+
+
+def cluster_unsupported(server: str) -> PermanentError:
+    return PermanentError(
+        f"Redis at {server} is a cluster, which is not supported yet.", "Point the sink's url at a single server."
+    )
+
+
+def _code(error: exceptions.RedisError) -> str | None:
+    for kind, code in _CLASSES:
+        if isinstance(error, kind):
+            return code
+    found = _WORD.search(str(error)) if isinstance(error, exceptions.ResponseError) else None
+    return found.group(1) if found else None

@@ -1,0 +1,106 @@
+"""Names of Redis keys: the value's, its guard's, the claim's.
+
+    orders:4711                  value
+    cdf:guard:{orders:4711}      guard: hashes to the value's slot, since the value's own key holds no braces
+    cdf:claim:{orders:}          claim of the route whose keys begin with orders:
+
+In the value's key, each key column stands percent-encoded (``%`` and ``:`` as in every key text, and here braces too).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as in connectors.render
+
+from connectors.change import KEY
+from connectors.errors import PermanentError
+from connectors.render import escaped
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from connectors.change import RouteSpec
+
+GUARD_HEAD: Final = "cdf:guard:{"
+GUARD_TAIL: Final = "}"
+BRACES: Final = "{}"
+
+_GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]^"})
+
+Piece = tuple[str, "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    """How one route names its keys. ``pieces``: literal text and the position of the key column that follows it."""
+
+    pieces: tuple[tuple[str, int | None], ...]
+    whole: bool
+
+    @property
+    def prefix(self) -> str:
+        """What every key of the route begins with."""
+        return self.pieces[0][0]
+
+    @property
+    def claim(self) -> str:
+        return f"cdf:claim:{{{self.prefix}}}"
+
+    @property
+    def guard_pattern(self) -> str:
+        """Glob for SCAN: the guards of the route."""
+        return f"{GUARD_HEAD}{self.prefix.translate(_GLOB)}*"
+
+    def value_column(self) -> Column:
+        """The value's key, from the key text of the change frame."""
+        if self.whole:
+            return F.concat(F.lit(self.prefix), escaped(F.col(KEY), BRACES))
+        values = F.split(F.col(KEY), ":")
+        columns = []
+        for literal, position in self.pieces:
+            columns.append(F.lit(literal))
+            if position is not None:
+                columns.append(escaped(values.getItem(position), BRACES))
+        return F.concat(*columns)
+
+
+def value_of(guard_key: bytes) -> bytes:
+    """The value's key that a guard's key belongs to."""
+    return guard_key[len(GUARD_HEAD) : -len(GUARD_TAIL)]
+
+
+def key_names(route: RouteSpec, template: str | None) -> KeyNames:
+    """Raises ``PermanentError`` if the template leaves out a key column, or names another column."""
+    if template is None:
+        return KeyNames(((f"{route.table}:", 0),), whole=True)
+    pieces = parse_template(template)
+    named = [name for _, name in pieces if name is not None]
+    if sorted(named) != sorted(route.keys):
+        raise PermanentError(
+            f"The key template {template!r} of route {route.name} does not name exactly the key columns {', '.join(route.keys)}.",
+            "Name each of them once, in braces: two rows that share a Redis key would overwrite each other.",
+        )
+    return KeyNames(
+        tuple((text, None if name is None else route.keys.index(name)) for text, name in pieces), whole=False
+    )
+
+
+def parse_template(template: str) -> list[Piece]:
+    """Literal texts and the column after each; raises ``ValueError`` where two rows could come to share a key."""
+    try:
+        fields = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{error}; expected something like orders:{{id}}") from None
+    if any(name == "" or conversion or spec for _, name, spec, conversion in fields):
+        raise ValueError("expected plain column names in braces, like orders:{id}")
+    pieces: list[Piece] = [(text, name) for text, name, _, _ in fields]
+    if any(brace in text for text, _ in pieces for brace in BRACES):
+        raise ValueError("braces other than around a column's name are not supported")
+    if not pieces or not pieces[0][0]:
+        raise ValueError("expected text before the first column, like orders:{id}: it sets this route's keys apart")
+    if any(":" not in text for text, name in pieces[1:] if name is not None):
+        raise ValueError("expected a colon between two columns, or two rows could share a key")
+    return pieces

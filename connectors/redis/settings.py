@@ -1,0 +1,66 @@
+"""What a Redis sink is told: where the server is, and in which shape rows are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from redis import connection
+
+from connectors.redis.keys import parse_template
+from connectors.sink import ArrowSettings, RouteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+parse_url: Callable[[str], dict[str, Any]] = connection.parse_url
+"""redis-py's own reading of a url, which it leaves untyped."""
+
+
+class RedisSettings(ArrowSettings):
+    url: SecretStr = Field(
+        description="redis://, rediss:// (TLS) or unix://, with what redis-py takes after it: rediss://user:pass@host:6379/0",
+    )
+    username: str | None = Field(None, description="ACL user, unless the url names one")
+    password: SecretStr | None = Field(None, description="password, unless the url holds one")
+    ca_certs: str | None = Field(None, description="file of the CAs to trust, for rediss://")
+    timeout_seconds: float = Field(10, gt=0, description="longest wait for a connection, and for each answer")
+    layout: Literal["json", "hash"] = Field(
+        "json",
+        description="json: a string that holds the row (GET). hash: a field per column (HGETALL). Resync after a change",
+    )
+    ttl_seconds: int | None = Field(None, gt=0, description="entries expire this long after they were last written")
+    tombstone_seconds: int = Field(
+        86_400, gt=0, description="how long a deleted key is remembered, so that a late older row can't revive it"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_understood(cls, url: SecretStr) -> SecretStr:
+        try:
+            parse_url(url.get_secret_value())
+        except ValueError:
+            # Not the parser's own words: they may quote a piece of the password.
+            raise ValueError("expected redis://host:6379/0, rediss://... or unix:///path/to/socket") from None
+        return url
+
+    @model_validator(mode="after")
+    def _ca_certs_need_tls(self) -> Self:
+        if self.ca_certs is not None and not self.url.get_secret_value().startswith("rediss://"):
+            raise ValueError("ca_certs needs a url that begins with rediss://")
+        return self
+
+
+class RedisOptions(RouteOptions):
+    key_template: str | None = Field(
+        None, description="the Redis key, with every key column in braces: orders:{id}. Default: <table>:<key>"
+    )
+
+    @field_validator("key_template")
+    @classmethod
+    def _template_is_injective(cls, template: str | None) -> str | None:
+        if template is not None:
+            parse_template(template)
+        return template

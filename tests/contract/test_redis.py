@@ -1,0 +1,464 @@
+"""RedisSink against a real server: the contract in both layouts and with a key template, then what is Redis' own."""
+
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from connectors import PermanentError, RetryableError, RouteSpec, guard_of
+from connectors.redis import RedisOptions, RedisSettings, RedisSink
+from connectors.redis.resp import bulk
+from connectors.testing import SCHEMA, BadRowContract, SinkContract, deletion, render_chunk, upsert
+from deploy.servers import Redis
+
+DAY = 86_400
+
+
+@pytest.fixture
+def client(redis_server):
+    with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def route():
+    return RouteSpec(name="orders_cache", table="orders", keys=("id",), options=RedisOptions(), owner="us", epoch=1)
+
+
+@pytest.fixture
+def sink_of(redis_server, client):
+    """Sinks with settings of the test's own, closed afterwards."""
+    made = []
+
+    def make(**settings):
+        made.append(RedisSink(RedisSettings(**{"type": "redis", "url": redis_server.url, **settings})))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def deliver(spark, route):
+    def deliver(sink, *changes, schema=SCHEMA, route=route):
+        chunk = render_chunk(spark, sink, route, schema, changes)
+        sink.open(route)
+        return sink.write(chunk)
+
+    return deliver
+
+
+def inner(key):
+    return key.replace("{", "%7B").replace("}", "%7D")
+
+
+class TestJsonLayout(SinkContract, BadRowContract):
+    @pytest.fixture
+    def sink(self, sink_of):
+        return sink_of()
+
+    @pytest.fixture
+    def read(self, client):
+        def read(route, key):
+            text = client.get(f"{route.table}:{inner(key)}")
+            return None if text is None else json.loads(text)
+
+        return read
+
+    @pytest.fixture
+    def bad_change(self, client):
+        client.rpush("orders:queue", "not", "ours")
+        return upsert("queue", 7, "x")
+
+
+class TestHashLayout(SinkContract, BadRowContract):
+    @pytest.fixture
+    def sink(self, sink_of):
+        return sink_of(layout="hash")
+
+    @pytest.fixture
+    def read(self, client):
+        return lambda route, key: client.hgetall(f"{route.table}:{inner(key)}") or None
+
+    @pytest.fixture
+    def bad_change(self, client):
+        client.set("orders:text", "not ours")
+        return upsert("text", 7, "x")
+
+
+class TestKeyTemplate(SinkContract):
+    @pytest.fixture
+    def sink(self, sink_of):
+        return sink_of(ttl_seconds=1000)
+
+    @pytest.fixture
+    def route(self, route):
+        options = RedisOptions(key_template="shop/[*]?/{id}/row")
+        return RouteSpec("orders_cache", "orders", ("id",), options, "us", 1)
+
+    @pytest.fixture
+    def other_route(self):
+        options = RedisOptions(key_template="shop/[*]?x/{id}")
+        return RouteSpec("other", "orders", ("id",), options, "us", 1)
+
+    @pytest.fixture
+    def read(self, client, route):
+        def read(of, key):
+            text = client.get(f"shop/[*]?/{inner(key)}/row" if of == route else f"shop/[*]?x/{inner(key)}")
+            return None if text is None else json.loads(text)
+
+        return read
+
+
+# How entries look
+
+
+def test_a_json_entry_is_the_row_as_plain_text(sink_of, deliver, client):
+    deliver(sink_of(), upsert("1", 7, None))
+    assert client.get("orders:1") == '{"id":"1","name":null}'
+    assert client.get("cdf:guard:{orders:1}") == f"{guard_of(1, 7, upsert=True):019d}"
+
+
+def test_a_hash_holds_text_leaves_nulls_out_and_writes_nested_values_as_json(sink_of, deliver, client):
+    schema = StructType(
+        [
+            *SCHEMA.fields,
+            StructField("a.b", LongType()),
+            StructField("paid", BooleanType()),
+            StructField("price", DecimalType(20, 2)),
+            StructField("rate", DoubleType()),
+            StructField("day", DateType()),
+            StructField("at", TimestampType()),
+            StructField("tags", ArrayType(StringType())),
+            StructField("prices", MapType(StringType(), DecimalType(20, 2))),
+            StructField("größe", StringType()),
+        ]
+    )
+    at = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
+    values = {
+        "a.b": 2**60,
+        "paid": True,
+        "price": Decimal("12.30"),
+        "rate": 0.5,
+        "day": date(2024, 1, 2),
+        "at": at,
+        "tags": ["é", None],
+        "prices": {"net": Decimal("1.10")},
+        "größe": "groß\r\n",
+    }
+    sink = sink_of(layout="hash")
+    deliver(sink, upsert("1", 1, "old"), schema=schema)
+    deliver(sink, upsert("1", 2, None, **values), upsert("2", 2, "b"), schema=schema)
+    assert client.hgetall("orders:1") == {
+        "id": "1",
+        "a.b": str(2**60),
+        "paid": "true",
+        "price": "12.30",
+        "rate": "0.5",
+        "day": "2024-01-02",
+        "at": "2024-01-02T03:04:05.678901Z",
+        "tags": '["é",null]',
+        "prices": '{"net":"1.10"}',
+        "größe": "groß\r\n",
+    }
+    assert client.hgetall("orders:2") == {"id": "2", "name": "b"}
+
+
+def test_a_wide_hash_is_written_whole(sink_of, client, route):
+    columns = {f"c{number}": str(number) for number in range(4000)}
+    words = ["0" * 19, str(2 * len(columns)), *(word for pair in columns.items() for word in pair)]
+    rows = {
+        "redis_keys": [bulk("orders:1") + bulk("cdf:guard:{orders:1}")],
+        "redis_arguments": ["".join(map(bulk, words))],
+    }
+    sink = sink_of(layout="hash")
+    sink.open(route)
+    sink.write(pa.RecordBatch.from_pydict({**rows, "redis_count": [len(words)]}))
+    assert client.hgetall("orders:1") == columns
+
+
+def test_a_template_takes_its_values_from_the_key_whatever_the_order(sink_of, deliver, client):
+    options = RedisOptions(key_template="eu:{id}:of:{region}")
+    route = RouteSpec("orders_cache", "orders", ("region", "id"), options, "us", 1)
+    row = upsert("x", 1, "n")
+    deliver(sink_of(), type(row)("de%3Aby:{7}%25", row.guard, row.change_type, row.row), route=route)
+    assert sorted(client.keys()) == ["cdf:guard:{eu:%7B7%7D%25:of:de%3Aby}", "eu:%7B7%7D%25:of:de%3Aby"]
+
+
+def test_a_template_that_leaves_out_a_key_column_is_refused(sink_of):
+    options = RedisOptions(key_template="eu:{id}")
+    route = RouteSpec("orders_cache", "orders", ("region", "id"), options, "us", 1)
+    with pytest.raises(PermanentError, match="region, id"):
+        sink_of().target(route)
+
+
+def test_a_value_and_its_guard_share_a_cluster_slot(sink_of, deliver, client):
+    deliver(sink_of(), *(upsert(key, 1, "x") for key in ("", "a", "{a}", "}{", "{}")))
+    for value in client.scan_iter("orders:*"):
+        assert redis.crc.key_slot(value.encode()) == redis.crc.key_slot(f"cdf:guard:{{{value}}}".encode())
+        assert client.exists(f"cdf:guard:{{{value}}}")
+
+
+def test_the_target_is_a_prefix_and_the_same_with_tls(sink_of, route):
+    assert sink_of(url="redis://me:pw@cache:6380/2").target(route) == "redis cache:6380/2 orders:"
+    assert sink_of(url="rediss://me:pw@cache:6380/2").target(route) == "redis cache:6380/2 orders:"
+    assert sink_of(url="unix:///run/redis.sock?db=1").target(route) == "redis /run/redis.sock/1 orders:"
+
+
+# Life and death of entries
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_value_and_its_guard_expire_together(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout, ttl_seconds=500)
+    deliver(sink, upsert("1", 1, "a"))
+    client.expire("orders:1", 10)
+    deliver(sink, upsert("1", 2, "b"))
+    assert 490 < client.ttl("orders:1") <= 500
+    assert 490 < client.ttl("cdf:guard:{orders:1}") <= 500
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_without_a_ttl_nothing_expires_but_tombstones(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout)
+    deliver(sink, upsert("1", 1, "a"), upsert("2", 1, "a"))
+    deliver(sink, deletion("2", 2), deletion("3", 2))
+    assert [client.ttl(key) for key in ("orders:1", "cdf:guard:{orders:1}")] == [-1, -1]
+    assert [DAY - 10 < client.ttl(f"cdf:guard:{{orders:{key}}}") <= DAY for key in "23"] == [True, True]
+    deliver(sink, upsert("2", 3, "again"))
+    assert [client.ttl(key) for key in ("orders:2", "cdf:guard:{orders:2}")] == [-1, -1]
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_guard_left_without_its_value_counts_as_absent(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout)
+    deliver(sink, upsert("1", 9, "evicted"))
+    client.delete("orders:1")
+    assert not deliver(sink, upsert("1", 5, "replayed")).stale
+    assert client.exists("orders:1")
+    assert list(deliver(sink, upsert("1", 4, "old")).stale) == [0]
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_value_left_without_its_guard_is_taken_over(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout)
+    deliver(sink, upsert("1", 5, "a"))
+    client.delete("cdf:guard:{orders:1}")
+    result = deliver(sink, upsert("1", 6, "b"))
+    assert not result.rejected
+    assert not result.stale
+    assert client.exists("cdf:guard:{orders:1}")
+
+
+def test_a_resync_in_another_layout_rewrites_the_entries(sink_of, deliver, client):
+    deliver(sink_of(), upsert("1", 9, "json"))
+    assert not deliver(sink_of(layout="hash"), upsert("1", 9, "hash", epoch=2)).rejected
+    assert client.hgetall("orders:1") == {"id": "1", "name": "hash"}
+    assert not deliver(sink_of(), upsert("1", 9, "json", epoch=3)).rejected
+    assert json.loads(client.get("orders:1"))["name"] == "json"
+
+
+def test_what_somebody_else_keeps_under_a_key_is_neither_overwritten_nor_deleted(sink_of, deliver, client):
+    client.rpush("orders:1", "theirs")
+    sink = sink_of()
+    result = deliver(sink, upsert("0", 5, "a"), upsert("1", 5, "a"))
+    assert [(r.position, r.code) for r in result.rejected] == [(1, "wrong_type")]
+    assert list(deliver(sink, deletion("1", 6)).noop) == [0]
+    assert client.lrange("orders:1", 0, -1) == ["theirs"]
+    client.delete("orders:1")
+    assert not deliver(sink, upsert("1", 7, "b")).rejected
+    assert json.loads(client.get("orders:1"))["name"] == "b"
+
+
+def test_positions_are_those_of_the_chunk_however_many_calls_it_takes(sink_of, deliver, client):
+    sink = sink_of()
+    client.rpush("orders:1700", "theirs")
+    deliver(sink, *(upsert(str(row), 9, "new") for row in range(0, 1500, 500)))
+    changes = [upsert(str(row), 5, "old") if row % 600 else deletion(str(row), 5) for row in range(2000)]
+    result = deliver(sink, *changes)
+    assert sorted(result.stale) == [0, 500, 1000]
+    assert sorted(result.noop) == [600, 1200, 1800]
+    assert [rejected.position for rejected in result.rejected] == [1700]
+    assert result.sent_bytes > 2000 * 100
+    assert client.dbsize() == 2 * 2000 - 3 - 1
+
+
+def test_a_sweep_leaves_a_tombstone_against_leftover_writers(sink_of, deliver, client, route):
+    sink = sink_of()
+    deliver(sink, *(upsert(str(row), 9, "old") for row in range(1200)))
+    assert sink.sweep(route, guard_of(2, 5, upsert=False)) == 1200
+    assert list(deliver(sink, upsert("1", 10, "leftover")).stale) == [0]
+    assert not deliver(sink, upsert("1", 5, "new", epoch=2), deletion("2", 5, epoch=2)).stale
+    assert client.get("orders:1")
+
+
+# Trouble
+
+
+@pytest.fixture
+def no_memory(client):
+    """A function that leaves the server no memory for writes; it gets it back at the end."""
+    yield lambda: client.config_set("maxmemory", "1mb")
+    client.config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+@pytest.mark.parametrize("ttl_seconds", [None, 500])
+def test_out_of_memory_is_waited_for_while_deletes_still_free_some(
+    sink_of, deliver, client, no_memory, layout, ttl_seconds
+):
+    sink = sink_of(layout=layout, ttl_seconds=ttl_seconds)
+    deliver(sink, upsert("1", 1, "a" * 5_000_000), upsert("2", 1, "a"), upsert("3", 1, "a"))
+    no_memory()
+    with pytest.raises(RetryableError) as caught:
+        deliver(sink, upsert("2", 2, "b"), deletion("3", 2))
+    assert caught.value.reason == "out_of_memory"
+    assert client.exists("orders:2")
+    assert not client.exists("orders:3")
+    assert not deliver(sink, deletion("1", 2)).noop
+    client.config_set("maxmemory", "0")
+    assert list(deliver(sink, upsert("2", 2, "b"), deletion("3", 2)).stale) == [1]
+
+
+def test_a_lost_script_is_loaded_again(sink_of, deliver, client, spark, route):
+    sink = sink_of()
+    deliver(sink, upsert("1", 1, "a"))
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert(str(row), 2, "b") for row in range(1000)])
+    client.script_flush()
+    assert not sink.write(chunk).stale
+    assert client.dbsize() == 2000
+
+
+def test_a_crash_is_retryable_and_forgotten_after_the_restart(redis_server, sink_of, spark, route):
+    sink = sink_of(timeout_seconds=2)
+    sink.open(route)
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
+    sink.write(chunk)
+    redis_server.kill()
+    try:
+        for attempt in (lambda: sink.write(chunk), sink.check, lambda: sink.claim(route), lambda: sink.open(route)):
+            with pytest.raises(RetryableError) as caught:
+                attempt()
+            assert caught.value.reason == "unreachable"
+    finally:
+        redis_server.restart()
+    assert not sink.write(chunk).stale
+
+
+def test_a_server_that_hangs_times_out(redis_server, sink_of, spark, route):
+    sink = sink_of(timeout_seconds=0.3)
+    sink.open(route)
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
+    redis_server.pause()
+    try:
+        with pytest.raises(RetryableError) as caught:
+            sink.write(chunk)
+    finally:
+        redis_server.resume()
+    assert caught.value.reason == "timeout"
+    assert not sink.write(chunk).stale
+
+
+def test_a_master_turned_replica_is_waited_for(sink_of, deliver, client):
+    sink = sink_of()
+    deliver(sink, upsert("1", 1, "a"))
+    client.replicaof("127.0.0.1", "1")
+    try:
+        for attempt in (lambda: deliver(sink, upsert("1", 2, "b")), sink.check):
+            with pytest.raises(RetryableError) as caught:
+                attempt()
+            assert caught.value.reason == "read_only"
+    finally:
+        client.replicaof("no", "one")
+    assert not deliver(sink, upsert("1", 2, "b")).stale
+
+
+def test_a_cluster_is_refused(sink_of):
+    with Redis.start(config={"cluster-enabled": "yes"}) as cluster:
+        with pytest.raises(PermanentError, match="cluster") as caught:
+            sink_of(url=cluster.url).check()
+        assert caught.value.hint
+
+
+def test_a_server_that_may_evict_is_warned_of(sink_of, client, route):
+    sink = sink_of()
+    assert list(sink.prepare(SCHEMA, route)) == []
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("maxmemory", "1gb")
+    try:
+        assert "allkeys-lru" in sink.prepare(SCHEMA, route)[0]
+    finally:
+        client.config_set("maxmemory", "0")
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+# Credentials
+
+
+@pytest.fixture
+def user(client):
+    """An ACL user with just what the error's hint names."""
+    rights = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info"]
+    client.execute_command("ACL", "SETUSER", "replicator", "on", ">s3cr3t", "~orders:*", "~cdf:*", "-@all", *rights)
+    yield "replicator", "s3cr3t"
+    client.acl_deluser("replicator")
+
+
+def test_an_acl_user_needs_no_more_than_the_hint_says(sink_of, deliver, client, user, route):
+    sink = sink_of(username=user[0], password=user[1])
+    sink.check()
+    sink.prepare(SCHEMA, route)
+    assert sink.claim(route)
+    deliver(sink, upsert("1", 1, "a"), deletion("2", 1))
+    assert client.get("orders:1")
+    assert sink.sweep(route, guard_of(2, 0, upsert=False)) == 1
+
+
+def test_a_server_that_tells_nothing_of_itself_is_good_enough(sink_of, client, user, route):
+    client.execute_command("ACL", "SETUSER", "replicator", "-info")
+    sink = sink_of(username=user[0], password=user[1])
+    sink.check()
+    assert list(sink.prepare(SCHEMA, route)) == []
+
+
+def test_missing_rights_are_permanent_and_named(sink_of, deliver, client, user, route):
+    client.execute_command("ACL", "SETUSER", "replicator", "resetkeys", "~elsewhere:*")
+    sink = sink_of(username=user[0], password=user[1])
+    for attempt in (lambda: deliver(sink, upsert("1", 1, "a")), lambda: sink.prepare(SCHEMA, route)):
+        with pytest.raises(PermanentError) as caught:
+            attempt()
+        assert "cdf:*" in caught.value.hint
+    client.execute_command("ACL", "SETUSER", "replicator", "allkeys", "-mset")
+    with pytest.raises(PermanentError):
+        deliver(sink, upsert("1", 1, "a"))
+    client.execute_command("ACL", "SETUSER", "replicator", "-eval")
+    with pytest.raises(PermanentError):
+        sink.check()
+
+
+def test_a_wrong_password_is_permanent_and_never_shown(sink_of, redis_server, user):
+    url = f"redis://{user[0]}:wr0ng@127.0.0.1:{redis_server.port}/0"
+    sink = sink_of(url=url)
+    with pytest.raises(PermanentError) as caught:
+        sink.check()
+    shown = f"{caught.value} {caught.value.hint} {caught.value.__cause__!r} {sink!r} {sink.settings!r} {sink.settings}"
+    assert "wr0ng" not in shown
+    assert str(redis_server.port) in shown

@@ -1,0 +1,54 @@
+"""Which words of Redis mean wait, and which mean stop."""
+
+import pytest
+from redis import exceptions
+
+from connectors import PermanentError, RetryableError
+from connectors.redis.errors import classified
+
+IN_SCRIPT = "ERR Error running script (call to f_8a): @user_script:12: @user_script: 12: -{} try later"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "out_of_memory"),
+        (exceptions.ResponseError(IN_SCRIPT.format("OOM")), "out_of_memory"),
+        (exceptions.ReadOnlyError("You can't write against a read only replica."), "read_only"),
+        (exceptions.ResponseError(IN_SCRIPT.format("READONLY")), "read_only"),
+        (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "unavailable"),
+        (exceptions.ResponseError("BUSY Redis is busy running a script."), "unavailable"),
+        (exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), "unavailable"),
+        (exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "unavailable"),
+        (exceptions.MasterDownError("Link with MASTER is down"), "unavailable"),
+        (exceptions.TimeoutError("Timeout reading from socket"), "timeout"),
+        (exceptions.ConnectionError("Error 111 connecting to cache:6379. Connection refused."), "unreachable"),
+        (exceptions.ConnectionError("max number of clients reached"), "unreachable"),
+    ],
+)
+def test_these_are_waited_for(error, reason):
+    with pytest.raises(RetryableError) as caught, classified("cache:6379/0"):
+        raise error
+    assert caught.value.reason == reason
+    assert "cache:6379/0" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (exceptions.AuthenticationError("invalid username-password pair"), "refuses this user"),
+        (exceptions.NoPermissionError("No permissions to access a key"), "refuses this user"),
+        (exceptions.ResponseError("The user executing the script can't run this command"), "refuses this user"),
+        (exceptions.ResponseError("DB index is out of range"), "DB index"),
+        (exceptions.MovedError("3999 127.0.0.1:6381"), "cluster"),
+    ],
+)
+def test_these_stop_the_route(error, word):
+    with pytest.raises(PermanentError, match=word) as caught, classified("cache:6379/0"):
+        raise error
+    assert caught.value.hint
+
+
+def test_what_is_neither_is_a_bug_and_stays_as_it_is():
+    with pytest.raises(exceptions.ResponseError, match="syntax"), classified("cache:6379/0"):
+        raise exceptions.ResponseError("ERR syntax error")
