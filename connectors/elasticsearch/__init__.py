@@ -1,0 +1,5 @@
+"""Elasticsearch: one document per key."""
+
+from connectors.elasticsearch.sink import ElasticsearchSink
+
+__all__ = ["ElasticsearchSink"]

@@ -1,0 +1,111 @@
+"""The bulk request: its body out of an Arrow column, and what became of each change out of its answer."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from connectors.errors import PermanentError, RetryableError
+from connectors.result import Rejected, WriteResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Positions are places in ``items``: every item keeps its ``status``, so that none vanishes.
+ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+
+# Labels of metrics, hence few; any other refusal of a row is ``invalid``.
+CODES: Final = {
+    "document_parsing_exception": "document_parsing",
+    "mapper_parsing_exception": "document_parsing",
+    "strict_dynamic_mapping_exception": "strict_dynamic_mapping",
+    "illegal_argument_exception": "illegal_argument",
+}
+WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
+
+OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 200, 400, 403, 404, 409, 429
+
+
+def body_of(column: pa.Array) -> bytes:
+    """The text of all rows, one after the other, as one copy of the values buffer; rows are not looked at."""
+    layout = "<q" if pa.types.is_large_string(column.type) else "<i"
+    _, offsets, values = column.buffers()
+    width = struct.calcsize(layout)
+    (start,) = struct.unpack_from(layout, offsets, column.offset * width)
+    (end,) = struct.unpack_from(layout, offsets, (column.offset + len(column)) * width)
+    body: bytes = values.slice(start, end - start).to_pybytes()
+    return body
+
+
+def result_of(
+    items: Sequence[dict[str, dict[str, Any]]], *, changes: int, route: str, sent_bytes: int = 0
+) -> WriteResult:
+    """Classify every item of an answer (facts: the table of error classes; asserted by the contract tests).
+
+    Raises ``RetryableError`` if nothing got through and all of it may later, ``PermanentError`` if the target is gone.
+    """
+    if len(items) != changes:
+        raise RetryableError("unavailable", f"{changes} changes sent, {len(items)} answered")
+    noop: list[int] = []
+    stale: list[int] = []
+    rejected: list[Rejected] = []
+    retry: dict[int, RetryableError] = {}
+    for position, item in enumerate(items):
+        (answer,) = item.values()
+        status, error = answer["status"], answer.get("error")
+        if error is None:
+            if status == NOT_FOUND:
+                noop.append(position)
+        elif status == CONFLICT:
+            stale.append(position)
+        else:
+            verdict = _verdict(position, status, error["type"], error.get("reason") or "", route)
+            if isinstance(verdict, Rejected):
+                rejected.append(verdict)
+            else:
+                retry[position] = verdict
+    result = WriteResult(stale=stale, noop=noop, rejected=rejected, sent_bytes=sent_bytes)
+    if not retry:
+        return result
+    worst = min(retry.values(), key=lambda error: WORST_FIRST.index(error.reason))
+    if len(retry) == changes:
+        raise worst
+    return replace(result, retry=list(retry), retry_reason=worst.reason)
+
+
+def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
+    if kind == "index_not_found_exception":
+        raise PermanentError(
+            f"the index is gone: {reason}.",
+            f"It is not created again while a route runs, since it would lack rows: run `cdf-replicator resync {route}`.",
+        )
+    if kind == "illegal_argument_exception" and reason.startswith("no write index"):
+        raise PermanentError(f"{reason}.", "Mark one of its indices with is_write_index: true.")
+    if kind == "security_exception":
+        raise PermanentError(f"not allowed: {reason}.", "Grant the user write on the index.")
+    if kind == "index_closed_exception" or (kind == "cluster_block_exception" and status in {FORBIDDEN, TOO_MANY}):
+        return RetryableError("read_only", reason or kind)
+    if status == TOO_MANY:
+        return RetryableError("overloaded", reason)
+    if status == BAD_REQUEST:
+        return Rejected(position, CODES.get(kind, "invalid"), f"{kind}: {reason}")
+    return RetryableError("unavailable", f"{status} {kind}: {reason}")
+
+
+def too_large(position: int) -> WriteResult:
+    return WriteResult(rejected=[Rejected(position, "too_large", "413: larger than a request may be")])
+
+
+def joined(first: WriteResult, second: WriteResult, offset: int) -> WriteResult:
+    """The result of two neighbouring parts of a chunk, the second of which begins at ``offset``."""
+    return WriteResult(
+        stale=[*first.stale, *(position + offset for position in second.stale)],
+        noop=[*first.noop, *(position + offset for position in second.noop)],
+        rejected=[*first.rejected, *(replace(row, position=row.position + offset) for row in second.rejected)],
+        retry=[*first.retry, *(position + offset for position in second.retry)],
+        retry_reason=first.retry_reason if first.retry else second.retry_reason,
+        sent_bytes=first.sent_bytes + second.sent_bytes,
+    )

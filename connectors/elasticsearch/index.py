@@ -1,0 +1,180 @@
+"""The index of a route: found or created, mapped, claimed, and reached through an alias.
+
+Every write goes through an alias with ``require_alias``: an index that vanishes is then refused instead of being created
+again, empty and with guessed types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from connectors.change import Claim
+from connectors.elasticsearch.mapping import fit, properties_of
+from connectors.errors import PermanentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.change import RouteSpec
+    from connectors.elasticsearch.mapping import Leaf
+    from connectors.elasticsearch.transport import Cluster
+
+META: Final = "cdf_replicator"
+FIELD_LIMIT: Final = 1000  # Elasticsearch's default
+SHORTEST_GC_DELETES: Final = 600
+SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A concrete index. ``alias``: the name the route was given, if that is an alias; ``siblings``: further indices of it."""
+
+    name: str
+    alias: str | None
+    siblings: tuple[str, ...]
+    aliases: Mapping[str, Any]
+    mappings: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def writer(self) -> str:
+        return self.alias or writer_of(self.name)
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """What ``prepare`` wrote into the mapping's ``_meta``; empty if it never did."""
+        note: dict[str, Any] = self.mappings.get("_meta", {}).get(META, {})
+        return note
+
+    @property
+    def ours(self) -> bool:
+        """Created by us: then its mapping is ours to extend and its gc_deletes ours to set."""
+        return self.note.get("created") is True
+
+    @property
+    def claim(self) -> Claim | None:
+        return Claim(self.note["owner"], self.note["epoch"]) if self.note else None
+
+
+def writer_of(index: str) -> str:
+    return f"cdf-writer-{index}"
+
+
+def find(cluster: Cluster, name: str) -> Index | None:
+    """The index that a name leads writes to; None if the name is free. Raises ``PermanentError`` if it leads to none."""
+    found: dict[str, Any] | None = cluster.find(f"/{quote(name)}")
+    if found is None:
+        return None
+    if any("data_stream" in info for info in found.values()):
+        raise PermanentError(
+            f"{name!r} is a data stream, which only appends: it can't replace or delete the document of a key.",
+            "Name an index, or an alias with a write index.",
+        )
+    if name in found:
+        return _index(name, None, (), found[name])
+    marks = {index: info["aliases"][name].get("is_write_index") for index, info in found.items()}
+    chosen = [index for index, mark in marks.items() if mark or (mark is None and len(marks) == 1)]
+    if not chosen:
+        raise PermanentError(
+            f"alias {name!r} has no write index among {', '.join(sorted(marks))}.",
+            "Mark one of them with is_write_index: true.",
+        )
+    (target,) = chosen
+    return _index(target, name, tuple(sorted(set(marks) - {target})), found[target])
+
+
+def _index(name: str, alias: str | None, siblings: tuple[str, ...], info: Mapping[str, Any]) -> Index:
+    return Index(name, alias, siblings, info["aliases"], info["mappings"], info["settings"]["index"])
+
+
+def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_deletes: str) -> None:
+    """``dynamic: strict``: the schema decides the types, never the first value that comes along."""
+    settings: dict[str, Any] = {"gc_deletes": gc_deletes}
+    if (fields := 3 * len(found)) > FIELD_LIMIT:  # a text counts twice, objects count too
+        settings["mapping"] = {"total_fields": {"limit": fields}}
+    cluster.ask(
+        "PUT",
+        f"/{quote(name)}",
+        {
+            "settings": {"index": settings},
+            "mappings": {
+                "dynamic": "strict",
+                "_meta": {META: {**_note(route), "created": True}},
+                "properties": properties_of(found, {}),
+            },
+            "aliases": {writer_of(name): {"is_write_index": True}},
+        },
+    )
+
+
+def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -> None:
+    """Map what is missing, record the claim, and see that there is an alias to write through; nothing else is touched."""
+    add = _additions(index, found, route)
+    note = {**index.note, **_note(route)}
+    if add or note != index.note:
+        meta = {**index.mappings.get("_meta", {}), META: note}
+        mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
+        cluster.ask("PUT", f"/{quote(index.name)}/_mapping", mapping)
+    if index.alias is None and index.writer not in index.aliases:
+        action = {"add": {"index": index.name, "alias": index.writer, "is_write_index": True}}
+        cluster.ask("POST", "/_aliases", {"actions": [action]})
+
+
+def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:
+    """Which fields to map ourselves. On an index of somebody else only where no rule of theirs covers them.
+
+    Raises ``PermanentError`` if the mapping can't take the route.
+    """
+    result = fit(found, index.mappings)
+    variable = f"CDF_ROUTES__{route.name.upper()}__"
+    if result.conflicts:
+        cure = (
+            f"Delete the index and run `cdf-replicator resync {route.name}`, which builds it anew"
+            if index.ours
+            else f"Map it otherwise, name another index in {variable}INDEX"
+        )
+        raise PermanentError(
+            f"index {index.name!r} does not take the route: {'; '.join(result.conflicts)}.",
+            f"{cure}, or rename or leave out the column ({variable}RENAME, {variable}COLUMNS).",
+        )
+    if index.ours:
+        return [leaf for leaf, _ in result.missing]
+    if refused := [leaf.path for leaf, dynamic in result.missing if dynamic == "strict"]:
+        raise PermanentError(
+            f"index {index.name!r} is strict and does not map {', '.join(refused)}.",
+            f"Map these fields, or name the columns it takes in {variable}COLUMNS.",
+        )
+    if "dynamic_templates" in index.mappings:
+        return []
+    return [leaf for leaf, dynamic in result.missing if dynamic == "true"]
+
+
+def settle(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
+    """Set gc_deletes on an index of ours; on any other only say what it lacks."""
+    remembered = index.settings.get("gc_deletes", "60s")
+    if index.ours and remembered != gc_deletes:
+        cluster.ask("PUT", f"/{quote(index.name)}/_settings", {"index": {"gc_deletes": gc_deletes}})
+        remembered = gc_deletes
+    warnings = []
+    if _seconds(remembered) < SHORTEST_GC_DELETES:
+        warnings.append(
+            f"index {index.name!r} forgets deletes after {remembered}: a write that was held up longer could bring a "
+            f"deleted row back; set index.gc_deletes to 1h"
+        )
+    if index.siblings:
+        warnings.append(
+            f"alias {index.alias!r} also covers {', '.join(index.siblings)}: only {index.name!r} is kept in step, "
+            f"documents of the same keys in the others stay"
+        )
+    return warnings
+
+
+def _note(route: RouteSpec) -> dict[str, Any]:
+    return {"route": route.name, "owner": route.owner, "epoch": route.epoch}
+
+
+def _seconds(text: str) -> float:
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return float(number) * SECONDS.get(text[len(number) :], 0)

@@ -1,0 +1,195 @@
+"""What a Spark schema is in Elasticsearch, and whether an existing mapping takes it.
+
+Rows are JSON as ``connectors.render`` writes it. ``_source`` keeps that text as it is, so every choice below is about
+search only: a timestamp is a ``date``, which finds by milliseconds but takes every year up to 9999 (``date_nanos`` would
+refuse 9999-12-31); a whole number is a ``long`` and a float a ``double``, so that a widened column stays where it is.
+A dot in a name is a path, as everywhere in Elasticsearch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import types as T  # noqa: N812 - the name everybody knows
+
+from connectors.errors import PermanentError
+from connectors.render import EXACT_DIGITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# Elasticsearch refuses these in a document (9.2: every document with one of them), and offers no way round.
+METADATA: Final = frozenset({
+    "_data_stream_timestamp", "_doc_count", "_field_names", "_id", "_ignored", "_ignored_source", "_index", "_index_mode",
+    "_nested_path", "_primary_term", "_routing", "_seq_no", "_source", "_tier", "_version",
+})  # fmt: skip
+
+LONG_DIGITS: Final = 18
+LONGEST_TERM: Final = 4096  # characters; Lucene refuses terms above 32766 bytes
+
+TEXTUAL: Final = frozenset({
+    "annotated_text", "completion", "constant_keyword", "counted_keyword", "icu_collation_keyword", "keyword",
+    "match_only_text", "pattern_text", "search_as_you_type", "semantic_text", "text", "wildcard",
+})  # fmt: skip
+PARSED: Final = frozenset({"ip", "version", "date", "date_nanos", "geo_point", "geo_shape"})
+REAL: Final = frozenset({"double", "float", "scaled_float"})
+WHOLE: Final = REAL | {"long", "unsigned_long"}
+DATES: Final = frozenset({"date", "date_nanos"})
+OBJECTS: Final = frozenset({"object", "nested", "passthrough", "flattened"})
+
+STRING: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+OPAQUE: Final = {"type": "object", "enabled": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``definition``: how we map it. ``accepts``: the mapped types that take it as well; None takes any."""
+
+    definition: Mapping[str, Any]
+    accepts: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One field. ``path``: dotted. ``column``: the column of the route it is in."""
+
+    path: str
+    column: str
+    source: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a schema meets a mapping: ``missing`` leaves with the ``dynamic`` that rules there, ``conflicts`` as text."""
+
+    missing: list[tuple[Leaf, str]] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+
+
+KINDS: Final[dict[type[T.DataType], Kind]] = {
+    T.StringType: Kind(STRING, TEXTUAL | PARSED),
+    T.CharType: Kind(STRING, TEXTUAL | PARSED),
+    T.VarcharType: Kind(STRING, TEXTUAL | PARSED),
+    T.BooleanType: Kind({"type": "boolean"}, TEXTUAL | {"boolean"}),
+    T.ByteType: Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short", "byte", "half_float"}),
+    T.ShortType: Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short"}),
+    T.IntegerType: Kind({"type": "long"}, WHOLE | TEXTUAL | DATES | {"integer"}),
+    T.LongType: Kind({"type": "long"}, WHOLE | TEXTUAL | DATES),
+    T.FloatType: Kind({"type": "double"}, REAL | TEXTUAL),
+    T.DoubleType: Kind({"type": "double"}, REAL | TEXTUAL),
+    T.DateType: Kind({"type": "date"}, DATES | TEXTUAL),
+    T.TimestampType: Kind({"type": "date"}, DATES | TEXTUAL),
+    T.TimestampNTZType: Kind({"type": "date"}, DATES | TEXTUAL),
+    T.BinaryType: Kind({"type": "binary"}, TEXTUAL | {"binary"}),
+    T.MapType: Kind({"type": "flattened", "ignore_above": LONGEST_TERM}, OBJECTS),
+    T.StructType: Kind({"type": "object"}, OBJECTS),  # one without fields
+    T.VariantType: Kind(OPAQUE, None),
+}
+AS_TEXT: Final = Kind({"type": "keyword"}, TEXTUAL)  # intervals, times of day
+
+
+def leaves(schema: T.StructType, route: str) -> list[Leaf]:
+    """The fields of a schema; raises ``PermanentError`` naming each column that Elasticsearch can't take."""
+    found = [leaf for column in schema.fields for leaf in _leaves(column.dataType, column.name, column.name)]
+    paths = {leaf.path for leaf in found}
+    wrong = {leaf.column: f"{leaf.path!r}: {fault}" for leaf in found if (fault := _fault(leaf.path, paths))}
+    if wrong:
+        raise PermanentError(
+            f"Elasticsearch can't take {'; '.join(wrong.values())}.",
+            f"Rename in CDF_ROUTES__{route.upper()}__RENAME or leave out in CDF_ROUTES__{route.upper()}__COLUMNS: "
+            f"{', '.join(wrong)}.",
+        )
+    return found
+
+
+def _leaves(data_type: T.DataType, path: str, column: str) -> Iterator[Leaf]:
+    source = data_type.simpleString()
+    while isinstance(data_type, T.ArrayType):  # to Elasticsearch any field may hold many values
+        data_type = data_type.elementType
+    if isinstance(data_type, T.StructType) and data_type.fields:
+        for inner in data_type.fields:
+            yield from _leaves(inner.dataType, f"{path}.{inner.name}", column)
+    else:
+        yield Leaf(path, column, source, _kind(data_type))
+
+
+def _kind(data_type: T.DataType) -> Kind:
+    if isinstance(data_type, T.DecimalType):
+        numbers = WHOLE if data_type.scale == 0 and data_type.precision <= LONG_DIGITS else REAL
+        if data_type.precision > EXACT_DIGITS:  # rendered as text; a numeric field takes that too, rounded for search
+            return Kind({"type": "keyword"}, numbers | TEXTUAL)
+        return Kind({"type": "double"}, numbers | TEXTUAL)
+    return next((kind for known, kind in KINDS.items() if isinstance(data_type, known)), AS_TEXT)
+
+
+def _fault(path: str, paths: set[str]) -> str | None:
+    names = path.split(".")
+    if not all(name.strip() for name in names):
+        return "a name, or a part of one between dots, is empty"
+    if names[0] in METADATA:
+        return "the name is reserved for metadata"
+    above = (".".join(names[:depth]) for depth in range(1, len(names)))
+    if clash := next((prefix for prefix in above if prefix in paths), None):
+        return f"the dot makes it a part of {clash!r}, which is a value"
+    return None
+
+
+def properties_of(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> dict[str, Any]:
+    """``properties`` that add these fields to ``mappings``, whose objects keep their type."""
+    properties: dict[str, Any] = {}
+    for leaf in found:
+        *above, name = leaf.path.split(".")
+        node, known = properties, mappings
+        for part in above:
+            known = known.get("properties", {}).get(part, {})
+            kept = {"type": known["type"]} if "type" in known else {}
+            node = node.setdefault(part, {**kept, "properties": {}})["properties"]
+        node[name] = leaf.kind.definition
+    return properties
+
+
+def fit(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> Fit:
+    """Compare field by field with what an index has."""
+    result = Fit()
+    for leaf in found:
+        node, path, dynamic = _reach(leaf.path, mappings)
+        if node is None:
+            result.missing.append((leaf, dynamic))
+            continue
+        mapped = node.get("type", "object")
+        opaque = mapped == "flattened" or node.get("enabled") is False
+        takes = opaque if path != leaf.path else (node.get("enabled") is False or _accepts(leaf.kind, mapped))
+        if not takes:
+            result.conflicts.append(
+                f"{path!r} is mapped as {mapped}, the route sends {leaf.source}"
+                + (f" for {leaf.path!r}" if path != leaf.path else "")
+            )
+    return result
+
+
+def _accepts(kind: Kind, mapped: str) -> bool:
+    return mapped != "alias" and (kind.accepts is None or mapped in kind.accepts)
+
+
+def _reach(path: str, mappings: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, str]:
+    """The node at ``path``, or the value or opaque object above it that would take it; its path; ``dynamic`` there.
+
+    No node if none is mapped. Under ``subobjects: false`` names contain dots, hence the longest name first.
+    """
+    node: Mapping[str, Any] = mappings
+    rest, dynamic = path.split("."), "true"
+    walked: list[str] = []
+    while rest:
+        dynamic = str(node.get("dynamic", dynamic)).lower()
+        properties = node.get("properties", {})
+        names = (rest[:length] for length in range(len(rest), 0, -1))
+        name = next((name for name in names if ".".join(name) in properties), None)
+        if name is None:
+            return None, path, dynamic
+        node, rest, walked = properties[".".join(name)], rest[len(name) :], [*walked, *name]
+        inside = node.get("type", "object") in OBJECTS - {"flattened"} and node.get("enabled") is not False
+        if rest and not inside:
+            break
+    return node, ".".join(walked), dynamic

@@ -1,0 +1,83 @@
+"""Where the cluster is, who we are to it, and what a route may say about its index."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from typing_extensions import Self
+
+from connectors.sink import ArrowSettings, RouteOptions
+
+FORBIDDEN: Final = frozenset('\\/*?"<>| ,#:')
+INDEX_BYTES: Final = 255 - len("cdf-writer-")
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _some(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    if not hosts:
+        raise ValueError("expected at least one http(s)://host:port")
+    return hosts
+
+
+def _host(url: str) -> str:
+    """Raises ValueError without repeating the value, which may hold a password."""
+    try:
+        parts = urlsplit(url)
+        complete = parts.scheme in {"http", "https"} and parts.hostname and parts.port
+    except ValueError:
+        complete = False
+    if not complete:
+        raise ValueError("expected http://host:port or https://host:port") from None
+    if parts.username is not None:
+        raise ValueError("expected no credentials here: give USERNAME and PASSWORD, or API_KEY")
+    if parts.query or parts.fragment:
+        raise ValueError("expected http(s)://host:port with at most a path")
+    return url
+
+
+def _index(name: str) -> str:
+    """The rules of Elasticsearch, less 11 bytes for the prefix of our alias."""
+    wrong = FORBIDDEN & set(name) or name[:1] in {"", "-", "_", "+", "."} or name != name.lower()
+    if wrong or len(name.encode()) > INDEX_BYTES:
+        raise ValueError(
+            f"expected the name of an index or alias: lower case, not starting with - _ + or ., none of "
+            f'\\ / * ? " < > | , # : or blank, at most {INDEX_BYTES} bytes'
+        )
+    return name
+
+
+class Settings(ArrowSettings):
+    hosts: Annotated[
+        tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_split), AfterValidator(_some)
+    ] = Field(description="URLs of the nodes, comma separated: http://es:9200")
+    api_key: SecretStr | None = Field(None, description="encoded API key, as Elasticsearch shows it")
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
+    verify_certs: bool = True
+    request_timeout: float = Field(60, gt=0, description="seconds until a request counts as lost")
+    gc_deletes: str = Field(
+        "1h",
+        pattern=r"^\d+(s|m|h|d)$",
+        description="how long an index that we created remembers deletes (index.gc_deletes)",
+    )
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("USERNAME and PASSWORD go together")
+        if self.api_key is not None and self.username is not None:
+            raise ValueError("expected either API_KEY or USERNAME and PASSWORD, not both")
+        return self
+
+
+class Options(RouteOptions):
+    index: Annotated[str, AfterValidator(_index)] | None = Field(
+        None, description="index or alias to write to (default: the table's slug)"
+    )

@@ -1,0 +1,152 @@
+"""``ElasticsearchSink``: whole documents under external versions, in bulk requests that the JVM has built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+from urllib.parse import quote
+
+from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY
+from connectors.elasticsearch import settings as configuration
+from connectors.elasticsearch.bulk import ANSWER, body_of, joined, result_of, too_large
+from connectors.elasticsearch.index import adopt, create, find, settle, writer_of
+from connectors.elasticsearch.mapping import leaves
+from connectors.elasticsearch.sweep import sweep
+from connectors.elasticsearch.transport import NDJSON, TOO_LARGE, Cluster, refusal
+from connectors.errors import PermanentError, RetryableError
+from connectors.result import WriteResult
+from connectors.sink import ArrowSink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+    from connectors.change import Claim, RouteSpec
+    from connectors.sink import Mode
+
+BODY: Final = "ndjson"
+LONGEST_ID: Final = 512  # bytes
+EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lone %
+
+
+class ElasticsearchSink(ArrowSink):
+    """One document per key. ``_id`` is the key text, its SHA-256 where that is longer than 512 bytes; ``_version`` the guard.
+
+    An upsert of the same guard writes again (``external_gte``), a delete must be newer (``external``): so a delivery that
+    is repeated changes nothing, and an upsert beats a delete of the same commit.
+    """
+
+    Settings = configuration.Settings
+    Options = configuration.Options
+    mode: ClassVar[Mode] = "upsert"
+    settings: configuration.Settings
+
+    def __init__(self, settings: configuration.Settings) -> None:
+        super().__init__(settings)
+        self._cluster: Cluster | None = None
+        self._route = ""
+        self._target = ""
+
+    def __reduce__(self) -> tuple[type[ElasticsearchSink], tuple[configuration.Settings]]:
+        """A copy starts unopened: connections stay in their process."""
+        return type(self), (self.settings,)
+
+    def target(self, route: RouteSpec) -> str:
+        return f"index {_name(route)}"
+
+    def check(self) -> None:
+        self._connected().check()
+
+    def claim(self, route: RouteSpec) -> Claim | None:
+        index = find(self._connected(), _name(route))
+        return index.claim if index else None
+
+    def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
+        fields = leaves(schema, route.name)
+        cluster, name = self._connected(), _name(route)
+        index = find(cluster, name)
+        if index is None:
+            create(cluster, name, fields, route, self.settings.gc_deletes)
+            return []
+        adopt(cluster, index, fields, route)
+        return settle(cluster, index, self.settings.gc_deletes)
+
+    def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002 - the index is in the URL
+        from pyspark.sql import functions as F  # noqa: N812
+
+        from connectors.render import json_row
+
+        key = F.col(KEY)
+        identity = F.when(key == "", EMPTY_ID).when(F.octet_length(key) > LONGEST_ID, F.sha2(key, 256)).otherwise(key)
+
+        def header(action: str, version_type: str) -> Column:
+            fields = F.struct(
+                identity.alias("_id"), F.col(GUARD).alias("version"), F.lit(version_type).alias("version_type")
+            )
+            return F.to_json(F.struct(fields.alias(action)))
+
+        upsert = F.concat(header("index", "external_gte"), F.lit("\n"), json_row(schema), F.lit("\n"))
+        delete = F.concat(header("delete", "external"), F.lit("\n"))
+        return [F.when(F.col(CHANGE_TYPE).isin(*DELETES), delete).otherwise(upsert).alias(BODY)]
+
+    def open(self, route: RouteSpec) -> None:
+        if self._target:
+            return
+        name = _name(route)
+        alias = self._connected().exists(f"/_alias/{quote(name)}")
+        writer = name if alias else writer_of(name)
+        self._target = f"/{quote(writer)}/_bulk?require_alias=true&{ANSWER}"
+        self._route = route.name
+
+    def write(self, chunk: pa.RecordBatch) -> WriteResult:
+        if chunk.num_rows == 0:
+            return WriteResult()
+        result = self._bulk(body_of(chunk.column(BODY)), chunk.num_rows)
+        if result is not None:
+            return result
+        if chunk.num_rows == 1:
+            return too_large(0)
+        half = chunk.num_rows // 2
+        return joined(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
+
+    def sweep(self, route: RouteSpec, below_guard: int) -> int:
+        self.open(route)
+        index = find(self._connected(), _name(route))
+        if index is None:
+            return 0
+        return sweep(self._connected(), quote(index.name), below_guard, self._swept)
+
+    def close(self) -> None:
+        cluster, self._cluster, self._target = self._cluster, None, ""
+        if cluster is not None:
+            cluster.close()
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self.settings)
+        return self._cluster
+
+    def _bulk(self, body: bytes, changes: int) -> WriteResult | None:
+        """One request; None if it is larger than the server takes."""
+        reply = self._connected().send("PUT", self._target, body, NDJSON)
+        if reply.status == TOO_LARGE:
+            return None
+        if not reply.ok:
+            raise refusal(reply, "bulk")
+        return result_of(reply.json()["items"], changes=changes, route=self._route, sent_bytes=len(body))
+
+    def _swept(self, body: bytes, deletes: int) -> WriteResult:
+        result = self._bulk(body, deletes)
+        if result is None:
+            raise PermanentError(f"a request of {len(body)} bytes is refused.", "Raise http.max_content_length.")
+        if result.retry:
+            raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
+        return result
+
+
+def _name(route: RouteSpec) -> str:
+    options = route.options
+    assert isinstance(options, configuration.Options)
+    return options.index or route.table

@@ -1,0 +1,44 @@
+"""``ElasticsearchSink`` held to the contract, against a real server."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.types import DoubleType, StructField, StructType
+
+from connectors import load
+from connectors.elasticsearch import ElasticsearchSink
+from connectors.testing import SCHEMA, BadRowContract, SinkContract, upsert
+from tests.contract.elasticsearch_reader import Reader, id_of, route_to, sink_to
+
+
+class TestElasticsearchSink(SinkContract, BadRowContract):
+    @pytest.fixture
+    def schema(self):
+        return StructType([*SCHEMA.fields, StructField("amount", DoubleType())])
+
+    @pytest.fixture
+    def sink(self, elasticsearch):
+        with closing(sink_to(elasticsearch.url)) as sink:
+            yield sink
+
+    @pytest.fixture
+    def route(self):
+        return route_to()
+
+    @pytest.fixture
+    def other_route(self, route):
+        return replace(route, name="other", table=f"{route.table}_other")
+
+    @pytest.fixture
+    def read(self, elasticsearch):
+        es = Reader(elasticsearch.url)
+        return lambda route, key: es.document(route.table, id_of(key))
+
+    @pytest.fixture
+    def bad_change(self):
+        return upsert("bad", 7, amount=float("nan"))
+
+
+def test_the_type_elasticsearch_is_this_sink():
+    assert load("elasticsearch") is ElasticsearchSink

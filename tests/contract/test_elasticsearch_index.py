@@ -1,0 +1,255 @@
+"""The index of a route: created, brought by its owner, evolved, claimed, gone."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.types import (
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from connectors import Claim, PermanentError, RetryableError
+from connectors.testing import SCHEMA, deletion, render_chunk, upsert
+from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
+
+LONG = {"type": "long"}
+
+
+def with_column(name, kind):
+    return StructType([*SCHEMA.fields, StructField(name, kind)])
+
+
+@pytest.fixture
+def es(elasticsearch):
+    return Reader(elasticsearch.url)
+
+
+@pytest.fixture
+def sink(elasticsearch):
+    with closing(sink_to(elasticsearch.url)) as sink:
+        yield sink
+
+
+@pytest.fixture
+def route():
+    return route_to()
+
+
+@pytest.fixture
+def write(spark, sink):
+    def write(route, *changes, schema=SCHEMA):
+        sink.open(route)
+        return sink.write(render_chunk(spark, sink, route, schema, changes))
+
+    return write
+
+
+def test_an_index_of_ours_remembers_deletes_for_as_long_as_set(elasticsearch, sink, es, route):
+    assert sink.prepare(SCHEMA, route) == []
+    assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "1h"
+    with closing(sink_to(elasticsearch.url, gc_deletes="2h")) as longer:
+        assert longer.prepare(SCHEMA, route) == []
+    assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "2h"
+
+
+def test_the_option_index_names_the_target(sink, es, route):
+    route = replace(route, options=sink.Options(index=f"{route.table}-v2"))
+    assert sink.target(route) == f"index {route.table}-v2"
+    sink.prepare(SCHEMA, route)
+    assert es.mapping(f"{route.table}-v2")["_meta"]["cdf_replicator"]["route"] == "orders_search"
+
+
+def test_preparing_an_unchanged_schema_changes_nothing(sink, es, route):
+    sink.prepare(SCHEMA, route)
+    before = es("GET", f"/{route.table}")
+    sink.prepare(SCHEMA, route)
+    assert es("GET", f"/{route.table}") == before
+
+
+def test_a_new_column_is_mapped(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    wider = with_column("at", TimestampType())
+    sink.prepare(wider, route)
+    assert es.mapping(route.table)["properties"]["at"] == {"type": "date"}
+    assert not write(route, upsert("a", 1), schema=wider).rejected
+
+
+def test_a_new_field_in_a_struct_is_mapped(sink, es, route):
+    sink.prepare(with_column("home", StructType([StructField("zip", IntegerType())])), route)
+    sink.prepare(
+        with_column("home", StructType([StructField("zip", IntegerType()), StructField("no", LongType())])), route
+    )
+    assert es.mapping(route.table)["properties"]["home"]["properties"] == {"zip": LONG, "no": LONG}
+
+
+def test_a_widened_column_stays_where_it_is(sink, es, route, write):
+    sink.prepare(with_column("n", IntegerType()), route)
+    wider = with_column("n", LongType())
+    assert sink.prepare(wider, route) == []
+    assert not write(route, upsert("a", 1, n=2**40), schema=wider).rejected
+    assert es.search(route.table, {"term": {"n": 2**40}}) == ["a"]
+
+
+def test_a_column_that_changed_to_another_kind_names_the_resync(sink, route):
+    sink.prepare(with_column("n", LongType()), route)
+    with pytest.raises(PermanentError) as caught:
+        sink.prepare(with_column("n", StringType()), route)
+    assert "'n' is mapped as long, the route sends string" in caught.value.reason
+    assert "cdf-replicator resync orders_search" in caught.value.hint
+
+
+def test_an_index_somebody_made_is_used_as_it_is(sink, es, route, write):
+    index = {
+        "settings": {"index": {"gc_deletes": "30m", "refresh_interval": "7s"}},
+        "mappings": {
+            "dynamic": "false",
+            "_meta": {"team": "search"},
+            "properties": {"id": {"type": "keyword"}, "extra": {"type": "ip"}},
+        },
+    }
+    es("PUT", f"/{route.table}", index)
+    before = es("GET", f"/{route.table}/_settings")
+    assert sink.prepare(SCHEMA, route) == []
+    assert not write(route, upsert("a", 1, "one")).rejected
+    mapping = es.mapping(route.table)
+    assert mapping["properties"] == index["mappings"]["properties"]
+    assert mapping["_meta"]["team"] == "search"
+    assert es("GET", f"/{route.table}/_settings") == before
+    assert sink.claim(route) == Claim("us", 1)
+    assert es.search(route.table, {"term": {"id": "a"}}) == ["a"]
+
+
+def test_an_index_without_a_mapping_gets_ours(sink, es, route):
+    es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "1h"}}})
+    sink.prepare(with_column("at", TimestampType()), route)
+    assert es.mapping(route.table)["properties"]["at"] == {"type": "date"}
+
+
+def test_dynamic_templates_are_left_to_choose_the_types(sink, es, route, write):
+    rule = {"strings": {"match_mapping_type": "string", "mapping": {"type": "keyword"}}}
+    es("PUT", f"/{route.table}", {"mappings": {"dynamic_templates": [rule]}})
+    sink.prepare(SCHEMA, route)
+    assert not write(route, upsert("a", 1, "one")).rejected
+    assert es.mapping(route.table)["properties"]["name"] == {"type": "keyword"}
+
+
+def test_a_nested_field_may_gain_one(sink, es, route, write):
+    homes = {"type": "nested", "properties": {"zip": {"type": "integer"}}}
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"home": homes}}})
+    schema = with_column("home", StructType([StructField("zip", IntegerType()), StructField("no", LongType())]))
+    sink.prepare(schema, route)
+    assert es.mapping(route.table)["properties"]["home"]["properties"]["no"] == LONG
+    assert not write(route, upsert("a", 1, home=(1, 2)), schema=schema).rejected
+
+
+def test_an_index_that_forgets_deletes_soon_is_warned_about_and_left(sink, es, route):
+    es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "5m"}}})
+    (warning,) = sink.prepare(SCHEMA, route)
+    assert "forgets deletes after 5m" in warning
+    assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "5m"
+
+
+@pytest.mark.parametrize("kind", ["long", "date", "object", "boolean"])
+def test_a_mapping_that_does_not_fit_is_named_field_by_field(sink, es, route, kind):
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"price": {"type": kind}}}})
+    with pytest.raises(PermanentError) as caught:
+        sink.prepare(with_column("price", DoubleType()), route)
+    assert f"'price' is mapped as {kind}, the route sends double" in caught.value.reason
+    assert "CDF_ROUTES__ORDERS_SEARCH__INDEX" in caught.value.hint
+    assert sink.claim(route) is None
+
+
+def test_a_strict_index_that_lacks_a_column_is_refused(sink, es, route):
+    es("PUT", f"/{route.table}", {"mappings": {"dynamic": "strict", "properties": {"id": {"type": "keyword"}}}})
+    with pytest.raises(PermanentError, match="is strict and does not map name"):
+        sink.prepare(SCHEMA, route)
+
+
+def test_a_row_the_mapping_refuses_is_rejected_while_the_rest_is_written(sink, es, route, write):
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"name": {"type": "ip"}}}})
+    sink.prepare(SCHEMA, route)
+    result = write(route, upsert("a", 1, "10.0.0.1"), upsert("b", 1, "Bob"), deletion("c", 1))
+    assert [(row.position, row.code) for row in result.rejected] == [(1, "document_parsing")]
+    assert list(result.noop) == [2]
+    assert es.document(route.table, "a")
+    assert es.document(route.table, "b") is None
+
+
+def test_an_alias_with_a_write_index_is_written_through(sink, es, route, write):
+    old, new = f"{route.table}-1", f"{route.table}-2"
+    es("PUT", f"/{old}", {"aliases": {route.table: {"is_write_index": False}}})
+    es("PUT", f"/{new}", {"aliases": {route.table: {"is_write_index": True}}})
+    warnings = sink.prepare(SCHEMA, route)
+    assert any(f"also covers {old}" in warning for warning in warnings)
+    assert sink.claim(route) == Claim("us", 1)
+    write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
+    assert es.document(new, "a")
+    assert es.document(old, "a") is None
+    assert sorted(es("GET", f"/{new}/_alias")[new]["aliases"]) == [route.table]
+    assert sink.sweep(route, 2**45) == 2
+    assert es.document(new, "a") is None
+
+
+def test_an_alias_without_a_write_index_is_refused(sink, es, route):
+    for number in (1, 2):
+        es("PUT", f"/{route.table}-{number}", {"aliases": {route.table: {}}})
+    with pytest.raises(PermanentError, match="no write index"):
+        sink.prepare(SCHEMA, route)
+
+
+def test_an_index_that_vanishes_halts_the_route_and_stays_away(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    es("DELETE", f"/{route.table}")
+    with pytest.raises(PermanentError) as caught:
+        write(route, upsert("a", 2, "two"))
+    assert "gone" in caught.value.reason
+    assert "cdf-replicator resync orders_search" in caught.value.hint
+    assert es.missing(f"/{route.table}")
+    assert sink.claim(route) is None
+
+
+def test_a_blocked_index_is_waited_for(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    es("PUT", f"/{route.table}/_settings", {"index.blocks.read_only_allow_delete": True})
+    with pytest.raises(RetryableError, match="disk usage exceeded") as caught:
+        write(route, upsert("a", 1))
+    assert caught.value.reason == "read_only"
+    es("PUT", f"/{route.table}/_settings", {"index.blocks.read_only_allow_delete": None})
+    es("POST", f"/{route.table}/_close")
+    with pytest.raises(RetryableError, match="read_only"):
+        write(route, upsert("a", 1))
+    es("POST", f"/{route.table}/_open")
+    assert not write(route, upsert("a", 1)).retry
+
+
+def test_answers_keep_their_positions(sink, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("newer", 9))
+    changes = [
+        upsert("a", 1),
+        deletion("x", 1),
+        upsert("newer", 1),
+        upsert("b", 1),
+        deletion("y", 1),
+        deletion("newer", 1),
+    ]
+    result = write(route, *changes)
+    assert (list(result.noop), list(result.stale)) == ([1, 4], [2, 5])
+    assert result.sent_bytes > 0
+
+
+def test_a_sweep_goes_through_every_page(spark, sink, es, route):
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    changes = [upsert(f"k{number}", 1) for number in range(6000)]
+    sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
+    sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("k7", 1, epoch=2)]))
+    assert sink.sweep(route, 2 * 2**44) == 5999
+    assert es.search(route.table, {"match_all": {}}) == ["k7"]
