@@ -44,13 +44,16 @@ if is_set_up; then
   exit 0
 fi
 
-# Rebuilt only when unusable: pip brings an older one up to date.
-if [ "$(cat "$venv/.root" 2>/dev/null)" != "$root" ] || ! fits "$venv/bin/python"; then
+# An environment that was moved is of no use: its programs name the old place. An older one is brought up to date.
+is_usable() {
+  fits "$venv/bin/python" && [ "$(. "$venv/bin/activate" && echo "$VIRTUAL_ENV")" = "$venv" ]
+}
+
+if ! is_usable; then
   python=$(find_python)
   echo "setup: virtual environment .venv with $("$python" --version)"
   rm -rf "$venv"
   "$python" -m venv "$venv" || { rm -rf "$venv"; fail "$python cannot make one; on Debian and Ubuntu: apt-get install python3-venv"; }
-  echo "$root" > "$venv/.root"
 fi
 
 echo "setup: Python packages, the versions of deploy/constraints.txt (about 900 MB, some minutes the first time)"

