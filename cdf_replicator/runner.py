@@ -58,12 +58,12 @@ class Service:
     stop: threading.Event
 
 
-class Runner(threading.Thread):
+class Runner:
     """``asked``: the starting version this run was given for the route. ``verdict``: why it ended badly, if it did."""
 
     def __init__(self, service: Service, route: Route, asked: int | None) -> None:
-        super().__init__(name=f"route-{route.name}", daemon=True)
         self.route = route
+        self._thread = threading.Thread(target=self._run, name=f"route-{route.name}", daemon=True)
         self.verdict: Verdict | None = None
         self._service = service
         self._asked = asked
@@ -79,6 +79,15 @@ class Runner(threading.Thread):
 
     # What other threads may call
 
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
     def submit(self, request: Request) -> None:
         """Have a replay or resync carried out by this route's thread."""
         self._requests.append(request)
@@ -90,7 +99,7 @@ class Runner(threading.Thread):
 
     # The thread
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while not self._service.stop.is_set():
             try:
                 if self._requests:

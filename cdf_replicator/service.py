@@ -53,9 +53,8 @@ def run(
     wanted = set(tables)
     routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
     asked = starting_versions or {}
-    return Supervisor(settings, once=once).run(
-        {route: asked.get(route.source.slug, asked.get(None)) for route in routes},
-    )
+    versions = {route.name: asked.get(route.source.slug, asked.get(None)) for route in routes}
+    return Supervisor(settings, once=once).run(routes, versions)
 
 
 class Supervisor:
@@ -70,8 +69,10 @@ class Supervisor:
         self.board = Board()
         self.metrics = Metrics()
 
-    def run(self, routes: Mapping[Route, int | None], work: requests.Request | None = None) -> int:
-        """Run the routes, each with the starting version it was asked for; returns the exit code.
+    def run(
+        self, routes: Iterable[Route], asked: Mapping[str, int | None], work: requests.Request | None = None
+    ) -> int:
+        """Run the routes, each with the starting version asked for by route name; returns the exit code.
 
         ``work``: a request this process carries out, for a command that found the lease free.
         """
@@ -91,7 +92,7 @@ class Supervisor:
                 self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead
             )
             log.info("serving", url=f"http://{self._settings.http.host}:{http.port}")
-            return self._with_spark(state_path, routes, work)
+            return self._with_spark(state_path, routes, asked, work)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
             return EXIT_CONFIGURATION
@@ -101,7 +102,11 @@ class Supervisor:
             lease.release()
 
     def _with_spark(
-        self, state_path: StatePath, routes: Mapping[Route, int | None], work: requests.Request | None
+        self,
+        state_path: StatePath,
+        routes: Iterable[Route],
+        asked: Mapping[str, int | None],
+        work: requests.Request | None,
     ) -> int:
         self._take_signals()
         for slug, sink in self._settings.sinks.items():
@@ -118,7 +123,7 @@ class Supervisor:
             shared = Service(
                 self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
             )
-            runners = [Runner(shared, route, version) for route, version in routes.items()]
+            runners = [Runner(shared, route, asked.get(route.name)) for route in routes]
             return self._supervise(runners, state_path, work)
         finally:
             self._spark.stop()

@@ -44,7 +44,8 @@ class Watch:
         if progress is not None and progress.batchId != self._batch:
             self._batch = progress.batchId
             end = progress.sources[0].endOffset
-            self._offset = Offset.parse(end) if end else self._offset
+            if end != "null":  # a trigger that found nothing
+                self._offset = Offset.parse(end)
             self._report.rates(progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0)
         # The last version of an offset may be read in part only; it is whole once a trigger found nothing more.
         idle = ended or not (status["isDataAvailable"] or status["isTriggerActive"])
