@@ -44,15 +44,15 @@ def keys_column(value_key: Column) -> Column:
 
 
 def argument_columns(schema: StructType, layout: str) -> list[Column]:
-    """Guard, how many arguments follow, and those: the JSON text, or field and value of each column that is not null."""
-    fields, count = _hash_fields(schema) if layout == "hash" else (_bulk(json_row(schema)), F.lit(1))
+    """Guard, then JSON text or the number of fields and values, and those; a delete is its guard. And how many that makes."""
+    body, count = _hash_fields(schema) if layout == "hash" else (_bulk(json_row(schema)), F.lit(1))
     deleted = F.col(CHANGE_TYPE).isin(*DELETES)
     guard = F.lpad(F.col(GUARD).cast("string"), GUARD_DIGITS, "0")
-    upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), guard, F.lit("\r\n"), _bulk(count.cast("string")), fields)
-    delete = F.concat(F.lit(f"${GUARD_DIGITS + 1}\r\n"), guard, F.lit("d\r\n$1\r\n0\r\n"))
+    upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), guard, F.lit("\r\n"), body)
+    delete = F.concat(F.lit(f"${GUARD_DIGITS + 1}\r\n"), guard, F.lit("d\r\n"))
     return [
         F.when(deleted, delete).otherwise(upsert).alias(ARGUMENTS),
-        (F.when(deleted, F.lit(0)).otherwise(count) + 2).alias(COUNT),
+        (F.when(deleted, F.lit(0)).otherwise(count) + 1).alias(COUNT),
     ]
 
 
@@ -79,13 +79,14 @@ def _bulk(text: Column) -> Column:
 
 
 def _hash_fields(schema: StructType) -> tuple[Column, Column]:
-    """Field and value of the columns that are not null, and how many arguments that makes. Flat, for wide tables."""
+    """Of the columns that are not null: their number, fields and values. Flat expressions, for wide tables."""
     parts = []
     for field in schema.fields:
         text = _text(F.col(ROW).getField(field.name), field.dataType)
         parts.append(F.concat(F.lit(bulk(field.name)), _bulk(text)))
     kept = F.array_compact(F.array(*parts))
-    return F.array_join(kept, ""), F.size(kept) * 2
+    count = F.size(kept) * 2
+    return F.concat(_bulk(count.cast("string")), F.array_join(kept, "")), count + 1
 
 
 def _text(value: Column, data_type: DataType) -> Column:

@@ -11,56 +11,64 @@ from typing import Final
 
 WRITE: Final = """
 -- KEYS: value, guard, of each row
--- ARGV: type of the value, its time to live or 0, that of a tombstone, then for each row: guard, n, n arguments
+-- ARGV: type of the value, its time to live or 0, that of a tombstone, then for each row: guard; unless it is that of
+--   a tombstone, the text of the value, or for a hash n and then n fields and values
 -- returns the rows, counted from 0, that were stale, that changed nothing, and whose key holds something foreign
+local call, pcall, sub = redis.call, redis.pcall, string.sub
 local kind, ttl, tombstone_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local stale, noop, foreign, deleted, plain = {}, {}, {}, {}, {}
 local failed
 
 local guards = {}
 for row = 1, #KEYS / 2 do guards[row] = KEYS[2 * row] end
-local held = redis.call('MGET', unpack(guards))
+local held = call('MGET', unpack(guards))
 
 -- A value without a live guard may not be ours. Such keys hold nothing at all as a rule: one question for all of them.
 local unguarded = {}
 for row = 1, #guards do
   if not held[row] or #held[row] > 19 then unguarded[#unguarded + 1] = KEYS[2 * row - 1] end
 end
-local suspicious = #unguarded > 0 and redis.call('EXISTS', unpack(unguarded)) > 0
+local suspicious = #unguarded > 0 and call('EXISTS', unpack(unguarded)) > 0
 
-local function is_stale(row, guard, delete)
-  local mine = held[row]
+local function is_stale(row, guard)
+  local mine, delete = held[row], #guard > 19
   if not mine then return false end
-  local newest = string.sub(mine, 1, 19)
-  if guard > newest or (guard == newest and not delete) then return false end
+  local tombstone = #mine > 19
+  local newest = tombstone and sub(mine, 1, 19) or mine
+  local given = delete and sub(guard, 1, 19) or guard
+  if given > newest or (given == newest and not delete) then return false end
   -- A live guard whose value was evicted, or deleted by hand, counts as absent.
-  return #mine > 19 or redis.call('EXISTS', KEYS[2 * row - 1]) == 1
+  return tombstone or call('EXISTS', KEYS[2 * row - 1]) == 1
 end
 
 local function is_foreign(row)
   if not suspicious or (held[row] and #held[row] == 19) then return false end
-  local found = redis.call('TYPE', KEYS[2 * row - 1]).ok
+  local found = call('TYPE', KEYS[2 * row - 1]).ok
   return found ~= 'none' and found ~= kind
 end
 
 -- Out of memory must not keep the deletes of this call from freeing some.
 local function try(...)
   if failed then return end
-  local reply = redis.pcall(...)
+  local reply = pcall(...)
   if type(reply) == 'table' and reply.err then failed = reply end
 end
 
-local function set(key, text)
-  if ttl > 0 then try('SET', key, text, 'EX', ttl)
+local function set_text(row, guard, text)
+  if ttl > 0 then
+    try('SET', guards[row], guard, 'EX', ttl)
+    try('SET', KEYS[2 * row - 1], text, 'EX', ttl)
   else
-    plain[#plain + 1] = key
-    plain[#plain + 1] = text
+    local size = #plain
+    plain[size + 1], plain[size + 2] = KEYS[2 * row - 1], text
+    plain[size + 3], plain[size + 4] = guards[row], guard
   end
 end
 
 -- The guard first: once a script has written, Redis no longer refuses it for want of memory.
-local function set_hash(key, guard_key, guard, first, last)
-  if ttl > 0 then try('SET', guard_key, guard, 'EX', ttl) else try('SET', guard_key, guard) end
+local function set_hash(row, guard, first, last)
+  local key = KEYS[2 * row - 1]
+  if ttl > 0 then try('SET', guards[row], guard, 'EX', ttl) else try('SET', guards[row], guard) end
   try('UNLINK', key)
   for from = first, last, 2000 do try('HSET', key, unpack(ARGV, from, math.min(from + 1999, last))) end
   if ttl > 0 then try('EXPIRE', key, ttl) end
@@ -68,25 +76,27 @@ end
 
 local position = 4
 for row = 1, #guards do
-  local guard, first = ARGV[position], position + 2
-  local last = position + 1 + tonumber(ARGV[position + 1])
-  local delete = #guard > 19
+  local guard = ARGV[position]
+  local delete, first, last = #guard > 19, position + 1, position
+  if not delete and kind == 'hash' then
+    first = position + 2
+    last = position + 1 + tonumber(ARGV[position + 1])
+  elseif not delete then
+    last = first
+  end
   position = last + 1
-  if is_stale(row, string.sub(guard, 1, 19), delete) then stale[#stale + 1] = row - 1
+  if is_stale(row, guard) then stale[#stale + 1] = row - 1
   elseif delete then deleted[#deleted + 1] = {row, guard}
   elseif is_foreign(row) then foreign[#foreign + 1] = row - 1
-  elseif kind == 'hash' then set_hash(KEYS[2 * row - 1], guards[row], guard, first, last)
-  else
-    set(KEYS[2 * row - 1], ARGV[first])
-    set(guards[row], guard)
-  end
+  elseif kind == 'hash' then set_hash(row, guard, first, last)
+  else set_text(row, guard, ARGV[first]) end
 end
 if #plain > 0 then try('MSET', unpack(plain)) end
 
 for _, entry in ipairs(deleted) do
   local row, guard = entry[1], entry[2]
-  if is_foreign(row) or redis.call('UNLINK', KEYS[2 * row - 1]) == 0 then noop[#noop + 1] = row - 1 end
-  redis.call('SET', guards[row], guard, 'EX', tombstone_ttl)
+  if is_foreign(row) or call('UNLINK', KEYS[2 * row - 1]) == 0 then noop[#noop + 1] = row - 1 end
+  call('SET', guards[row], guard, 'EX', tombstone_ttl)
 end
 
 return failed or {stale, noop, foreign}
