@@ -1,0 +1,112 @@
+import pyarrow as pa
+import pytest
+
+from connectors import PermanentError, Rejected, RetryableError, WriteResult
+from connectors.elasticsearch.bulk import body_of, joined, result_of
+
+
+def index(status, kind=None, reason=""):
+    return {"index": {"status": status, **({"error": {"type": kind, "reason": reason}} if kind else {})}}
+
+
+def delete(status, kind=None, reason=""):
+    return {"delete": index(status, kind, reason)["index"]}
+
+
+CONFLICT = delete(409, "version_conflict_engine_exception", "[a]: version conflict, current version [5] is higher")
+BUSY = index(429, "es_rejected_execution_exception", "rejected execution of coordinating operation")
+AWAY = index(503, "unavailable_shards_exception", "[orders][0] primary shard is not active")
+FULL = index(429, "cluster_block_exception", "blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded]")
+BLOCKED = index(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)];")
+RECOVERING = index(503, "cluster_block_exception", "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered]")
+CLOSED = index(400, "index_closed_exception", "closed")
+GONE = index(404, "index_not_found_exception", "no such index [orders] and [require_alias] request flag is [true]")
+HALTED = index(400, "illegal_argument_exception", "no write index is defined for alias [orders].")
+DENIED = index(403, "security_exception", "action [indices:data/write/bulk] is unauthorized for user [u]")
+
+
+def classify(*items):
+    return result_of(items, changes=len(items), route="r")
+
+
+def test_every_item_finds_its_class():
+    bad = index(400, "document_parsing_exception", "[1:6] failed to parse field [n]")
+    result = classify(index(201), index(200), delete(200), delete(404), CONFLICT, bad, BUSY)
+    assert result == WriteResult(
+        noop=[3],
+        stale=[4],
+        rejected=[Rejected(5, "document_parsing", "document_parsing_exception: [1:6] failed to parse field [n]")],
+        retry=[6],
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("document_parsing_exception", "document_parsing"),
+        ("mapper_parsing_exception", "document_parsing"),
+        ("strict_dynamic_mapping_exception", "strict_dynamic_mapping"),
+        ("illegal_argument_exception", "illegal_argument"),
+        ("routing_missing_exception", "invalid"),
+    ],
+)
+def test_codes_are_a_small_fixed_set(kind, code):
+    assert [row.code for row in classify(index(201), index(400, kind)).rejected] == [code]
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (BUSY, "overloaded"),
+        (AWAY, "unavailable"),
+        (RECOVERING, "unavailable"),
+        (FULL, "read_only"),
+        (BLOCKED, "read_only"),
+        (CLOSED, "read_only"),
+        (index(500, "engine_closed_exception"), "unavailable"),
+        (index(404, "shard_not_found_exception"), "unavailable"),
+    ],
+)
+def test_what_may_pass_later_is_sent_again(item, reason):
+    result = classify(index(201), item)
+    assert (list(result.retry), result.retry_reason) == ([1], reason)
+    with pytest.raises(RetryableError) as caught:
+        classify(item, item)
+    assert caught.value.reason == reason
+
+
+def test_the_retry_carries_the_worst_reason():
+    assert classify(index(201), BUSY, FULL, AWAY).retry_reason == "read_only"
+    assert classify(index(201), BUSY, AWAY).retry_reason == "unavailable"
+
+
+@pytest.mark.parametrize("item", [GONE, HALTED, DENIED])
+def test_what_needs_an_operator_halts(item):
+    with pytest.raises(PermanentError):
+        classify(index(201), item)
+
+
+def test_an_answer_of_another_length_is_no_answer():
+    with pytest.raises(RetryableError, match="2 changes sent, 1 answered"):
+        result_of([index(201)], changes=2, route="r")
+
+
+def test_parts_of_a_chunk_join_with_their_positions():
+    first = WriteResult(stale=[0], rejected=[Rejected(1, "invalid", "x")], sent_bytes=10)
+    second = WriteResult(noop=[0], stale=[1], rejected=[Rejected(2, "invalid", "y")], retry=[3], sent_bytes=5)
+    assert joined(first, second, 4) == WriteResult(
+        noop=[4],
+        stale=[0, 5],
+        rejected=[Rejected(1, "invalid", "x"), Rejected(6, "invalid", "y")],
+        retry=[7],
+        sent_bytes=15,
+    )
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_the_body_of_a_slice_is_its_rows_only(kind):
+    column = pa.array(["ä\n", "bb\n", "ccc\n", "d\n"], kind)
+    assert body_of(column) == "ä\nbb\nccc\nd\n".encode()
+    assert body_of(column.slice(1, 2)) == b"bb\nccc\n"
+    assert body_of(column.slice(1, 3).slice(2)) == b"d\n"
+    assert body_of(column.slice(4)) == b""

@@ -1,0 +1,67 @@
+import pickle
+
+import pytest
+from pydantic import ValidationError
+
+from connectors.elasticsearch import ElasticsearchSink
+from connectors.errors import PermanentError
+
+URL = "http://es:9200"
+
+
+def settings(**given):
+    return ElasticsearchSink.Settings(**{"type": "elasticsearch", "hosts": URL, **given})
+
+
+def test_hosts_are_comma_separated_or_a_list():
+    both = ("http://a:9200", "https://b:443/es")
+    assert settings(hosts="http://a:9200, https://b:443/es").hosts == both
+    assert settings(hosts=list(both)).hosts == both
+
+
+@pytest.mark.parametrize(
+    "hosts", ["", "es:9200", "http://es", "ftp://es:21", "http://es:port", "http://[es:1", "http://es:1?x=y"]
+)
+def test_a_host_that_is_no_url_is_refused(hosts):
+    with pytest.raises(ValidationError, match="expected"):
+        settings(hosts=hosts)
+
+
+def test_credentials_in_a_url_are_refused_and_not_shown():
+    with pytest.raises(ValidationError, match="USERNAME and PASSWORD") as caught:
+        settings(hosts="http://ann:s3cret@es:9200")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [{"username": "u"}, {"password": "p"}, {"api_key": "k", "username": "u", "password": "p"}]
+)
+def test_half_an_identity_or_two_are_refused(given):
+    with pytest.raises(ValidationError):
+        settings(**given)
+
+
+def test_secrets_are_not_shown():
+    assert "s3cret" not in repr(settings(username="u", password="s3cret")) + repr(settings(api_key="s3cret"))
+
+
+@pytest.mark.parametrize("index", ["Orders", "a,b", "a*", "_all", "-x", ".hidden", "a b", "", "x" * 245])
+def test_an_index_that_elasticsearch_would_not_take_is_refused(index):
+    with pytest.raises(ValidationError, match="expected the name"):
+        ElasticsearchSink.Options(index=index)
+
+
+@pytest.mark.parametrize("index", ["orders", "orders-v2", "bestellungen_ä.2024", "x" * 244])
+def test_other_index_names_are_taken(index):
+    assert ElasticsearchSink.Options(index=index).index == index
+
+
+def test_authorities_that_are_not_there_are_named(tmp_path):
+    sink = ElasticsearchSink(settings(ca_certs=tmp_path / "ca.pem"))
+    with pytest.raises(PermanentError, match="CA_CERTS"):
+        sink.check()
+
+
+def test_it_pickles_with_its_secrets():
+    copy = pickle.loads(pickle.dumps(ElasticsearchSink(settings(api_key="s3cret"))))
+    assert copy.settings.api_key.get_secret_value() == "s3cret"
