@@ -23,7 +23,9 @@ USERS = {
 def secured():
     with Elasticsearch.start(settings={"http.max_content_length": "1mb"}, password=PASSWORD) as server:
         config = server.home / "config"
-        roles = {name: {"indices": [{"names": ["*"], "privileges": rights}]} for name, rights in USERS.items() if rights}
+        roles = {
+            name: {"indices": [{"names": ["*"], "privileges": rights}]} for name, rights in USERS.items() if rights
+        }
         lines = [f"{name}: {json.dumps(role)}\n" for name, role in roles.items()]
         (config / "roles.yml").write_text("".join(lines))
         (config / "users").write_text("".join(f"{name}:{PASSWORD}\n" for name in USERS))
