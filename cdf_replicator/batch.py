@@ -48,10 +48,10 @@ class Delivering:
     def write(self, frame: DataFrame, batch: Batch) -> None:
         """Deliver a change frame as one batch; raises what kept it from being delivered."""
         clock = [time.monotonic()]
+        if isinstance(self.sink, FrameSink) and _selected(frame, self.sink, self.route).isEmpty():
+            return  # an empty append would still make a version
         observation = Observation()
         selected = _selected(frame.observe(observation, *_counts()), self.sink, self.route)
-        if isinstance(self.sink, FrameSink) and selected.isEmpty():
-            return  # an empty append would still make a version
         clock.append(time.monotonic())
         outcome, versions, delivered = Outcome(), None, False
         try:

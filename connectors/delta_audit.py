@@ -163,7 +163,7 @@ def _recorded(spark: SparkSession, path: str, txn_app: str) -> int:
     jvm: Any = spark._jvm
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    version = log.update(False, none, none).transactions().get(txn_app)  # noqa: FBT003 - py4j takes no keywords
+    version = log.update(False, none, none).transactions().get(txn_app)
     return int(version.get()) if version.isDefined() else -1
 
 
