@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERVICE: Final = "cdf-replicator"
 
 # Libraries that tell, at INFO, what we tell better or what nobody asked about.
-QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.access", "uvicorn.error", "asyncio")
+QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.error", "asyncio")
 
 _ECS: Final = {"timestamp": "@timestamp", "level": "log.level", "event": "message", "logger": "log.logger"}
 

@@ -52,6 +52,11 @@ def may_be_file(field: FieldInfo) -> bool:
     return is_secret(field) or any(isinstance(item, MayHoldSecrets) for item in field.metadata)
 
 
+def _may_tell_secrets(field: FieldInfo) -> bool:
+    """A text in the place of a group may hold a secret of that group."""
+    return may_be_file(field) or submodel(field) is not None
+
+
 def submodel(field: FieldInfo) -> type[BaseModel] | None:
     found = [part for part in parts(field.annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
     return found[0] if len(found) == 1 else None
@@ -174,8 +179,7 @@ def _judgement(model: type[BaseModel], tree: Tree, path: Path, detail: ErrorDeta
         return _problem(variable, here, UNKNOWN, unknown_expected(here, named))
     given = None
     if leaf is not None:
-        secret = field is not None and (may_be_file(field) or leaf.origin.startswith(MOUNTED))
-        given = HIDDEN if secret else leaf.told
+        given = HIDDEN if field is not None and _may_tell_secrets(field) else leaf.told
     elif node is not None:
         given = "a group of values"
     return _problem(variable, here, given, _expected(detail, field))
@@ -221,6 +225,7 @@ _PLAIN_WORDS: Final = {
     "string_too_short": "a text that is not empty",
     "string_type": "a text",
     "tuple_type": "a list: a,b or a JSON array",
+    "model_type": "its settings one by one",
     "list_type": "a list: a,b or a JSON array",
     "dict_type": "a map: a=b,c=d or a JSON object",
 }
@@ -238,4 +243,4 @@ def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
 
 
 def _problem(variable: str, path: Path, given: str | None, expected: str) -> Problem:
-    return Problem(masked(variable), masked(".".join(path)), given, expected)
+    return Problem(variable, ".".join(path), given, expected)

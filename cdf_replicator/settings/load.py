@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _FIXED_GROUPS: dict[str, type[Group]] = {"http": Http, "spark": Spark, "log": Log, "delivery": Delivery}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it holds secrets: see ``effective`` for what may be shown
 class Settings:
     """Everything the service was told, validated.
 
@@ -94,7 +94,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     if file_failed:  # what the file would have said is not missing
         problems = [problem for problem in problems if problem.given is not None]
     if problems or general is None:
-        raise ConfigurationError(list(dict.fromkeys(problems)))
+        raise ConfigurationError(problems)
     return Settings(
         **general.model_dump(),
         **groups,  # type: ignore[arg-type]

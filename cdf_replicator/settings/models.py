@@ -148,6 +148,7 @@ class Spark(Group):
     master: str = Field("local[*]", min_length=1, description="Spark master.")
     conf: Annotated[dict[str, str], BeforeValidator(_conf_texts), MayHoldSecrets()] = Field(
         {},
+        repr=False,
         description="Further Spark settings, as a JSON object.",
     )
     jars: Path | None = Field(

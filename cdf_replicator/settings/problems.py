@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cdf_replicator.settings.redact import masked
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,6 +20,11 @@ class Problem:
     given: str | None
     expected: str
 
+    def fit_to_show(self) -> Problem:
+        """Without credentials in addresses, and printable whatever bytes the environment held."""
+        given = None if self.given is None else masked(self.given)
+        return Problem(masked(self.variable), masked(self.path), given, masked(self.expected))
+
     def __str__(self) -> str:
         where = f"  (YAML: {self.path})" if self.path else ""
         given = "nothing" if self.given is None else self.given
@@ -30,7 +37,7 @@ class ConfigurationError(Exception):
     exit_code = 78
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(problem.fit_to_show() for problem in dict.fromkeys(problems))
         super().__init__(str(self))
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 import connectors
 from cdf_replicator.settings.given import Path, variable_of
-from cdf_replicator.settings.judge import is_list, is_map, is_secret, may_be_file, parts, submodel
+from cdf_replicator.settings.judge import FILE, is_list, is_map, is_secret, may_be_file, parts, submodel
 from cdf_replicator.settings.models import Delivery, General, Http, Log, RouteFields, Spark, Table
 from cdf_replicator.settings.redact import shown
 from cdf_replicator.settings.sources import CONFIG_FILE
@@ -65,25 +65,34 @@ def kinds() -> dict[str, type[Sink]]:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the YAML file."""
-    installed = kinds()
-    sinks = []
-    for name, kind in installed.items():
-        schema = kind.Settings.model_json_schema()
-        schema["properties"]["type"] = {"const": name, "description": "The sink's type."}
-        sinks.append(schema)
-    routes = RouteFields.model_json_schema()
-    for kind in installed.values():
-        routes["properties"] |= kind.Options.model_json_schema().get("properties", {})
-    root = General.model_json_schema()
+    """JSON Schema (2020-12) of the YAML file; nothing is required there, since the environment may say the rest."""
+    definitions: dict[str, Any] = {}
+    sinks, routes = [], _schema(RouteFields, "route", definitions)
+    for name, kind in kinds().items():
+        sink = _schema(kind.Settings, f"sink_{name}", definitions)
+        sink["properties"]["type"] = {"const": name, "description": "Makes the sink one of this type."}
+        sinks.append(sink)
+        routes["properties"] |= _schema(kind.Options, f"route_{name}", definitions).get("properties", {})
+    root = _schema(General, "service", definitions)
     root |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdf-replicator"}
     root["properties"] |= {
-        "tables": _by_slug(Table.model_json_schema()),
+        "tables": _by_slug(_schema(Table, "table", definitions)),
         "sinks": _by_slug({"anyOf": sinks}),
         "routes": _by_slug(routes),
-        **{slug: model.model_json_schema() for slug, model in _GROUPS.items()},
+        **{slug: _schema(model, slug, definitions) for slug, model in _GROUPS.items()},
     }
-    return root
+    return root | {"$defs": definitions}
+
+
+def _schema(model: type[BaseModel], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Of one model, whose inner ones go to ``definitions`` under names of their own; a secret's file is a property."""
+    schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}_{{model}}")
+    definitions |= {f"{prefix}_{name}": inner for name, inner in schema.pop("$defs", {}).items()}
+    schema.pop("required", None)
+    for name, field in model.model_fields.items():
+        if may_be_file(field):
+            schema["properties"][name + FILE] = {"type": "string", "description": f"File that holds {name}."}
+    return schema
 
 
 def _by_slug(schema: dict[str, Any]) -> dict[str, Any]:

@@ -148,11 +148,14 @@ def _refuse_filter(path: Path, fields: RouteFields, problems: list[Problem]) -> 
 
 def _refuse_names(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
     """Spark's column names ignore case; two columns may not end up under one name in the sink."""
+    repeated = {name: _twice(getattr(fields, name) or ()) for name in ("keys", "columns", "rename")}
     problems.extend(
         _problem((*path, name), repr(twice), "each column once (case does not count)")
-        for name in ("keys", "columns", "rename")
-        if (twice := _twice(getattr(fields, name) or ()))
+        for name, twice in repeated.items()
+        if twice
     )
+    if repeated["columns"] or repeated["rename"]:
+        return
     names = {column.lower(): new for column, new in fields.rename.items()}
     chosen = [column.lower() for column in fields.columns or fields.rename]
     absent = [column for column in names if column not in chosen]

@@ -42,9 +42,9 @@ def environment(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
         path = tuple(name[len(PREFIX) :].lower().split(NEST))
         if path[:2] == ("spark", "conf") and path[2:]:
             expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
-            problems.append(Problem(masked(name), "spark.conf", _told(path, value), expected))
+            problems.append(Problem(name, "spark.conf", _told(path, value), expected))
         else:
-            _insert(tree, path, Given(value.strip(), masked(name), ENVIRONMENT), problems)
+            _insert(tree, path, Given(value.strip(), name, ENVIRONMENT), problems)
     return tree
 
 
@@ -79,12 +79,12 @@ def yaml_file(location: str, problems: list[Problem]) -> Tree:
         document = yaml.load(FilePath(location).read_text("utf-8"), Loader=_strict_loader())  # noqa: S506 - a SafeLoader
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         cause = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        problems.append(Problem(CONFIG_FILE, "", repr(masked(location)), f"a readable YAML file; {cause}"))
+        problems.append(Problem(CONFIG_FILE, "", repr(location), f"a readable YAML file; {cause}"))
         return {}
     if document is None:
         return {}
     if not isinstance(document, dict):
-        problems.append(Problem(CONFIG_FILE, "", repr(masked(location)), "a YAML file that holds a mapping"))
+        problems.append(Problem(CONFIG_FILE, "", repr(location), "a YAML file that holds a mapping"))
         return {}
     return _grown(document, (), masked(location))
 

@@ -16,7 +16,8 @@ example_absent = example_absent:Sink
 
 
 @pytest.fixture
-def example_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def example_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where they are installed: PYTHONPATH for another process."""
     home = tmp_path / "site"
     info = home / "example_sinks-1.0.dist-info"
     info.mkdir(parents=True)
@@ -25,3 +26,4 @@ def example_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(Path(__file__).with_name("example_sinks.py"), home)
     monkeypatch.syspath_prepend(str(home))
     monkeypatch.delitem(sys.modules, "example_sinks", raising=False)
+    return home

@@ -1,0 +1,78 @@
+"""What makes a route the same route."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdf_replicator.route import Route, Source
+from connectors import RouteOptions
+
+ROUTE = Route(
+    name="orders_search",
+    source=Source("orders", path="/lake/orders"),
+    sink="search",
+    keys=("id",),
+    filter="amount > 0",
+    columns=("id", "amount"),
+    rename={"amount": "total"},
+    options=RouteOptions(),
+)
+
+
+def test_its_location_is_its_path_or_its_name() -> None:
+    assert Source("orders", path="/lake/orders").location == "/lake/orders"
+    assert Source("orders", name="main.orders").location == "main.orders"
+
+
+def test_a_sink_sees_its_names_keys_and_options() -> None:
+    spec = ROUTE.spec(owner="state-1", epoch=3)
+    assert (spec.name, spec.table, spec.keys, spec.owner, spec.epoch) == (
+        "orders_search",
+        "orders",
+        ("id",),
+        "state-1",
+        3,
+    )
+    assert spec.options is ROUTE.options
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"keys": ("id", "region")}, "keys"),
+        ({"keys": ("region",)}, "keys"),
+        ({"filter": None}, "filter"),
+        ({"columns": None}, "columns"),
+        ({"columns": ("id",)}, "columns"),
+        ({"rename": {}}, "rename"),
+    ],
+)
+def test_another_definition_is_another_identity_and_says_where(change: dict, named: str) -> None:
+    other = replace(ROUTE, **change)
+    assert other.fingerprint("index orders") != ROUTE.fingerprint("index orders")
+    before, after = ROUTE.identity("index orders"), other.identity("index orders")
+    assert [name for name in before if before[name] != after[name]] == [named]
+
+
+def test_another_target_is_another_identity() -> None:
+    assert ROUTE.fingerprint("index orders") != ROUTE.fingerprint("index orders2")
+
+
+def test_a_moved_table_or_a_renamed_route_is_the_same_identity() -> None:
+    moved = replace(ROUTE, name="other", sink="other", source=Source("orders", name="main.orders", starting_version=3))
+    assert moved.fingerprint("index orders") == ROUTE.fingerprint("index orders")
+
+
+def test_the_fingerprint_stays_from_release_to_release() -> None:
+    """It is compared with what an older release wrote down."""
+    assert ROUTE.fingerprint("index orders") == "f6f1f043395a6954c770d3b5ce221e3cb78eaa8b666bac54e45389c184428d5a"
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text(min_size=1), min_size=2))
+def test_the_order_of_renames_does_not_matter(rename: dict[str, str]) -> None:
+    reversed_ = dict(reversed(rename.items()))
+    assert replace(ROUTE, rename=rename).fingerprint("x") == replace(ROUTE, rename=reversed_).fingerprint("x")

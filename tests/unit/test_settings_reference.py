@@ -1,0 +1,136 @@
+"""What can be set, and what is in force, as shown to people."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdf_replicator.settings import load
+from cdf_replicator.settings.effective import effective
+from cdf_replicator.settings.redact import HIDDEN, masked, shown
+from cdf_replicator.settings.reference import json_schema, reference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("example_sinks")
+
+DESIGNED = """
+CDF_STATE_PATH CDF_TRIGGER_SECONDS CDF_SHUTDOWN_SECONDS CDF_CONFIG_FILE CDF_ROUTES_INCLUDE
+CDF_TABLES__<TABLE>__PATH CDF_TABLES__<TABLE>__NAME CDF_TABLES__<TABLE>__KEYS CDF_TABLES__<TABLE>__SINKS
+CDF_TABLES__<TABLE>__STARTING_VERSION CDF_TABLES__<TABLE>__STARTING_TIMESTAMP
+CDF_TABLES__<TABLE>__MAX_FILES_PER_TRIGGER CDF_TABLES__<TABLE>__MAX_BYTES_PER_TRIGGER
+CDF_TABLES__<TABLE>__INCLUDE_PREIMAGES
+CDF_ROUTES__<ROUTE>__TABLE CDF_ROUTES__<ROUTE>__SINK CDF_ROUTES__<ROUTE>__KEYS CDF_ROUTES__<ROUTE>__FILTER
+CDF_ROUTES__<ROUTE>__COLUMNS CDF_ROUTES__<ROUTE>__RENAME
+CDF_HTTP__HOST CDF_HTTP__BIND_PORT CDF_HTTP__TOKEN CDF_SPARK__MASTER CDF_SPARK__CONF CDF_SPARK__JARS
+CDF_LOG__LEVEL CDF_LOG__FORMAT CDF_DELIVERY__RETRY_SECONDS CDF_DELIVERY__MAX_REJECTED_SHARE
+"""
+
+
+def test_every_name_of_the_design_is_there_with_a_meaning() -> None:
+    service = {entry.variable: entry for entry in reference() if "type" not in entry.group}
+    assert sorted(service) == sorted(DESIGNED.split())
+    assert all(entry.meaning and entry.type for entry in service.values())
+
+
+def test_an_installed_sink_brings_its_settings_and_options() -> None:
+    entries = {(entry.group, entry.variable): entry for entry in reference()}
+    hosts = entries["Sinks of type example_store", "CDF_SINKS__<SINK>__HOSTS"]
+    assert (hosts.type, hosts.default, hosts.meaning) == ("list: a,b or JSON", "required", "Addresses.")
+    rows = entries["Sinks of type example_store", "CDF_SINKS__<SINK>__LIMITS__ROWS"]
+    assert (rows.type, rows.default) == ("whole number", "100")
+    password = entries["Sinks of type example_store", "CDF_SINKS__<SINK>__PASSWORD"]
+    assert "_FILE" in password.type
+    layout = entries["Routes to sinks of type example_store", "CDF_ROUTES__<ROUTE>__LAYOUT"]
+    assert layout.default == "json"
+
+
+def test_a_sink_whose_client_is_missing_does_not_hide_the_others() -> None:
+    assert not any("example_absent" in entry.group for entry in reference())
+
+
+def test_the_schema_names_every_group_and_sink() -> None:
+    schema = json_schema()
+    assert {"state_path", "tables", "sinks", "routes", "http", "spark", "log", "delivery"} <= set(schema["properties"])
+    types = [
+        kind["properties"]["type"]["const"] for kind in schema["properties"]["sinks"]["additionalProperties"]["anyOf"]
+    ]
+    assert "example_log" in types
+    assert "index" in schema["properties"]["routes"]["additionalProperties"]["properties"]
+    assert schema["additionalProperties"] is False
+
+
+def test_every_reference_of_the_schema_leads_somewhere() -> None:
+    schema = json_schema()
+    references = re.findall(r'"\$ref": "#/\$defs/([^"]+)"', json.dumps(schema))
+    assert "sink_example_store_Limits" in references
+    assert set(references) <= set(schema["$defs"])
+
+
+def test_a_secrets_file_is_in_the_schema() -> None:
+    assert "token_file" in json_schema()["properties"]["http"]["properties"]
+
+
+def test_settings_do_not_print_their_secrets() -> None:
+    settings = load(ENVIRON)
+    assert "hunter2" not in repr(settings) + repr(settings.spark)
+
+
+ENVIRON = {
+    "CDF_STATE_PATH": "/state",
+    "CDF_TABLES__ORDERS__PATH": "/orders",
+    "CDF_TABLES__ORDERS__KEYS": "id",
+    "CDF_TABLES__ORDERS__SINKS": "store",
+    "CDF_SINKS__STORE__TYPE": "example_store",
+    "CDF_SINKS__STORE__HOSTS": "http://user:hunter2@a:9200",
+    "CDF_SINKS__STORE__PASSWORD": "hunter2",
+    "CDF_SPARK__CONF": '{"spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.driver.memory": "2g"}',
+    "CDF_ROUTES__ORDERS_STORE__INDEX": "o",
+}
+
+
+def test_every_value_in_force_is_shown_with_its_origin_and_no_secret(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("hunter2")
+    values = effective(load(ENVIRON | {"CDF_HTTP__TOKEN_FILE": str(token)}))
+    assert "hunter2" not in str(values)
+    found = {value.path: (value.value, value.origin) for value in values}
+    assert found["state_path"] == ("/state", "environment")
+    assert found["trigger_seconds"] == ("1", "default")
+    assert found["sinks.store.hosts"] == (f"http://user:{HIDDEN}@a:9200", "environment")
+    assert found["sinks.store.password"] == (HIDDEN, "environment")
+    assert found["sinks.store.limits.rows"] == ("100", "default")
+    assert found["http.token"] == (HIDDEN, f"secret file {token}")
+    assert found["spark.conf[spark.hadoop.fs.s3a.secret.key]"] == (HIDDEN, "environment")
+    assert found["spark.conf[spark.driver.memory]"] == ("2g", "environment")
+    assert found["routes.orders_store.table"] == ("orders", "the table's SINKS")
+    assert found["routes.orders_store.index"] == ("o", "environment")
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("redis://cache:6379/0", "redis://cache:6379/0"),
+        ("redis://:pw@cache", f"redis://:{HIDDEN}@cache"),
+        ("redis://user:p:w@cache", f"redis://user:{HIDDEN}@cache"),
+        ("redis://user:p/w@cache", f"redis://user:{HIDDEN}@cache"),
+        ("https://token@host/x", f"https://{HIDDEN}@host/x"),
+        ("http://a:1,http://u:pw@b:2", f"http://a:1,http://u:{HIDDEN}@b:2"),
+        ("redis://c?password=pw&db=1", f"redis://c?password={HIDDEN}&db=1"),
+        ("abfss://container@account.dfs.core.windows.net/x", "abfss://container@account.dfs.core.windows.net/x"),
+        ("s3a://lake/orders", "s3a://lake/orders"),
+        ("a@b", "a@b"),
+    ],
+)
+def test_credentials_in_addresses_are_masked(text: str, safe: str) -> None:
+    assert masked(text) == safe
+
+
+def test_long_values_are_cut_and_stay_on_one_line() -> None:
+    text = shown("x\n" * 1000)
+    assert "\n" not in text
+    assert len(text) < 300
