@@ -301,7 +301,10 @@ class Runner:
     # Requests
 
     def _carry_out(self, request: Request) -> None:
-        """Write the state that the request asks for; the stream then starts from it."""
+        """Write the state that the request asks for; the stream then starts from it.
+
+        A request that can't be carried out fails by itself: the route goes on as it was.
+        """
         service = self._service
         self._serving = request
         source = SourceTable(service.spark, self.route.source)
@@ -318,6 +321,11 @@ class Runner:
                 version = _required(request.starting_version)
                 source.check_range(version)
                 service.state_path.save(start.replay_state(state, version, service.state_path, asked=state.asked))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
+            verdict = judge(error, route=self.route.name)
+            self._report.warning(f"{request.kind} refused: {verdict.what} {verdict.next_step}")
+            self._answer(Progress("failed", f"{verdict.what} {verdict.next_step}"))
+            return
         finally:
             sink.close()
         self._asked = None

@@ -44,17 +44,21 @@ def run(
     *,
     once: bool = False,
     tables: Iterable[str] = (),
-    starting_versions: Mapping[str | None, int] | None = None,
+    starting_versions: Mapping[str, int] | None = None,
 ) -> int:
     """Run until SIGTERM, or with ``once`` until everything there is has been delivered; returns the exit code.
 
-    ``tables``: only these source tables. ``starting_versions``: by table slug; None stands for every table.
+    ``tables``: only these source tables. ``starting_versions``: by table slug.
     """
     wanted = set(tables)
     routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
     asked = starting_versions or {}
-    versions = {route.name: asked.get(route.source.slug, asked.get(None)) for route in routes}
-    return Supervisor(settings, once=once).run(routes, versions)
+    versions = {route.name: asked.get(route.source.slug) for route in routes}
+    try:
+        return Supervisor(settings, once=once).run(routes, versions)
+    except LeaseHeldError as error:
+        log.error(str(error))  # noqa: TRY400 - the sentence says it all
+        return EXIT_TEMPORARY
 
 
 class Supervisor:
@@ -69,12 +73,10 @@ class Supervisor:
         self.board = Board()
         self.metrics = Metrics()
 
-    def run(
-        self, routes: Iterable[Route], asked: Mapping[str, int | None], work: requests.Request | None = None
-    ) -> int:
+    def run(self, routes: Iterable[Route], asked: Mapping[str, int | None]) -> int:
         """Run the routes, each with the starting version asked for by route name; returns the exit code.
 
-        ``work``: a request this process carries out, for a command that found the lease free.
+        Raises ``LeaseHeldError`` when another process writes to the state path.
         """
         root = Path(self._settings.state_path)
         try:
@@ -83,16 +85,13 @@ class Supervisor:
         except StateError as error:
             log.error(str(error))  # noqa: TRY400 - the sentence says it all
             return EXIT_CONFIGURATION
-        except LeaseHeldError as error:
-            log.error(str(error))  # noqa: TRY400
-            return EXIT_TEMPORARY
         http = None
         try:
             http = server.start(
                 self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead
             )
             log.info("serving", url=f"http://{self._settings.http.host}:{http.port}")
-            return self._with_spark(state_path, routes, asked, work)
+            return self._with_spark(state_path, routes, asked)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
             return EXIT_CONFIGURATION
@@ -106,7 +105,6 @@ class Supervisor:
         state_path: StatePath,
         routes: Iterable[Route],
         asked: Mapping[str, int | None],
-        work: requests.Request | None,
     ) -> int:
         self._take_signals()
         for slug, sink in self._settings.sinks.items():
@@ -124,14 +122,13 @@ class Supervisor:
                 self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
             )
             runners = [Runner(shared, route, asked.get(route.name)) for route in routes]
-            return self._supervise(runners, state_path, work)
+            return self._supervise(runners, state_path)
         finally:
             self._spark.stop()
 
-    def _supervise(self, runners: list[Runner], state_path: StatePath, work: requests.Request | None) -> int:
+    def _supervise(self, runners: list[Runner], state_path: StatePath) -> int:
         by_name = {runner.route.name: runner for runner in runners}
-        if work is not None:
-            by_name[work.route].submit(work)
+        self._hand_over(by_name, state_path)  # before the start: with --once a runner may soon be done
         for runner in runners:
             runner.start()
         while not self._stop.is_set() and any(runner.is_alive() for runner in runners):
@@ -139,20 +136,21 @@ class Supervisor:
             if self._dead() is not None:
                 log.error("the JVM is gone; ending, so that whoever started the service starts it again")
                 return EXIT_FAILED
-            for request in requests.pending(state_path.requests):
-                self._hand_over(request, by_name, state_path)
+            self._hand_over(by_name, state_path)
             self._stop.wait(TICK_SECONDS)
         if self._stop.is_set():
             return self._drain(runners)
         return _exit_code(runners)
 
-    def _hand_over(self, request: requests.Request, runners: Mapping[str, Runner], state_path: StatePath) -> None:
-        requests.take(state_path.requests, request)
-        if request.route in runners:
-            runners[request.route].submit(request)
-            return
-        refused = requests.Progress("failed", f"this instance does not run route {request.route}")
-        requests.answer(state_path.requests, request.id, refused)
+    def _hand_over(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
+        """Give what other commands ask for to the routes' threads."""
+        for request in requests.pending(state_path.requests):
+            requests.take(state_path.requests, request)
+            if request.route in runners:
+                runners[request.route].submit(request)
+            else:
+                refused = requests.Progress("failed", f"this instance does not run route {request.route}")
+                requests.answer(state_path.requests, request.id, refused)
 
     def _drain(self, runners: list[Runner]) -> int:
         """Let running micro-batches end; what is not done in time is cancelled, and delivered again next time."""

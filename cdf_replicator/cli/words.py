@@ -29,9 +29,9 @@ def starting_versions(words: Sequence[str]) -> Asked:
     return [(table if separator else None, _version(version)) for table, separator, version in pairs]
 
 
-def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> dict[str | None, int]:
+def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> dict[str, int]:
     """Commit version for each of ``tables`` that has one asked for; one for a table by name wins."""
-    result: dict[str | None, int] = {}
+    result: dict[str, int] = {}
     for _, version in (pair for pair in asked if pair[0] is None):
         result |= dict.fromkeys(tables, version)
     for table, version in asked:

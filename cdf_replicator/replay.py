@@ -1,0 +1,187 @@
+"""``replay`` and ``resync``: ask whoever holds the lease, or take it and do the work.
+
+A replay of an upsert sink goes on from its first version to the newest and replaces the live query (design rule 14);
+one with an end is for append sinks only, since it would bring deleted keys back.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.prompt import Confirm
+from rich.table import Table
+
+import connectors
+from cdf_replicator import requests, service, spark
+from cdf_replicator.conditions import HaltError
+from cdf_replicator.lease import LeaseHeldError
+from cdf_replicator.source import SourceTable
+from cdf_replicator.state import StateError, StatePath
+from connectors.change import CHANGE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+USAGE: Final = 2
+POLL_SECONDS: Final = 0.3
+LINE_SECONDS: Final = 5.0
+VERSIONS_SHOWN: Final = 50
+
+
+def replay(
+    settings: Settings, name: str, starting_version: int, ending_version: int | None, dry_run: bool, yes: bool
+) -> int:
+    """Deliver again from a version on, or a closed range into an append sink; returns the exit code."""
+    routes = _named(settings, name)
+    upserts = [route.name for route in routes if connectors.load(settings.sinks[route.sink].type).mode == "upsert"]
+    if ending_version is not None and upserts:
+        log.error(
+            "--ending-version is for append sinks only: on one that keeps one entry per key it would bring deleted "
+            "keys back. Leave it out, and the replay runs through to the newest version.",
+            routes=upserts,
+        )
+        return USAGE
+    if dry_run:
+        return _dry_run(settings, routes, starting_version, ending_version)
+    question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
+    asked = [requests.Request("replay", route.name, starting_version, ending_version) for route in routes]
+    return _carry_out(settings, routes, asked) if _confirmed(question, yes=yes) else USAGE
+
+
+def resync(settings: Settings, name: str, yes: bool) -> int:
+    """Rebuild a route's target from the present snapshot and remove orphans; returns the exit code."""
+    routes = _named(settings, name)
+    question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
+    asked = [requests.Request("resync", route.name) for route in routes]
+    return _carry_out(settings, routes, asked) if _confirmed(question, yes=yes) else USAGE
+
+
+def _named(settings: Settings, name: str) -> list[Route]:
+    if name in settings.resolved:
+        return [settings.resolved[name]]
+    return [route for route in settings.resolved.values() if route.source.slug == name]
+
+
+def _names(routes: Sequence[Route]) -> str:
+    return ", ".join(route.name for route in routes)
+
+
+def _confirmed(question: str, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        log.error("not a terminal, so nobody can be asked: add --yes")
+        return False
+    return Confirm.ask(question, console=Console(stderr=True), default=False)
+
+
+def _carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[requests.Request]) -> int:
+    """Leave the requests; do the work here if nobody holds the lease, else follow the one who does."""
+    try:
+        folder = StatePath.open(Path(settings.state_path)).requests
+    except StateError as error:
+        log.error(str(error))  # noqa: TRY400 - the sentence says it all
+        return service.EXIT_CONFIGURATION
+    for request in asked:
+        requests.submit(folder, request)
+    own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0}))
+    following = threading.Event()
+    follower = threading.Thread(target=_show, args=(folder, asked, following), daemon=True)
+    follower.start()
+    try:
+        code = service.Supervisor(own, once=True).run(routes, {})
+        if code != service.EXIT_DONE:
+            return code
+    except LeaseHeldError:
+        log.info("the running service carries it out; interrupting this command does not stop it")
+        _wait(folder, asked)
+    finally:
+        following.set()
+        follower.join()
+    outcomes = {request.route: requests.follow(folder, request.id) for request in asked}
+    for request in asked:
+        requests.forget(folder, request.id)
+    failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
+    for route, outcome in failed.items():
+        log.error("not carried out", route=route, why=outcome.message if outcome else "no answer")
+    return service.EXIT_FAILED if failed else service.EXIT_DONE
+
+
+def _wait(folder: Path, asked: Sequence[requests.Request]) -> None:
+    while any((found := requests.follow(folder, request.id)) is None or found.state == "running" for request in asked):
+        time.sleep(POLL_SECONDS)
+
+
+def _show(folder: Path, asked: Sequence[requests.Request], done: threading.Event) -> None:
+    """A bar a route on a terminal; else a line now and then."""
+    if not sys.stderr.isatty():
+        told: dict[str, str] = {}
+        while not done.wait(LINE_SECONDS):
+            for request in asked:
+                found = requests.follow(folder, request.id)
+                if found is not None and told.get(request.id) != found.message:
+                    told[request.id] = found.message
+                    log.info("progress", route=request.route, percent=round(found.ratio * 100), what=found.message)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks = {request.id: bars.add_task(request.route, total=1.0, what="waiting") for request in asked}
+        while True:
+            ended = done.wait(POLL_SECONDS)
+            for request_id, task in tasks.items():
+                found = requests.follow(folder, request_id)
+                if found is not None:
+                    bars.update(task, completed=found.ratio, what=found.message)
+            if ended:
+                return
+
+
+def _dry_run(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
+    """Print rows by version and change type of each source table, and write nothing."""
+    console = Console()
+    try:
+        session = spark.start(settings.spark)
+    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+        log.error(str(error))  # noqa: TRY400
+        return service.EXIT_CONFIGURATION
+    try:
+        for source in {route.source.slug: route.source for route in routes}.values():
+            table = SourceTable(session, source)
+            table.check_range(first)
+            newest = table.latest_version() if last is None else last
+            table.check_range(newest)
+            console.print(_counts(table, first, newest))
+        console.print(f"Would be delivered again to: {_names(routes)}. Nothing was written.")
+    except HaltError as error:
+        log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
+        return service.EXIT_FAILED
+    finally:
+        session.stop()
+    return service.EXIT_DONE
+
+
+def _counts(source: SourceTable, first: int, last: int) -> Table:
+    rows = source.changes(first, last).groupBy("_commit_version").pivot("_change_type", list(CHANGE_TYPES[1:])).count()
+    counted = rows.na.fill(0).orderBy("_commit_version").collect()
+    title = f"{source.source.slug}: versions {first} to {last} ({len(counted)} with changes)"
+    table = Table("version", *CHANGE_TYPES[1:], title=title)
+    for row in counted[:VERSIONS_SHOWN]:
+        table.add_row(*(str(value) for value in row))
+    if len(counted) > VERSIONS_SHOWN:
+        table.add_row(f"… {len(counted) - VERSIONS_SHOWN} more", *("" for _ in CHANGE_TYPES[1:]))
+    table.add_section()
+    table.add_row("all", *(str(sum(row[kind] for row in counted)) for kind in CHANGE_TYPES[1:]))
+    return table
