@@ -27,7 +27,8 @@ def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> 
     assert isinstance(sink, ArrowSink)
     row: Any = frame.schema[change.ROW].dataType
     rendered = frame.select(change.KEY, change.GUARD, change.CHANGE_TYPE, *sink.render(row, batch.route))
-    tasks = rendered.mapInArrow(worker.task(sink, batch.route, policy), "outcome string").toArrow()
+    unopened = type(sink)(sink.settings)  # the driver's own may hold a connection, and those don't pickle
+    tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy), "outcome string").toArrow()
     total = Outcome()
     for text in tasks.column("outcome").to_pylist():
         total.add(Outcome.from_json(text))

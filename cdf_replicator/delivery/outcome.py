@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -83,7 +83,7 @@ class Outcome:
         raise DeliveryBugError(f"{self.failure.reason}\n{self.failure.detail}")
 
     def to_json(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:
