@@ -96,7 +96,7 @@ def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath)
             raise HaltError(
                 "target_gone", f"The target of route {route.name} ({target}) is gone or was emptied.", RESYNC
             )
-    elif claim.owner != state_path.owner:
+    elif claim.owner != state_path.owner and claim.epoch >= state.epoch:  # a resync takes over, above it
         raise HaltError(
             "target_claimed",
             f"The target of route {route.name} ({target}) was filled from another state path; what that one "
