@@ -7,7 +7,7 @@ the error conditions of Delta 4.4 and what was seen when they were provoked. Row
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from connectors import PermanentError, RetryableError
@@ -18,12 +18,16 @@ Action = Literal["restart", "wait", "retry_then_halt", "halt"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reason``: a metric label. ``what``: the error in one line. ``next_step``: for the operator, never empty."""
+    """``reason``: a metric label. ``what``: the error in one line. ``next_step``: for the operator, never empty.
+
+    ``of_sink``: it is the sink that is away or refuses us.
+    """
 
     action: Action
     reason: str
     what: str
     next_step: str
+    of_sink: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +134,11 @@ def judge(error: BaseException, *, route: str) -> Verdict:
     if isinstance(error, HaltError):
         return _for_route(error.verdict, route)
     if isinstance(error, RetryableError):
-        return Verdict("wait", error.reason, str(error), "Nothing: it is tried again until the sink answers.")
+        return Verdict(
+            "wait", error.reason, str(error), "Nothing: it is tried again until the sink answers.", of_sink=True
+        )
     if isinstance(error, PermanentError):
-        return _for_route(Verdict("halt", "sink_refused", error.reason, error.hint), route)
+        return _for_route(Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True), route)
     text = str(error)
     for row in TABLE:
         if re.search(row.pattern, text):
@@ -143,7 +149,7 @@ def judge(error: BaseException, *, route: str) -> Verdict:
 
 
 def _for_route(verdict: Verdict, route: str) -> Verdict:
-    return Verdict(verdict.action, verdict.reason, verdict.what, verdict.next_step.replace("{route}", route))
+    return replace(verdict, next_step=verdict.next_step.replace("{route}", route))
 
 
 def _line(text: str) -> str:

@@ -37,8 +37,8 @@ class Watch:
         """A batch was committed in this run: earlier failures are over."""
         return self._batch is not None
 
-    def look(self, *, ended: bool = False) -> bool:
-        """Look once, tell what changed; ``ended``: the query has read all there was. Returns whether it moved."""
+    def look(self, *, ended: bool = False) -> None:
+        """Look once, tell what changed; ``ended``: the query has read all there was."""
         status = self._query.status
         progress = self._query.lastProgress
         if progress is not None and progress.batchId != self._batch:
@@ -51,14 +51,18 @@ class Watch:
         idle = ended or not (status["isDataAvailable"] or status["isTriggerActive"])
         if self._offset is not None:
             self.delivered_version = self._offset.touched if idle else self._offset.complete
+        self.look_at_source()
+
+    def look_at_source(self) -> None:
+        """Tell the lag, also while no query runs: it must not seem to stand still."""
         self.source_version = self._source.latest_version()
-        return self._tell()
+        self._tell()
 
     def target_of(self, request_id: str) -> int:
         """The version at which a request is fulfilled: the newest when it was first looked at."""
         return self._targets.setdefault(request_id, self.source_version or 0)
 
-    def _tell(self) -> bool:
+    def _tell(self) -> None:
         assert self.source_version is not None
         position = (self.source_version, self.delivered_version)
         moved = position != self._told
@@ -68,4 +72,3 @@ class Watch:
             self._told = position
         if moved or self._oldest is not None:
             self._report.versions(*position, self._oldest)
-        return moved

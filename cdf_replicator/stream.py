@@ -1,0 +1,204 @@
+"""One run of a route: from start to a clean stop of its query. ``runner`` begins the next one after a failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cdf_replicator import checkpoint, feed, start
+from cdf_replicator.batch import Delivering, check_duplicates
+from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.watch import Watch
+from connectors import Batch, guard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from cdf_replicator.dead_letters import DeadLetters
+    from cdf_replicator.metrics import Metrics
+    from cdf_replicator.report import Report
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+    from cdf_replicator.source import SourceTable
+    from cdf_replicator.state import RouteState, StatePath
+    from cdf_replicator.status import Board
+    from connectors import Sink
+
+POLL_SECONDS: Final = 0.5
+PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
+
+
+class StoppedError(Exception):
+    """Raised inside foreachBatch instead of writing: a parked call must never return normally (design rule 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What every route shares. ``once``: deliver what is there, then end. ``stop``: set by SIGTERM."""
+
+    spark: SparkSession
+    settings: Settings
+    state_path: StatePath
+    letters: DeadLetters
+    metrics: Metrics
+    board: Board
+    once: bool
+    stop: threading.Event
+
+
+class Stream:
+    """``interrupted``: whether to stop after the running micro-batch; ``looked``: called now and then with the watch."""
+
+    def __init__(
+        self,
+        service: Service,
+        route: Route,
+        report: Report,
+        interrupted: Callable[[], bool],
+        looked: Callable[[Watch, RouteState], None],
+    ) -> None:
+        self._service = service
+        self._route = route
+        self._report = report
+        self._interrupted = interrupted
+        self._looked = looked
+        self._policy = RetryPolicy(budget_seconds=service.settings.delivery.retry_seconds)
+        self._in_batch = threading.Event()
+        self._batch_error: BaseException | None = None
+
+    def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
+        """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
+        self._policy.retrying(lambda error: self._report.state("retrying", str(error)))(sink.check)
+        self._report.sink_up()
+        state = start.resolve(self._route, source, sink, self._service.state_path, asked)
+        self._report.position(state.generation, state.epoch)
+        state = self._prepare(state, source, sink)
+        delivering = self.delivering(sink)
+        # Cancelled by this group, a bootstrap takes no other route's jobs along.
+        context = self._service.spark.sparkContext
+        context.setJobGroup(f"cdf-{self._route.name}", self._route.name, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", self._route.name)
+        if state.phase == "bootstrapping":
+            state = self._bootstrap(state, source, delivering)
+        self._follow(state, source, delivering, wake)
+
+    def delivering(self, sink: Sink) -> Delivering:
+        letters = self._service.letters
+        limits = self._service.settings.delivery
+        count = letters.open_count(self._route.name)
+        self._report.dead_letters(count)
+        return Delivering(self._route, sink, self._policy, limits, letters, self._report, count)
+
+    def batch(self, state: RouteState, number: int) -> Batch:
+        """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
+        committed = checkpoint.last_committed(self._service.state_path.checkpoint(state.route, state.generation))
+        delivered = committed.complete if committed else (state.start_version or 0) - 1
+        return Batch(
+            route=self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch),
+            generation=state.generation,
+            number=number,
+            table_id=state.table_id,
+            replay=delivered < state.replay_until,
+        )
+
+    def _prepare(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
+        spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
+        for warning in sink.prepare(feed.row_schema(source.schema(), self._route), spec):
+            self._report.warning(warning)
+        if not state.prepared:
+            state = replace(state, prepared=True)
+            self._service.state_path.save(state)
+        return state
+
+    def _bootstrap(self, state: RouteState, source: SourceTable, delivering: Delivering) -> RouteState:
+        """Load the pinned snapshot, then remove what an older epoch left; both may run again after a kill."""
+        self._report.state("bootstrapping")
+        try:
+            self._load(state, source, delivering)
+        except Exception as error:
+            gone = any(name in str(error) for name in PINNED_GONE)
+            if not gone or source.latest_version() == state.pinned_version:
+                raise
+            # Pinning again is a new epoch: what was deleted between the two versions is swept afterwards.
+            self._report.warning(f"version {state.pinned_version} can no longer be read: bootstrap starts again")
+            state = start.resync_state(self._route, source, delivering.sink, self._service.state_path)
+            self._service.state_path.save(state)
+            state = self._prepare(state, source, delivering.sink)
+            self._load(state, source, delivering)
+        if state.epoch > 1:
+            spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
+            swept = delivering.sink.sweep(spec, guard_of(state.epoch, 0, upsert=False))
+            self._report.event(f"swept {swept} orphans of older epochs")
+        assert state.pinned_version is not None
+        state = replace(state, phase="streaming", start_version=state.pinned_version + 1)
+        self._service.state_path.save(state)
+        return state
+
+    def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> None:
+        version = state.pinned_version
+        assert version is not None
+        at = source.committed_at(version) or time.time()
+        snapshot = source.snapshot(version)
+        frame = feed.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
+        if delivering.sink.mode == "upsert":
+            check_duplicates(frame, self._route, version)
+        delivering.write(frame, self.batch(state, 0))
+
+    def _follow(self, state: RouteState, source: SourceTable, delivering: Delivering, wake: threading.Event) -> None:
+        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
+        committed = checkpoint.last_committed(folder)
+        starting = state.start_version
+        if committed is not None and starting is not None and starting < source.available()[0]:
+            starting = None  # log cleanup passed the start; the checkpoint alone says where to go on (design rule 5)
+        schema_log = str(folder / "schema") if source.detail.column_mapping else None
+        changes = feed.change_frame(source.stream(starting, schema_log), self._route, epoch=state.epoch)
+        query = self._started(changes, str(folder), state, delivering)
+        self._report.state("running")
+        watch = Watch(query, source, self._report, state, committed)
+        while query.isActive:
+            if self._interrupted():
+                self._finish(query)
+                break
+            watch.look()
+            self._looked(watch, state)
+            wake.wait(POLL_SECONDS)
+            wake.clear()
+        if self._interrupted():
+            return  # a query that ended now ended because its next batch was parked
+        error = query.exception()
+        if error is not None:
+            raise self._batch_error or error
+        watch.look(ended=True)
+        self._looked(watch, state)
+
+    def _started(self, changes: DataFrame, folder: str, state: RouteState, delivering: Delivering) -> StreamingQuery:
+        def on_batch(frame: DataFrame, batch_id: int) -> None:
+            if self._interrupted():
+                raise StoppedError
+            self._in_batch.set()
+            try:
+                delivering.write(frame, self.batch(state, batch_id + 1))
+            except BaseException as error:
+                self._batch_error = error  # Spark would leave only its text
+                raise
+            finally:
+                self._in_batch.clear()
+
+        writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", folder)
+        seconds = f"{self._service.settings.trigger_seconds} seconds"
+        writer = writer.trigger(availableNow=True) if self._service.once else writer.trigger(processingTime=seconds)
+        return writer.foreachBatch(on_batch).start()
+
+    def _finish(self, query: StreamingQuery) -> None:
+        """Let the running micro-batch end and be committed; the next one raises before it writes."""
+        deadline = time.monotonic() + self._service.settings.shutdown_seconds
+        while query.isActive and time.monotonic() < deadline:
+            if not self._in_batch.is_set() and not query.status["isTriggerActive"]:
+                break
+            time.sleep(POLL_SECONDS / 10)
+        query.stop()
