@@ -113,12 +113,12 @@ class Runner:
         """Act on a verdict; False ends the thread (``--once`` only)."""
         self._failures += 1
         self._report.failed(verdict, detail=error)
+        if verdict.of_sink:
+            self._report.sink_down(verdict)
         if verdict.action == "retry_then_halt" and self._failures >= TRIES_BEFORE_HALT:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":
             return self._halt(verdict)
-        if verdict.of_sink:
-            self._report.sink_down(verdict)
         if self._service.once and verdict.action == "wait":
             self.verdict = verdict  # the retry budget is spent: whoever started us starts us again
             self._report.state("stopped", verdict.what)
@@ -147,10 +147,17 @@ class Runner:
         """Wait until the time is over or somebody wants something; the lag is told all the while."""
         deadline = time.monotonic() + seconds
         while not self._interrupted() and (left := deadline - time.monotonic()) > 0:
-            if self._watch is not None:
-                self._watch.look_at_source()
+            self._tell_lag()
             self._wake.wait(min(left, POLL_SECONDS))
             self._wake.clear()
+
+    def _tell_lag(self) -> None:
+        if self._watch is None:
+            return
+        try:
+            self._watch.look_at_source()
+        except Exception:  # noqa: BLE001 - the source is away too; what it is will be said when the stream starts
+            self._watch = None
 
     def _may_restart_now(self) -> bool:
         now = time.monotonic()
