@@ -5,7 +5,7 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test lint bench test-system clean
+.PHONY: help setup demo test lint docs test-system clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,8 +25,8 @@ lint: setup ## Check format, rules, types and import directions
 	$(bin)/mypy
 	$(bin)/lint-imports
 
-bench: setup ## Measure throughput and latency against real servers
-	@$(bin)/python -m tests.benchmarks
+docs: setup ## Write the generated parts of README.md
+	@$(bin)/python -m deploy.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)
 	@if compgen -G 'tests/system/test_*.py' > /dev/null; then \

@@ -16,9 +16,10 @@ is gone as of this guard.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 KEY: Final = "key"
 GUARD: Final = "guard"
