@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class StatePath:
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not state._format_file.exists():
-                write_json(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
+                _write_first(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
             probe = root / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()
@@ -105,7 +107,7 @@ class StatePath:
             )
         return state
 
-    @property
+    @cached_property
     def owner(self) -> str:
         """Identity of this state path, written into every target it fills."""
         return str(self._read_format()["owner"])
@@ -154,14 +156,26 @@ class StatePath:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace the file as a whole: a reader, or a restart after a kill, sees the old text or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    _durable(path, content).replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _write_first(path: Path, content: dict[str, Any]) -> None:
+    """Write the file unless somebody else has: of two first starts at once, one gives the owner."""
+    temporary = _durable(path, content)
+    with suppress(FileExistsError):
+        os.link(temporary, path)
+    temporary.unlink()
+
+
+def _durable(path: Path, content: dict[str, Any]) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
