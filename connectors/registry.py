@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from connectors.sink import Sink
@@ -22,6 +23,15 @@ def installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
+def require(package: str) -> None:
+    """See that a client library is installed, without the cost of importing it; raises ``ModuleNotFoundError``.
+
+    For the module an entry point names: ``load`` then says which extra to install, before anything runs.
+    """
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
 def load(type_name: str) -> type[Sink]:
     """Return the class of a sink type; raises ``SinkNotFoundError``."""
     points = installed()
@@ -32,6 +42,8 @@ def load(type_name: str) -> type[Sink]:
         sink = point.load()
     except ModuleNotFoundError as error:
         raise SinkNotFoundError(_missing(point, error)) from error
+    except (ImportError, AttributeError) as error:
+        raise SinkNotFoundError(f"sink type {type_name!r} can't be loaded from {point.value!r}: {error}") from error
     if not (isinstance(sink, type) and issubclass(sink, Sink)):
         raise SinkNotFoundError(f"entry point {point.value!r} of sink type {type_name!r} is not a connectors.Sink")
     return sink
@@ -39,6 +51,8 @@ def load(type_name: str) -> type[Sink]:
 
 def _missing(point: EntryPoint, error: ModuleNotFoundError) -> str:
     distribution = point.dist.name if point.dist else "cdf-replicator"
+    if error.name is not None and f"{point.module}.".startswith(f"{error.name}."):
+        return f"sink type {point.name!r} can't be loaded from {point.value!r}: {distribution!r} has no such module"
     return (
         f"sink type {point.name!r} needs the Python package {error.name!r}, which is not installed; "
         f"run: pip install '{distribution}[{point.name}]'"

@@ -6,13 +6,13 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from connectors.errors import PermanentError, RetryableError
 from connectors.result import Rejected, WriteResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
 # Positions are places in ``items``: every item keeps its ``status``, so that none vanishes.
 ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
@@ -31,7 +31,7 @@ OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 200, 400, 403, 404, 
 
 def body_of(column: pa.Array) -> bytes:
     """The text of all rows, one after the other, as one copy of the values buffer; rows are not looked at."""
-    layout = "<q" if pa.types.is_large_string(column.type) else "<i"
+    layout = "<q" if column.type == "large_string" else "<i"
     _, offsets, values = column.buffers()
     width = struct.calcsize(layout)
     (start,) = struct.unpack_from(layout, offsets, column.offset * width)

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import types as T  # noqa: N812 - the name everybody knows
-
 from connectors.errors import PermanentError
-from connectors.render import EXACT_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql.types import DataType, StructType
 
 # Elasticsearch refuses these in a document (9.2: every document with one of them), and offers no way round.
 METADATA: Final = frozenset({
@@ -68,29 +67,29 @@ class Fit:
     conflicts: list[str] = field(default_factory=list)
 
 
-KINDS: Final[dict[type[T.DataType], Kind]] = {
-    T.StringType: Kind(STRING, TEXTUAL | PARSED),
-    T.CharType: Kind(STRING, TEXTUAL | PARSED),
-    T.VarcharType: Kind(STRING, TEXTUAL | PARSED),
-    T.BooleanType: Kind({"type": "boolean"}, TEXTUAL | {"boolean"}),
-    T.ByteType: Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short", "byte", "half_float"}),
-    T.ShortType: Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short"}),
-    T.IntegerType: Kind({"type": "long"}, WHOLE | TEXTUAL | DATES | {"integer"}),
-    T.LongType: Kind({"type": "long"}, WHOLE | TEXTUAL | DATES),
-    T.FloatType: Kind({"type": "double"}, REAL | TEXTUAL),
-    T.DoubleType: Kind({"type": "double"}, REAL | TEXTUAL),
-    T.DateType: Kind({"type": "date"}, DATES | TEXTUAL),
-    T.TimestampType: Kind({"type": "date"}, DATES | TEXTUAL),
-    T.TimestampNTZType: Kind({"type": "date"}, DATES | TEXTUAL),
-    T.BinaryType: Kind({"type": "binary"}, TEXTUAL | {"binary"}),
-    T.MapType: Kind({"type": "flattened", "ignore_above": LONGEST_TERM}, OBJECTS),
-    T.StructType: Kind({"type": "object"}, OBJECTS),  # one without fields
-    T.VariantType: Kind(OPAQUE, None),
+KINDS: Final = {  # by the name Spark has for a type
+    "string": Kind(STRING, TEXTUAL | PARSED),
+    "char": Kind(STRING, TEXTUAL | PARSED),
+    "varchar": Kind(STRING, TEXTUAL | PARSED),
+    "boolean": Kind({"type": "boolean"}, TEXTUAL | {"boolean"}),
+    "byte": Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short", "byte", "half_float"}),
+    "short": Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short"}),
+    "integer": Kind({"type": "long"}, WHOLE | TEXTUAL | DATES | {"integer"}),
+    "long": Kind({"type": "long"}, WHOLE | TEXTUAL | DATES),
+    "float": Kind({"type": "double"}, REAL | TEXTUAL),
+    "double": Kind({"type": "double"}, REAL | TEXTUAL),
+    "date": Kind({"type": "date"}, DATES | TEXTUAL),
+    "timestamp": Kind({"type": "date"}, DATES | TEXTUAL),
+    "timestamp_ntz": Kind({"type": "date"}, DATES | TEXTUAL),
+    "binary": Kind({"type": "binary"}, TEXTUAL | {"binary"}),
+    "map": Kind({"type": "flattened", "ignore_above": LONGEST_TERM}, OBJECTS),
+    "struct": Kind({"type": "object"}, OBJECTS),  # one without fields
+    "variant": Kind(OPAQUE, None),
 }
 AS_TEXT: Final = Kind({"type": "keyword"}, TEXTUAL)  # intervals, times of day
 
 
-def leaves(schema: T.StructType, route: str) -> list[Leaf]:
+def leaves(schema: StructType, route: str) -> list[Leaf]:
     """The fields of a schema; raises ``PermanentError`` naming each column that Elasticsearch can't take."""
     found = [leaf for column in schema.fields for leaf in _leaves(column.dataType, column.name, column.name)]
     paths = {leaf.path for leaf in found}
@@ -104,24 +103,30 @@ def leaves(schema: T.StructType, route: str) -> list[Leaf]:
     return found
 
 
-def _leaves(data_type: T.DataType, path: str, column: str) -> Iterator[Leaf]:
+def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Leaf]:
+    from pyspark.sql.types import ArrayType, StructType
+
     source = data_type.simpleString()
-    while isinstance(data_type, T.ArrayType):  # to Elasticsearch any field may hold many values
+    while isinstance(data_type, ArrayType):  # to Elasticsearch any field may hold many values
         data_type = data_type.elementType
-    if isinstance(data_type, T.StructType) and data_type.fields:
+    if isinstance(data_type, StructType) and data_type.fields:
         for inner in data_type.fields:
             yield from _leaves(inner.dataType, f"{path}.{inner.name}", column)
     else:
         yield Leaf(path, column, source, _kind(data_type))
 
 
-def _kind(data_type: T.DataType) -> Kind:
-    if isinstance(data_type, T.DecimalType):
+def _kind(data_type: DataType) -> Kind:
+    from pyspark.sql.types import DecimalType
+
+    from connectors.render import EXACT_DIGITS
+
+    if isinstance(data_type, DecimalType):
         numbers = WHOLE if data_type.scale == 0 and data_type.precision <= LONG_DIGITS else REAL
         if data_type.precision > EXACT_DIGITS:  # rendered as text; a numeric field takes that too, rounded for search
             return Kind({"type": "keyword"}, numbers | TEXTUAL)
         return Kind({"type": "double"}, numbers | TEXTUAL)
-    return next((kind for known, kind in KINDS.items() if isinstance(data_type, known)), AS_TEXT)
+    return KINDS.get(data_type.typeName(), AS_TEXT)
 
 
 def _fault(path: str, paths: set[str]) -> str | None:

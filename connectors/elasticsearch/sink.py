@@ -1,4 +1,7 @@
-"""``ElasticsearchSink``: whole documents under external versions, in bulk requests that the JVM has built."""
+"""``ElasticsearchSink``: whole documents under external versions, in bulk requests that the JVM has built.
+
+Rooms that need Spark or the client are imported where they are used: a configuration is judged without them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from connectors.elasticsearch.bulk import ANSWER, body_of, joined, result_of, to
 from connectors.elasticsearch.index import adopt, create, find, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.sweep import sweep
-from connectors.elasticsearch.transport import NDJSON, TOO_LARGE, Cluster, refusal
 from connectors.errors import PermanentError, RetryableError
 from connectors.result import WriteResult
 from connectors.sink import ArrowSink
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import Claim, RouteSpec
+    from connectors.elasticsearch.transport import Cluster
     from connectors.sink import Mode
 
 BODY: Final = "ndjson"
@@ -124,12 +127,16 @@ class ElasticsearchSink(ArrowSink):
             cluster.close()
 
     def _connected(self) -> Cluster:
+        from connectors.elasticsearch.transport import Cluster
+
         if self._cluster is None:
             self._cluster = Cluster(self.settings)
         return self._cluster
 
     def _bulk(self, body: bytes, changes: int) -> WriteResult | None:
         """One request; None if it is larger than the server takes."""
+        from connectors.elasticsearch.transport import NDJSON, TOO_LARGE, refusal
+
         reply = self._connected().send("PUT", self._target, body, NDJSON)
         if reply.status == TOO_LARGE:
             return None

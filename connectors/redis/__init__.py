@@ -2,5 +2,8 @@
 
 from connectors.redis.settings import RedisOptions, RedisSettings
 from connectors.redis.sink import RedisSink
+from connectors.registry import require
 
 __all__ = ["RedisOptions", "RedisSettings", "RedisSink"]
+
+require("redis")

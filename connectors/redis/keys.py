@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - as in connectors.render
-
 from connectors.change import KEY
 from connectors.errors import PermanentError
-from connectors.render import escaped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -56,6 +53,10 @@ class KeyNames:
 
     def value_column(self) -> Column:
         """The value's key, from the key text of the change frame."""
+        from pyspark.sql import functions as F  # noqa: N812 - as in connectors.render
+
+        from connectors.render import escaped
+
         if self.whole:
             return F.concat(F.lit(self.prefix), escaped(F.col(KEY), BRACES))
         values = F.split(F.col(KEY), ":")

@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from connectors.change import CHANGE_TYPE, DELETES, GUARD, ROW
 from connectors.redis.keys import GUARD_HEAD, GUARD_TAIL
+from connectors.redis.script import GUARD_DIGITS
 from connectors.render import json_of, json_row, text_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ KEYS: Final = "redis_keys"
 ARGUMENTS: Final = "redis_arguments"
 COUNT: Final = "redis_count"
 
-GUARD_DIGITS: Final = 19
 KEYS_PER_ROW: Final = 2
 ROWS_PER_CALL: Final = 400
 """A call blocks the server for about a millisecond at this size (facts: 200 to 500 is the plateau)."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Final
 
+GUARD_DIGITS: Final = 19
+
 WRITE: Final = """
 -- KEYS: value, guard, of each row
 -- ARGV: type of the value, its time to live or 0, that of a tombstone, then for each row: guard; unless it is that of

@@ -89,11 +89,34 @@ def test_every_command_has_help_with_examples(words: list[str]) -> None:
     assert not short.stderr
 
 
+BUILT_IN = {
+    "CDF_STATE_PATH": "/state",
+    "CDF_TABLES__ORDERS__PATH": "/orders",
+    "CDF_TABLES__ORDERS__KEYS": "id",
+    "CDF_TABLES__ORDERS__SINKS": "audit,search,cache",
+    "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+    "CDF_SINKS__AUDIT__PATH": "/audit",
+    "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+    "CDF_SINKS__SEARCH__HOSTS": "http://es:9200",
+    "CDF_SINKS__CACHE__TYPE": "redis",
+    "CDF_SINKS__CACHE__URL": "redis://cache:6379/0",
+    "CDF_ROUTES__ORDERS_CACHE__KEY_TEMPLATE": "orders:{id}",
+}
+
+
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["validate", "--offline"]], ids=" ".join)
-def test_spark_is_not_loaded_to_say_a_word(command: Command, words: list[str]) -> None:
-    before = "import atexit, os; atexit.register(lambda: {'pyspark', 'py4j'} & set(sys.modules) and os._exit(99))"
-    result = command(*words, environ=GOOD, before=before)
+def test_neither_spark_nor_a_client_is_loaded_to_say_a_word(command: Command, words: list[str]) -> None:
+    heavy = "{'pyspark', 'py4j', 'pyarrow', 'pandas', 'numpy', 'redis', 'elasticsearch', 'elastic_transport'}"
+    before = f"import atexit, os; atexit.register(lambda: {heavy} & set(sys.modules) and os._exit(99))"
+    result = command(*words, environ=BUILT_IN, before=before)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("client", ["redis", "elasticsearch"])
+def test_a_missing_client_library_is_told_with_its_extra_before_anything_runs(command: Command, client: str) -> None:
+    result = command("validate", "--offline", environ=BUILT_IN, before=f"sys.modules[{client!r}] = None")
+    assert result.returncode == 78
+    assert f"pip install 'cdf-replicator[{client}]'" in result.stderr
 
 
 def test_a_health_check_loads_next_to_nothing(command: Command) -> None:

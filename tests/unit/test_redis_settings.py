@@ -2,7 +2,9 @@
 
 import pytest
 from pydantic import ValidationError
+from redis import Redis
 
+from connectors import PermanentError
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
 
 URL = "redis://me:s3cr3t@cache:6379/0"
@@ -17,13 +19,46 @@ def test_secrets_are_hidden_in_every_text_of_the_settings():
 
 
 @pytest.mark.parametrize(
-    "url", ["http://me:s3cr3t@cache", "redis://me:s3c#r3t@cache:6379", "redis://me:x@cache:s3cr3t/0", "cache:6379"]
+    ("url", "place"),
+    [
+        ("redis://cache", "cache:6379/0"),
+        ("redis://", "localhost:6379/0"),
+        ("rediss://u:p@cache:1/2", "cache:1/2"),
+        ("redis://cache/2?db=3&socket_timeout=1", "cache:6379/3"),
+        ("redis://[::1]:7/", "::1:7/0"),
+        ("unix://u:p@/run/redis%201.sock?db=4", "/run/redis 1.sock/4"),
+    ],
+)
+def test_the_place_of_a_url_is_where_redis_py_goes(url, place):
+    options = Redis.from_url(url).connection_pool.connection_kwargs
+    where = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+    assert f"{where}/{options.get('db', 0)}" == place
+    assert RedisSink(RedisSettings(type="redis", url=url)).server == place
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:s3cr3t@cache",
+        "redis://me:s3c#r3t@cache:6379",
+        "redis://me:x@cache:s3cr3t/0",
+        "redis://h/s3cr3t",
+        "unix://",
+        "cache:6379",
+    ],
 )
 def test_a_url_that_is_not_understood_is_refused_without_being_quoted(url):
     with pytest.raises(ValidationError) as caught:
         RedisSettings(type="redis", url=url)
     assert "expected redis://" in str(caught.value)
     assert "s3c" not in str(caught.value)
+
+
+def test_an_option_of_the_url_that_the_client_refuses_stops_the_route():
+    sink = RedisSink(RedisSettings(type="redis", url=f"{URL}?socket_timeout=s3cr3t"))
+    with pytest.raises(PermanentError, match="socket_timeout") as caught:
+        sink.check()
+    assert "s3cr3t" not in str(caught.value)
 
 
 def test_certificates_without_tls_are_an_error():

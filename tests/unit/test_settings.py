@@ -263,8 +263,10 @@ def test_a_slug_is_plain(tmp_path: Path, slug: str) -> None:
         (
             {"CDF_SINKS__LOG__TYPE": "example_absent"},
             "CDF_SINKS__LOG__TYPE",
-            "pip install 'example-sinks[example_absent]'",
+            "needs the Python package 'no_such_client', which is not installed; run: pip install 'example-sinks[example_absent]'",
         ),
+        ({"CDF_SINKS__LOG__TYPE": "example_renamed"}, "CDF_SINKS__LOG__TYPE", "has no attribute 'OldSink'"),
+        ({"CDF_SINKS__LOG__TYPE": "example_moved"}, "CDF_SINKS__LOG__TYPE", "'example-sinks' has no such module"),
         ({"CDF_SPARK__CONF": '{"a": '}, "CDF_SPARK__CONF", "a JSON object"),
         ({"CDF_SPARK__CONF": '{"a": "1", "a": "2"}'}, "CDF_SPARK__CONF", "a JSON object"),
         ({"CDF_SPARK__CONF__SPARK": "x"}, "CDF_SPARK__CONF__SPARK", "one JSON object"),
