@@ -26,11 +26,12 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a task gave up. ``kind``: retryable | permanent | bug; ``next_step``: the hint of a ``PermanentError``."""
+    """Why a task gave up. ``kind``: retryable | permanent | bug; ``detail``: the hint of a ``PermanentError``."""
 
     kind: str
     reason: str
     detail: str
+    retry_after: float | None = None
 
 
 class DeliveryBugError(Exception):
@@ -77,7 +78,7 @@ class Outcome:
         if self.failure is None:
             return
         if self.failure.kind == "retryable":
-            raise RetryableError(self.failure.reason, self.failure.detail)
+            raise RetryableError(self.failure.reason, self.failure.detail, retry_after=self.failure.retry_after)
         if self.failure.kind == "permanent":
             raise PermanentError(self.failure.reason, self.failure.detail)
         raise DeliveryBugError(f"{self.failure.reason}\n{self.failure.detail}")

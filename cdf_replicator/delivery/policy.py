@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
 
 from connectors import RetryableError
 
@@ -48,7 +48,8 @@ class RetryPolicy:
 
         return Retrying(
             retry=retry_if_exception_type(RetryableError),
-            stop=stop_after_delay(self.budget_seconds),
+            # A wait that would end after the budget is not begun: a worker asleep can't be stopped, a route can.
+            stop=stop_before_delay(self.budget_seconds),
             wait=wait,
             before_sleep=before_sleep,
             sleep=sleep,

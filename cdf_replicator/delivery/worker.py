@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cdf_replicator.delivery.policy import RetryPolicy, Sleep
     from connectors import ArrowSink, RouteSpec, WriteResult
 
-_open_sinks: dict[Any, ArrowSink] = {}
-"""One sink per worker process and configuration: workers outlive tasks, and connecting costs more than a small batch."""
+_open_sinks: list[tuple[Any, ArrowSink]] = []
+"""By identity, which is compared and not hashed: settings may hold a dict. One sink per worker process and configuration: workers outlive tasks, and connecting costs more than a small batch."""
 
 
 def task(sink: ArrowSink, route: RouteSpec, policy: RetryPolicy) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
@@ -56,7 +56,7 @@ def write_all(
                     opened = True
                 _write(sink, chunk, policy, outcome, sleep)
     except RetryableError as error:
-        outcome.failure = Failure("retryable", error.reason, error.detail)
+        outcome.failure = Failure("retryable", error.reason, error.detail, error.retry_after)
     except PermanentError as error:
         outcome.failure = Failure("permanent", error.reason, error.hint)
     except Exception as error:  # noqa: BLE001 - a sink's bug must reach the driver as what it is
@@ -76,7 +76,11 @@ def chunks(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[p
 
 def _opened(sink: ArrowSink, route: RouteSpec) -> ArrowSink:
     identity = (type(sink), sink.settings, route.name, route.epoch)
-    return _open_sinks.setdefault(identity, sink)
+    for known, opened in _open_sinks:
+        if known == identity:
+            return opened
+    _open_sinks.append((identity, sink))
+    return sink
 
 
 def _write(sink: ArrowSink, chunk: pa.RecordBatch, policy: RetryPolicy, outcome: Outcome, sleep: Sleep) -> None:
