@@ -108,7 +108,7 @@ class Supervisor:
     ) -> int:
         self._take_signals()
         for slug, sink in self._settings.sinks.items():
-            self.board.add_sink(slug, sink.type, "")
+            self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
         try:
             self._spark = spark.start(self._settings.spark)
         except (spark.SparkStartError, spark.JavaNotFoundError) as error:

@@ -52,6 +52,10 @@ class DeltaAuditSink(FrameSink):
     mode: ClassVar[Mode] = "append"
     settings: DeltaAuditSettings
 
+    @property
+    def endpoint(self) -> str:
+        return self.settings.path
+
     def target(self, route: RouteSpec) -> str:
         return f"{self.settings.path.rstrip('/')}/{route.table}"
 

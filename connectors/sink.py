@@ -67,6 +67,11 @@ class Sink(ABC):
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
 
+    @property
+    def endpoint(self) -> str:
+        """Where the sink is, for people, without credentials; empty where there is nothing to say."""
+        return ""
+
     @abstractmethod
     def target(self, route: RouteSpec) -> str:
         """Where this route's changes end up, as text, without credentials: ``index orders``, ``/lake/audit/orders``.

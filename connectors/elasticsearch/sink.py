@@ -56,6 +56,10 @@ class ElasticsearchSink(ArrowSink):
         """A copy starts unopened: connections stay in their process."""
         return type(self), (self.settings,)
 
+    @property
+    def endpoint(self) -> str:
+        return ", ".join(self.settings.hosts)
+
     def target(self, route: RouteSpec) -> str:
         return f"index {_name(route)}"
 

@@ -44,18 +44,17 @@ class RedisSink(ArrowSink):
         self._client: redis.Redis | None = None
 
     @property
-    def server(self) -> str:
-        """Where the data is, without credentials."""
+    def endpoint(self) -> str:
         return place_of(self.settings.url.get_secret_value())
 
     def target(self, route: RouteSpec) -> str:
-        return f"redis {self.server} {_names(route).prefix}"
+        return f"redis {self.endpoint} {_names(route).prefix}"
 
     def check(self) -> None:
         from connectors.redis.client import check
 
         with self._classified():
-            check(self._connected(), self.server)
+            check(self._connected(), self.endpoint)
 
     def claim(self, route: RouteSpec) -> Claim | None:
         with self._classified():
@@ -74,7 +73,7 @@ class RedisSink(ArrowSink):
             return []
         effect = "rows would go missing, or a forgotten delete let an older row return"
         return [
-            f"Redis at {self.server} may evict entries (maxmemory-policy {policy}): {effect}. Set it to noeviction."
+            f"Redis at {self.endpoint} may evict entries (maxmemory-policy {policy}): {effect}. Set it to noeviction."
         ]
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
@@ -139,13 +138,13 @@ class RedisSink(ArrowSink):
         from connectors.redis.client import connect
 
         if self._client is None:
-            self._client = connect(self.settings, self.server)
+            self._client = connect(self.settings, self.endpoint)
         return self._client
 
     def _classified(self) -> AbstractContextManager[None]:
         from connectors.redis.errors import classified
 
-        return classified(self.server)
+        return classified(self.endpoint)
 
 
 def _bytes(reply: bytes | str) -> bytes:

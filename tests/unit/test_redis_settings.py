@@ -15,7 +15,7 @@ def test_secrets_are_hidden_in_every_text_of_the_settings():
     texts = f"{settings} {settings!r} {settings.model_dump()} {settings.model_dump_json()} {RedisSink(settings)!r}"
     assert "s3cr3t" not in texts
     assert "0ther" not in texts
-    assert RedisSink(settings).server == "cache:6379/0"
+    assert RedisSink(settings).endpoint == "cache:6379/0"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_place_of_a_url_is_where_redis_py_goes(url, place):
     options = Redis.from_url(url).connection_pool.connection_kwargs
     where = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     assert f"{where}/{options.get('db', 0)}" == place
-    assert RedisSink(RedisSettings(type="redis", url=url)).server == place
+    assert RedisSink(RedisSettings(type="redis", url=url)).endpoint == place
 
 
 @pytest.mark.parametrize(
