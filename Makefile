@@ -13,8 +13,8 @@ help: ## Show this list
 setup: ## Install everything into .venv and .cache (again: only what is missing)
 	@deploy/setup.sh
 
-demo: setup ## Follow a year of flights into Elasticsearch, Redis and an audit table, then compare
-	@$(bin)/python -m deploy.demo
+demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
+	@$(bin)/python -m deploy.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
 test: setup ## Run every test: unit, contract, spark, e2e
 	$(pytest) $(wildcard tests/unit tests/contract tests/spark tests/e2e)
@@ -36,6 +36,6 @@ test-system: setup ## Run the tests that install Debian packages (as root)
 	fi
 
 clean: ## Remove what tests, builds and runs leave behind; .venv and what was downloaded stay
-	rm -rf .cache/servers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	rm -rf .cache/servers .cache/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

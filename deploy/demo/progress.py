@@ -73,7 +73,7 @@ class Progress:
             self._look()
             if not self._console.is_terminal and time.monotonic() - spoken > LINE_SECONDS:
                 spoken = time.monotonic()
-                self._console.print(self._line())
+                self._console.print(self._line(), soft_wrap=True)
 
     def _look(self) -> None:
         if not self._service.running:

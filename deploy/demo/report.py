@@ -53,7 +53,7 @@ def tell(console: Console, source_rows: int, results: Sequence[SinkResult], coun
 def _sinks(source_rows: int, results: Sequence[SinkResult]) -> Table:
     table = Table(title=f"The source table has {source_rows:,} rows")
     table.add_column("sink")
-    for heading in ("holds", "differing keys", "rows delivered", "rows/s", "commit to visible: median", "p95"):
+    for heading in ("holds", "differing keys", "rows delivered", "rows/s", "median", "p95"):
         table.add_column(heading, justify="right")
     for result in results:
         busy = result.delivered
@@ -65,7 +65,9 @@ def _sinks(source_rows: int, results: Sequence[SinkResult]) -> Table:
             f"{busy.rows / busy.seconds:,.0f}" if busy.seconds else "-",
             *_median_and_p95(result.seconds),
         )
-    table.caption = "rows/s: while a micro-batch is under way, the first load included"
+    table.caption = (
+        "rows/s: while a micro-batch is under way, the first load included; median and p95: from commit to visible"
+    )
     return table
 
 

@@ -1,0 +1,26 @@
+"""The demo as a user starts it: real flights, real servers, the installed command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+RUNS = PROJECT / ".cache" / "demo"
+
+
+def test_two_days_of_flights_are_the_same_everywhere():
+    before = set(RUNS.iterdir()) if RUNS.exists() else set()
+    demo = subprocess.run(
+        [sys.executable, "-m", "deploy.demo", "--days", "2"],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert demo.returncode == 0, demo.stdout
+    assert "0 differing keys" in demo.stdout
+    assert "other numbers" in demo.stdout or "day 2 of 2" in demo.stdout
+    assert set(RUNS.iterdir()) <= before
