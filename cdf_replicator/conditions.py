@@ -60,7 +60,12 @@ TABLE: Final = (
         "CDF_SPARK__CONF, then restart.",
     ),
     Condition("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "halt", "schema_change", RESYNC),
-    Condition("DELTA_SCHEMA_CHANGED", "retry_then_halt", "schema_change", RESYNC),
+    Condition(
+        "DELTA_SCHEMA_CHANGED",
+        "retry_then_halt",
+        "schema_change",
+        "Nothing: the route starts again with the new schema. If it halts instead, run: cdf-replicator resync {route}",
+    ),
     Condition("DELTA_STREAMING_SCHEMA_(LOG|LOCATION)", "halt", "schema_change", RESYNC),
     Condition("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "halt", "table_replaced", RESYNC),
     Condition(
