@@ -50,7 +50,8 @@ class Watch:
         # The last version of an offset may be read in part only; it is whole once a trigger found nothing more.
         idle = ended or not (status["isDataAvailable"] or status["isTriggerActive"])
         if self._offset is not None:
-            self.delivered_version = self._offset.touched if idle else self._offset.complete
+            version = self._offset.touched if idle else self._offset.complete
+            self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back
         self.look_at_source()
 
     def look_at_source(self) -> None:
