@@ -44,8 +44,14 @@ def parts(annotation: Any) -> list[Any]:
     return [annotation]
 
 
+def classes(field: FieldInfo) -> list[type]:
+    """Those of ``parts`` that are classes, without their arguments: ``tuple`` for ``tuple[str, ...]``."""
+    kinds = [get_origin(part) or part for part in parts(field.annotation)]
+    return [kind for kind in kinds if isinstance(kind, type)]
+
+
 def is_secret(field: FieldInfo) -> bool:
-    return any(isinstance(part, type) and issubclass(part, SecretStr | SecretBytes) for part in parts(field.annotation))
+    return any(issubclass(kind, SecretStr | SecretBytes) for kind in classes(field))
 
 
 def may_be_file(field: FieldInfo) -> bool:
@@ -58,24 +64,19 @@ def _may_tell_secrets(field: FieldInfo) -> bool:
 
 
 def submodel(field: FieldInfo) -> type[BaseModel] | None:
-    found = [part for part in parts(field.annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
+    found = [kind for kind in classes(field) if issubclass(kind, BaseModel)]
     return found[0] if len(found) == 1 else None
 
 
 def is_map(field: FieldInfo) -> bool:
-    return any((get_origin(part) or part) in (dict, Mapping) for part in parts(field.annotation))
+    return any(kind in (dict, Mapping) for kind in classes(field))
 
 
 def is_list(field: FieldInfo) -> bool:
-    kinds = [get_origin(part) or part for part in parts(field.annotation)]
-    return (
-        str not in kinds
-        and any(
-            isinstance(kind, type) and issubclass(kind, Iterable) and kind not in (dict, Mapping, bytes)
-            for kind in kinds
-        )
-        and not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
-    )
+    kinds = classes(field)
+    if any(kind is str or issubclass(kind, BaseModel) for kind in kinds):
+        return False
+    return any(issubclass(kind, Iterable) and kind not in (dict, Mapping, bytes) for kind in kinds)
 
 
 def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: list[Problem]) -> Tree:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import connectors
 from cdf_replicator.settings import refusals
-from cdf_replicator.settings.given import DEFAULT, MOUNTED, Given, Path, Tree, leaves, variable_of
+from cdf_replicator.settings.given import DEFAULT, MOUNTED, NEST, Given, Path, Tree, leaves, variable_of
 from cdf_replicator.settings.judge import FILE, UNKNOWN, judged, with_secret_files
 from cdf_replicator.settings.models import (
     SLUG_EXPECTED,
@@ -25,7 +25,7 @@ from cdf_replicator.settings.models import (
 from cdf_replicator.settings.problems import ConfigurationError, Problem
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 from cdf_replicator.settings.routes import Parts, resolved, shorthands
-from cdf_replicator.settings.sources import CONFIG_FILE, GROUPS, environment, merged, yaml_file
+from cdf_replicator.settings.sources import CONFIG_FILE, GROUPS, gathered
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Settings:
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read and judge the configuration; raises ``ConfigurationError`` with every problem found."""
     problems: list[Problem] = []
-    tree = _given(environ, problems)
+    tree = gathered(environ, problems)
     file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
     if environ.get("PROMETHEUS_MULTIPROC_DIR"):
         expected = "not set: metrics are counted in one process, and the variable would break them"
@@ -105,12 +105,6 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def _given(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
-    above = environment(environ, problems)
-    location = environ.get(CONFIG_FILE, "").strip()
-    return merged(yaml_file(location, problems), above, problems) if location else above
-
-
 def _general(tree: Tree, problems: list[Problem]) -> General | None:
     known = [*General.model_fields, *GROUPS]
     own: Tree = {}
@@ -118,7 +112,7 @@ def _general(tree: Tree, problems: list[Problem]) -> General | None:
         if name in General.model_fields:
             own[name] = node
         elif name not in GROUPS:
-            problems.extend(_unknown(path, given, known) for path, given in leaves(node, (name,)))
+            problems.extend(_unknown(path, given, known) for path, given in leaves(node, tuple(name.split(NEST))))
     return judged(General, own, (), problems)
 
 

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import re
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cdf_replicator.settings.given import ENVIRONMENT, NEST, PREFIX, Given, Path, Tree, leaves, split_map, variable_of
+from pydantic import SkipValidation, create_model
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from cdf_replicator.settings.given import ENVIRONMENT, NEST, PREFIX, Given, Path, Tree, split_map, variable_of
+from cdf_replicator.settings.models import General
 from cdf_replicator.settings.problems import Problem
 from cdf_replicator.settings.redact import masked, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from pydantic.fields import FieldInfo
 
 CONFIG_FILE: Final = "CDF_CONFIG_FILE"
 GROUPS: Final = ("tables", "sinks", "routes", "http", "spark", "log", "delivery")
 DICT_GROUPS: Final = ("tables", "sinks", "routes")
+_UNJUDGED: Final = (Annotated[dict[str, Any], SkipValidation], None)
 
 # What Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
 _INJECTED: Final = re.compile(
@@ -33,37 +46,82 @@ def injected(name: str, value: str) -> bool:
     return _INJECTED.fullmatch(name) is not None
 
 
-def environment(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
-    """Every ``CDF_`` variable as a tree. An empty one counts as not set."""
-    tree: Tree = {}
-    for name, value in sorted(environ.items()):
-        if not name.startswith(PREFIX) or name == CONFIG_FILE or not value.strip() or injected(name, value):
+def gathered(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
+    """Everything given, the environment over the file, key by key. A name that no setting begins with stays whole.
+
+    pydantic-settings takes names apart and merges; it judges nothing, since it would tell one problem of many and
+    forget where a value came from: for it, every value is a ``Given``.
+    """
+    location = environ.get(CONFIG_FILE, "").strip()
+    file = yaml_file(location, problems) if location else {}
+    variables = {path: _apart(path, value, file, problems) for path, value in _variables(environ, problems).items()}
+
+    class Sources(BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=PREFIX, env_nested_delimiter=NEST, case_sensitive=True, extra="allow"
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **__: PydanticBaseSettingsSource
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return Environment(settings_cls, variables), InitSettingsSource(settings_cls, file)
+
+    fields: dict[str, Any] = dict.fromkeys((*General.model_fields, *GROUPS), _UNJUDGED)
+    everything = create_model("Everything", __base__=Sources, **fields)()
+    unknown = {NEST.join(path): value for path, value in variables.items() if path[0] not in fields}
+    return {**{name: value for name, value in everything if value is not None}, **unknown}
+
+
+class Environment(EnvSettingsSource):
+    """Variables by path."""
+
+    def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[Path, Any]) -> None:
+        super().__init__(settings_cls)
+        self.env_vars = {PREFIX + NEST.join(path): value for path, value in variables.items()}
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ARG002
+        """Nothing: which text is a list or a map is for the model of the group to say, which may be a sink's."""
+        return value
+
+
+def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path, Given]:
+    """Every ``CDF_`` variable by path, none within another. An empty one counts as not set."""
+    result: dict[Path, Given] = {}
+    for name in sorted(environ, key=str.upper):  # a group before what is in it
+        path, value = tuple(name[len(PREFIX) :].lower().split(NEST)), environ[name].strip()
+        if not name.startswith(PREFIX) or name == CONFIG_FILE or not value or injected(name, value):
             continue
-        path = tuple(name[len(PREFIX) :].lower().split(NEST))
+        rival = next((result[above] for above in _upwards(path) if above in result), None)
         if path[:2] == ("spark", "conf") and path[2:]:
             expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
             problems.append(Problem(name, "spark.conf", _told(path, value), expected))
+        elif rival is not None:
+            problems.append(
+                Problem(name, ".".join(path), _told(path, value), f"either this or {rival.variable}, not both")
+            )
         else:
-            _insert(tree, path, Given(value.strip(), name, ENVIRONMENT), problems)
-    return tree
+            result[path] = Given(value, name, ENVIRONMENT)
+    return result
 
 
-def _insert(tree: Tree, path: Path, given: Given, problems: list[Problem]) -> None:
-    node = tree
-    for part in path[:-1]:
-        below = node.setdefault(part, {})
-        if isinstance(below, Given):
-            expected = f"either this or {below.variable}, not both"
-            problems.append(Problem(given.variable, ".".join(path), _told(path, given.value), expected))
-            return
-        node = below
-    before = node.get(path[-1])
-    if before is None:
-        node[path[-1]] = given
-        return
-    other = before.variable if isinstance(before, Given) else next(leaf.variable for _, leaf in leaves(before))
-    expected = f"either this or {other}, not both"
-    problems.append(Problem(given.variable, ".".join(path), _told(path, given.value), expected))
+def _upwards(path: Path) -> Iterator[Path]:
+    return (path[:length] for length in range(len(path), 0, -1))
+
+
+def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tree | Given:
+    """A map written as one variable is taken apart if the file has that map too: it wins key by key."""
+    below: Tree | Given = file
+    for part in path:
+        below = below.get(part, {}) if isinstance(below, dict) else {}
+    group = len(path) == 1 or (path[0] in DICT_GROUPS and len(path) == 2)  # noqa: PLR2004 - group and slug
+    if group or not below or isinstance(below, Given):
+        return given
+    try:
+        return {key: Given(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
+    except ValueError:
+        problems.append(Problem(given.variable, ".".join(path), _told(path, given.value), "a=b,c=d or a JSON object"))
+        return {}
 
 
 def _told(path: Path, value: str) -> str:
@@ -119,29 +177,3 @@ def _strict_loader() -> Any:
             return super().construct_mapping(node, deep)
 
     return Loader
-
-
-def merged(low: Tree, high: Tree, problems: list[Problem], path: Path = ()) -> Tree:
-    """``high`` over ``low``, key by key. A map written as one variable is taken apart for that."""
-    result = dict(low)
-    for key, node in high.items():
-        here, below = (*path, key), result.get(key)
-        if isinstance(node, Given) and isinstance(below, dict) and not _is_group(here):
-            result[key] = below | _apart(node, here, problems)
-        elif isinstance(node, dict) and isinstance(below, dict):
-            result[key] = merged(below, node, problems, here)
-        else:
-            result[key] = node
-    return result
-
-
-def _is_group(path: Path) -> bool:
-    return len(path) == 1 or (path[0] in DICT_GROUPS and len(path) == 2)  # noqa: PLR2004 - group and slug
-
-
-def _apart(given: Given, path: Path, problems: list[Problem]) -> Tree:
-    try:
-        return {key: Given(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
-    except ValueError:
-        problems.append(Problem(given.variable, ".".join(path), _told(path, given.value), "a=b,c=d or a JSON object"))
-        return {}
