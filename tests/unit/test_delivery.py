@@ -7,10 +7,20 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from pydantic import Field
 
 from cdf_replicator.delivery import RetryPolicy, worker
 from cdf_replicator.delivery.outcome import DeliveryBugError, Letter, Outcome
-from connectors import ArrowSettings, ArrowSink, PermanentError, Rejected, RetryableError, RouteOptions, RouteSpec, WriteResult
+from connectors import (
+    ArrowSettings,
+    ArrowSink,
+    PermanentError,
+    Rejected,
+    RetryableError,
+    RouteOptions,
+    RouteSpec,
+    WriteResult,
+)
 
 ROUTE = RouteSpec("orders_memory", "orders", ("id",), RouteOptions(), "us", 1)
 
@@ -104,7 +114,13 @@ def always(result):
 
 
 def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
-    rows = [("a", 3, "insert"), ("b", 2, "delete"), ("c", 5, "update_postimage"), ("d", 5, "insert"), ("e", 5, "insert")]
+    rows = [
+        ("a", 3, "insert"),
+        ("b", 2, "delete"),
+        ("c", 5, "update_postimage"),
+        ("d", 5, "insert"),
+        ("e", 5, "insert"),
+    ]
     outcome = write(sink(always(WriteResult(stale=[0], noop=[1], sent_bytes=77))), batch(*rows))
     assert +outcome.applied == {"update_postimage": 1, "insert": 2}
     assert (outcome.stale, outcome.noop, outcome.sent_bytes, outcome.changes) == (1, 1, 77, 5)
@@ -174,7 +190,9 @@ def test_each_chunk_has_a_budget_of_its_own(naps):
 
 
 def test_the_servers_own_word_on_waiting_is_respected(naps):
-    memory = sink(always(RetryableError("overloaded", retry_after=7.5)), always(RetryableError("overloaded", retry_after=0.1)))
+    memory = sink(
+        always(RetryableError("overloaded", retry_after=7.5)), always(RetryableError("overloaded", retry_after=0.1))
+    )
     write(memory, inserts("a"), sleep=naps)
     assert naps.taken == [7.5, 2.0]
 
@@ -294,7 +312,7 @@ def test_a_sink_that_can_not_be_opened_is_a_failure():
 
 
 class MappedSettings(ArrowSettings):
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict)
 
 
 def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):

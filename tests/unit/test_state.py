@@ -1,0 +1,140 @@
+"""The state path: what is written is whole, what is damaged or newer is refused with the next step."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from cdf_replicator import state as state_module
+from cdf_replicator.state import FORMAT, RouteState, StateError, StatePath, write_json
+
+STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return StatePath.open(tmp_path / "state")
+
+
+def test_a_new_folder_gets_a_format_and_an_owner(path):
+    assert json.loads((path.root / "format.json").read_text()) == {"format": FORMAT, "owner": path.owner}
+    assert len(path.owner) == 32
+
+
+def test_the_owner_stays_the_same(path):
+    assert StatePath.open(path.root).owner == path.owner
+
+
+def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
+    owners, gate = [], threading.Barrier(8)
+
+    def start():
+        gate.wait()
+        owners.append(StatePath.open(tmp_path / "state").owner)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(owners) == 8
+    assert len(set(owners)) == 1
+
+
+def test_a_route_is_unknown_before_its_first_start(path):
+    assert path.load("orders_search") is None
+    assert path.newest_generation("orders_search") == 0
+
+
+def test_what_was_saved_is_loaded(path):
+    path.save(STATE)
+    assert path.load("orders_search") == STATE
+    later = STATE.next_generation(3, replay_until=9, asked=3)
+    path.save(later)
+    assert path.load("orders_search") == later
+
+
+def test_a_write_that_dies_leaves_the_old_text(path, monkeypatch):
+    path.save(STATE)
+
+    def die(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(state_module.os, "fsync", die)
+    with pytest.raises(OSError, match="disk full"):
+        path.save(STATE.next_generation(3, replay_until=9, asked=3))
+    assert path.load("orders_search") == STATE
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    file, done, seen = tmp_path / "file.json", threading.Event(), []
+    write_json(file, {"n": 0, "text": ""})
+
+    def read():
+        while not done.is_set():
+            content = json.loads(file.read_text())
+            seen.append(len(content["text"]) == content["n"] * 1000)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(50):
+        write_json(file, {"n": number, "text": "x" * number * 1000})
+    done.set()
+    reader.join()
+    assert all(seen)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"route": "orders_search"}', '{"surprise": 1}', "null"])
+def test_a_damaged_route_is_named(path, text):
+    path.save(STATE)
+    file = path.root / "routes" / "orders_search" / "route.json"
+    file.write_text(text)
+    with pytest.raises(StateError, match=r"route\.json is damaged"):
+        path.load("orders_search")
+
+
+@pytest.mark.parametrize("found", [FORMAT + 1, "x", None])
+def test_another_format_is_refused(path, found):
+    write_json(path.root / "format.json", {"format": found, "owner": "us"})
+    with pytest.raises(StateError, match=f"has state format {found}, this version reads format {FORMAT}"):
+        StatePath.open(path.root)
+
+
+@pytest.mark.parametrize("text", ["", "{", "5", "[1]", "null"])
+def test_a_damaged_format_is_refused(path, text):
+    (path.root / "format.json").write_text(text)
+    with pytest.raises(StateError, match=r"format\.json can't be read"):
+        StatePath.open(path.root)
+
+
+def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "state"):
+        with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
+            StatePath.open(root)
+
+
+def test_a_replay_is_the_next_generation_of_the_same_epoch():
+    later = STATE.next_generation(3, replay_until=9, asked=None)
+    assert (later.generation, later.epoch, later.phase) == (1, 1, "streaming")
+    assert (later.start_version, later.pinned_version, later.replay_until) == (3, None, 9)
+
+
+def test_a_second_replay_still_knows_what_the_first_may_have_written():
+    twice = STATE.next_generation(3, replay_until=9, asked=None).next_generation(1, replay_until=4, asked=None)
+    assert (twice.generation, twice.replay_until) == (2, 9)
+
+
+def test_a_resync_is_the_next_epoch_above_the_targets():
+    later = STATE.next_epoch(20, table_id="table-2", above=5)
+    assert (later.epoch, later.generation, later.phase) == (6, 1, "bootstrapping")
+    assert (later.pinned_version, later.table_id, later.prepared, later.replay_until) == (20, "table-2", False, -1)
+
+
+def test_the_newest_generation_is_read_off_the_checkpoints(path):
+    for name in ("0", "2", "10", "junk"):
+        (path.checkpoint("orders_search", 0).parent / name).mkdir(parents=True)
+    assert path.newest_generation("orders_search") == 10
