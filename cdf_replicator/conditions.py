@@ -130,6 +130,9 @@ TABLE: Final = (
     Condition("DELTA_CONCURRENT|DELTA_METADATA_CHANGED", "wait", "conflict", "Nothing: it is tried again."),
 )
 
+RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), "spark")
+"""After which a route's query starts again; so it does after a ``RetryableError``, whose reasons are its own."""
+
 _UNKNOWN_NEXT_STEP: Final = "It is tried again a few times; if it stays, see the log for the whole error."
 _BUG_NEXT_STEP: Final = "This is a bug in the sink or the service: nothing was lost. Please report it with the log."
 

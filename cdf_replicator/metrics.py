@@ -19,7 +19,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from cdf_replicator import __version__
+from cdf_replicator import __version__, conditions
 from connectors.change import CHANGE_TYPES
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ RETRY_REASONS: Final = (
     "conflict",
     OTHER,
 )
-RESTART_REASONS: Final = ("schema_change", "source", "sink", "request", OTHER)
+RESTART_REASONS: Final = (*dict.fromkeys((*conditions.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
 REJECTION_CODES_LIMIT: Final = 32
 
 BATCH_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -276,7 +276,7 @@ class RouteMetrics:
         self._retries.get(reason, self._retries[OTHER]).inc(count)
 
     def restart(self, reason: str) -> None:
-        """``reason``: schema_change, source (table or its files), sink, request (an operator's), or other."""
+        """``reason``: of the verdict (``conditions``), or request (an operator's)."""
         self._restarts.get(reason, self._restarts[OTHER]).inc()
 
     def rates(self, input_rows: float, processed_rows: float) -> None:

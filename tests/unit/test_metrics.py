@@ -8,8 +8,9 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import PySparkException
 
-from cdf_replicator import __version__
+from cdf_replicator import __version__, conditions
 from cdf_replicator.metrics import (
     OUTCOMES,
     PHASES,
@@ -21,6 +22,7 @@ from cdf_replicator.metrics import (
     RouteMetrics,
     catalogue,
 )
+from connectors import RetryableError
 from connectors.change import CHANGE_TYPES
 
 # design.md section 5: these names are fixed, tests outside the project use them.
@@ -149,7 +151,7 @@ def test_counts_add_up(metrics, route):
         route.noop(4)
         route.rejected({"mapping": 1})
         route.retries("timeout", 5)
-        route.restart("source")
+        route.restart("table_missing")
     assert value(metrics, "cdf_changes_received_total", change_type="insert") == 6
     assert value(metrics, "cdf_changes_received_total", change_type="delete") == 2
     assert value(metrics, "cdf_changes_applied_total", change_type="insert") == 4
@@ -157,7 +159,7 @@ def test_counts_add_up(metrics, route):
     assert value(metrics, "cdf_changes_noop_total") == 8
     assert value(metrics, "cdf_changes_rejected_total", reason="mapping") == 2
     assert value(metrics, "cdf_retries_total", reason="timeout") == 10
-    assert value(metrics, "cdf_restarts_total", reason="source") == 2
+    assert value(metrics, "cdf_restarts_total", reason="table_missing") == 2
 
 
 def test_positions_are_set(metrics, route):
@@ -192,6 +194,17 @@ def test_an_unforeseen_reason_is_counted_as_other(metrics, route):
     route.restart("gremlins")
     assert value(metrics, "cdf_retries_total", reason="other") == 1
     assert value(metrics, "cdf_restarts_total", reason="other") == 1
+
+
+def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route):
+    reasons = {row.reason for row in conditions.TABLE if row.action != "halt"}
+    errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
+    reasons |= {conditions.judge(error, route="r").reason for error in errors} | {"request"}
+    for reason in reasons:
+        route.restart(reason)
+    assert {reason: value(metrics, "cdf_restarts_total", reason=reason) for reason in reasons} == dict.fromkeys(
+        reasons, 1
+    )
 
 
 def test_a_sink_that_invents_codes_without_end_cannot_flood_the_registry(metrics, route):
