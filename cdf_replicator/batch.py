@@ -14,9 +14,9 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import feed
-from cdf_replicator.conditions import HaltError
+from cdf_replicator.conditions import RESYNC, HaltError
 from cdf_replicator.delivery import Outcome, deliver
-from connectors import Batch, FrameSink, change
+from connectors import Batch, FrameSink, change, guard_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -74,18 +74,27 @@ class Delivering:
         if outcome.rejected:
             self._check_share(outcome)
             rejected = self.letters.select(delivered, outcome.letters)
-            self._delete_older(rejected, batch)
+            if self.sink.mode == "upsert":
+                self._delete_older(rejected, batch)
             self.letters.bury(rejected, self.route, batch)
-        if self.open_letters:
+        # In an append sink a later change takes no earlier one's place.
+        if self.open_letters and self.sink.mode == "upsert":
             self.letters.close_superseded(delivered, self.route, outcome.letters)
         if outcome.rejected or self.open_letters:
+            self.open_letters = self.letters.open_count(self.route.name)
+            self.report.dead_letters(self.open_letters)
+
+    def void_older_letters(self, epoch: int) -> None:
+        """Close the letters of older epochs: the snapshot that began this one has said all about their keys."""
+        if self.open_letters:
+            self.letters.close_below(self.route.name, guard_of(epoch, 0, upsert=False))
             self.open_letters = self.letters.open_count(self.route.name)
             self.report.dead_letters(self.open_letters)
 
     def _check_share(self, outcome: Outcome) -> None:
         rejected = sum(outcome.rejected.values())
         allowed = max(ALWAYS_ALLOWED, int(self.limits.max_rejected_share * outcome.changes))
-        if rejected > allowed:
+        if rejected > allowed or rejected > len(outcome.letters):  # more than can be named can't be kept
             example = outcome.letters[0]
             raise HaltError(
                 "too_many_rejected",
@@ -126,7 +135,9 @@ def check_duplicates(frame: DataFrame, route: Route, version: int) -> None:
             "duplicate_keys",
             f"Key columns {', '.join(route.keys)} of table {route.source.slug} do not identify a row: at version "
             f"{version} there are several rows of key {examples}.",
-            f"Correct CDF_TABLES__{route.source.slug.upper()}__KEYS or the data, then restart.",
+            f"Correct CDF_TABLES__{route.source.slug.upper()}__KEYS or the data. Then "
+            + RESYNC[0].lower()
+            + RESYNC[1:],
         )
 
 

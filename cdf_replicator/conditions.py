@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from cdf_replicator.state import StateError
 from connectors import PermanentError, RetryableError
 
 Action = Literal["restart", "wait", "retry_then_halt", "halt"]
@@ -139,14 +140,9 @@ _BUG_NEXT_STEP: Final = "This is a bug in the sink or the service: nothing was l
 
 def judge(error: BaseException, *, route: str) -> Verdict:
     """Say what an error that ended a route's query, or kept it from starting, means."""
-    if isinstance(error, HaltError):
-        return _for_route(error.verdict, route)
-    if isinstance(error, RetryableError):
-        return Verdict(
-            "wait", error.reason, str(error), "Nothing: it is tried again until the sink answers.", of_sink=True
-        )
-    if isinstance(error, PermanentError):
-        return _for_route(Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True), route)
+    verdict = _own(error)
+    if verdict is not None:
+        return _for_route(verdict, route)
     text = str(error)
     for row in TABLE:
         if re.search(row.pattern, text):
@@ -154,6 +150,20 @@ def judge(error: BaseException, *, route: str) -> Verdict:
     if type(error).__module__.startswith(("pyspark", "py4j")):
         return Verdict("retry_then_halt", "spark", _line(text), _UNKNOWN_NEXT_STEP)
     return Verdict("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
+
+
+def _own(error: BaseException) -> Verdict | None:
+    """Of the errors that are ours, and say by themselves what they mean."""
+    if isinstance(error, HaltError):
+        return error.verdict
+    if isinstance(error, StateError):
+        return Verdict("halt", "state_damaged", str(error), RESYNC)
+    if isinstance(error, RetryableError):
+        next_step = "Nothing: it is tried again until the sink answers."
+        return Verdict("wait", error.reason, str(error), next_step, of_sink=True)
+    if isinstance(error, PermanentError):
+        return Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True)
+    return None
 
 
 def _for_route(verdict: Verdict, route: str) -> Verdict:

@@ -102,6 +102,14 @@ class DeadLetters:
             )
             merge.whenMatchedUpdate(set={"state": F.lit("closed"), "closed_at": F.current_timestamp()}).execute()
 
+    def close_below(self, route: str, guard: int) -> None:
+        """Close a route's open letters of a lower guard."""
+        with self._lock:
+            self._table(create=False).update(
+                (F.col("route") == route) & (F.col("state") == "open") & (F.col("guard") < guard),
+                {"state": F.lit("closed"), "closed_at": F.current_timestamp()},
+            )
+
     def open_count(self, route: str) -> int:
         """Return how many letters of a route are open."""
         if not DeltaTable.isDeltaTable(self._spark, self._path):

@@ -18,6 +18,7 @@ from cdf_replicator.report import Report
 from cdf_replicator.requests import Progress, Request, answer
 from cdf_replicator.source import SourceTable
 from cdf_replicator.stream import POLL_SECONDS, Service, Stream
+from connectors import RetryableError
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
@@ -126,7 +127,8 @@ class Runner:
         self._report.restarted(verdict.reason)
         if not (verdict.action == "restart" and self._may_restart_now()):
             self._report.state("retrying", verdict.what)
-            self._pause(BETWEEN_RUNS.backoff(self._failures))
+            asked = error.retry_after if isinstance(error, RetryableError) else None
+            self._pause(max(asked or 0.0, BETWEEN_RUNS.backoff(self._failures)))
         return True
 
     def _halt(self, verdict: Verdict) -> bool:
@@ -202,9 +204,12 @@ class Runner:
             raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
         source.check_range(first)
         if last is None:
+            start.check_delivered(state, first, state_path)
             state_path.save(start.replay_state(state, first, state_path, asked=state.asked))
             return
         source.check_range(last)
+        # What of the range the stream has yet to deliver will be there already.
+        state_path.save(replace(state, replay_until=max(state.replay_until, last)))
         frame = feed.change_frame(source.changes(first, last), self.route, epoch=state.epoch)
         batch = replace(self._stream.batch(state, 0), replay=True)
         self._stream.delivering(sink).write(frame, batch)

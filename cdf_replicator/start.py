@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator import checkpoint
 from cdf_replicator.conditions import RESYNC, HaltError
-from cdf_replicator.state import RouteState
+from cdf_replicator.state import RouteState, StateError
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
@@ -43,6 +43,19 @@ def replay_state(state: RouteState, version: int, state_path: StatePath, *, aske
     return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
 
 
+def check_delivered(state: RouteState, version: int, state_path: StatePath) -> None:
+    """See that a replay from ``version`` on leaves nothing out; raises ``HaltError``."""
+    committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
+    first_open = state.start_version or 0 if committed is None else committed.complete + 1
+    if version > first_open:
+        raise HaltError(
+            "bad_request",
+            f"Versions {first_open} to {version - 1} may not be delivered yet: a replay from {version} would leave "
+            "them out.",
+            f"Ask for version {first_open} or an earlier one.",
+        )
+
+
 def resync_state(route: Route, source: SourceTable, sink: Sink, state_path: StatePath) -> RouteState:
     """The next epoch, above whatever the target was filled with, from today's snapshot and today's definition."""
     latest = source.available()[1]
@@ -50,7 +63,13 @@ def resync_state(route: Route, source: SourceTable, sink: Sink, state_path: Stat
     claim = sink.claim(spec)
     held = claim.epoch if claim else 0
     identity = route.identity(sink.target(spec))
-    state = state_path.load(route.name) or RouteState(route.name, identity, source.detail.table_id, epoch=held)
+    try:
+        state = state_path.load(route.name)
+    except StateError:  # damaged: what matters of it is in the target and in the names of the checkpoints
+        state = None
+    if state is None:
+        newest = state_path.newest_generation(route.name)
+        state = RouteState(route.name, identity, source.detail.table_id, epoch=held, generation=newest)
     fresh = state.next_epoch(latest, table_id=source.detail.table_id, above=held)
     return replace(fresh, identity=identity)
 

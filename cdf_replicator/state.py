@@ -115,6 +115,11 @@ class StatePath:
     def checkpoint(self, route: str, generation: int) -> Path:
         return self.root / "routes" / route / "checkpoints" / str(generation)
 
+    def newest_generation(self, route: str) -> int:
+        """The highest generation that has a checkpoint; 0 if none has."""
+        folders = (self.root / "routes" / route / "checkpoints").glob("*")
+        return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
+
     @property
     def dead_letters(self) -> Path:
         return self.root / "dead_letters"
@@ -131,7 +136,9 @@ class StatePath:
         try:
             return RouteState(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise StateError(f"{path} is damaged ({error}). Restore it from a backup, or resync {route}.") from error
+            raise StateError(
+                f"{path} is damaged ({error}). Restore it from a backup, or rebuild the target."
+            ) from error
 
     def save(self, state: RouteState) -> None:
         """Durable before it returns: a bootstrap pins its version with it."""
@@ -148,10 +155,9 @@ class StatePath:
 
     def _read_format(self) -> dict[str, Any]:
         try:
-            content = json.loads(self._format_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            return dict(json.loads(self._format_file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
-        return dict(content)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

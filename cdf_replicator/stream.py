@@ -134,6 +134,7 @@ class Stream:
             spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
             swept = delivering.sink.sweep(spec, guard_of(state.epoch, 0, upsert=False))
             self._report.event(f"swept {swept} orphans of older epochs")
+            delivering.void_older_letters(state.epoch)
         assert state.pinned_version is not None
         state = replace(state, phase="streaming", start_version=state.pinned_version + 1)
         self._service.state_path.save(state)
@@ -189,6 +190,7 @@ class Stream:
             finally:
                 self._in_batch.clear()
 
+        self._batch_error = None  # that of an earlier run says nothing of this one
         writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", folder)
         seconds = f"{self._service.settings.trigger_seconds} seconds"
         writer = writer.trigger(availableNow=True) if self._service.once else writer.trigger(processingTime=seconds)

@@ -119,8 +119,9 @@ class DeltaAuditSink(FrameSink):
         from pyspark.sql import functions as F  # noqa: N812
 
         rows, path = _audit_rows(frame, batch), self.target(batch.route)
-        # Route and target; a generation's number is in the version, so that a leftover writer of an older one loses.
-        txn_app = f"cdf-replicator:{batch.route.name}:{path}"
+        # A generation's number is in the version, so that a leftover writer of an older one loses. Generations are
+        # counted by the state path, the owner: another one that takes the target over begins again.
+        txn_app = f"cdf-replicator:{batch.route.owner}:{batch.route.name}:{path}"
         stale = 0
         if batch.replay:
             total = rows.count()
@@ -176,23 +177,25 @@ def _missing(rows: DataFrame, kept: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
+    from connectors.render import JSON_OPTIONS
+
     identity = ["source_table_id", COMMIT_VERSION, "change_type"]
+    content = sorted(set(rows.columns) - set(OWN_COLUMNS))
 
     def numbered(frame: DataFrame) -> DataFrame:
-        content = sorted(set(rows.columns) - set(OWN_COLUMNS))
         # Null fields are left out of the text, so that a column added later does not change an older row's hash.
-        present = [F.col(f"`{name}`") for name in content if name in frame.columns]
-        text = F.to_json(F.struct(*present)) if present else F.lit("")
-        frame = frame.withColumn("content", F.sha2(text, 256))
-        window = Window.partitionBy(*identity, "content").orderBy(F.lit(1))
-        return frame.withColumn("copy", F.row_number().over(window))
+        present = [F.col("`" + name.replace("`", "``") + "`") for name in content if name in frame.columns]
+        text = F.to_json(F.struct(*present), {**JSON_OPTIONS, "ignoreNullFields": "true"}) if present else F.lit("")
+        told = frame.select(*identity, F.sha2(text, 256).alias("hash"), F.struct("*").alias("whole"))
+        window = Window.partitionBy(*identity, "hash").orderBy(F.lit(1))
+        return told.withColumn("copy", F.row_number().over(window))
 
     versions = rows.agg(F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).first()
     if versions is None or versions[0] is None:
         return rows
     near = kept.where(F.col(COMMIT_VERSION).between(*versions))
-    on = [*identity, "content", "copy"]
-    return numbered(rows).join(numbered(near).select(*on), on, "left_anti").select(*rows.columns)
+    on = [*identity, "hash", "copy"]
+    return numbered(rows).join(numbered(near).select(*on), on, "left_anti").select("whole.*")
 
 
 def _own_schema() -> StructType:

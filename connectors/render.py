@@ -31,7 +31,7 @@ EXACT_DIGITS: Final = 15
 TIMESTAMP_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 TIMESTAMP_NTZ_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 
-_JSON_OPTIONS: Final = {
+JSON_OPTIONS: Final = {
     "timeZone": "UTC",
     "timestampFormat": TIMESTAMP_FORMAT,
     "timestampNTZFormat": TIMESTAMP_NTZ_FORMAT,
@@ -47,7 +47,7 @@ def json_row(schema: StructType) -> Column:
 def json_of(column: Column, data_type: DataType) -> Column:
     """JSON text of a struct, array, map or variant."""
     safe = _exact(data_type)
-    return F.to_json(column.cast(safe) if safe != data_type else column, _JSON_OPTIONS)
+    return F.to_json(column.cast(safe) if safe != data_type else column, JSON_OPTIONS)
 
 
 def key_text(values: list[tuple[Column, DataType]]) -> Column:
