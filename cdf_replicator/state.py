@@ -93,7 +93,7 @@ class StatePath:
                 _write_first(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
             probe = root / f".probe-{os.getpid()}"
             probe.touch()
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # a second start may have the same process id, in another container
         except OSError as error:
             raise StateError(
                 f"CDF_STATE_PATH={root} is not writable ({error.strerror}). "
