@@ -10,6 +10,7 @@ from cdf_replicator.conditions import RESYNC, HaltError
 from cdf_replicator.state import RouteState, StateError
 
 if TYPE_CHECKING:
+    from cdf_replicator.checkpoint import Offset
     from cdf_replicator.route import Route
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import StatePath
@@ -41,6 +42,23 @@ def replay_state(state: RouteState, version: int, state_path: StatePath, *, aske
     planned = checkpoint.last_planned(state_path.checkpoint(state.route, state.generation))
     held = state.pinned_version if planned is None else planned.touched
     return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
+
+
+def resumed(state: RouteState, source: SourceTable, committed: Offset) -> int | None:
+    """Return the starting version to give a stream that goes on from ``committed``; raises ``HaltError``.
+
+    Only the checkpoint says where it goes on, but Delta looks at the option once more after a single micro-batch, and
+    refuses one that log cleanup has passed (design rule 5).
+    """
+    earliest = source.available()[0]
+    if committed.version < earliest:
+        raise HaltError(
+            "history_lost",
+            f"Route {state.route} still needs version {committed.version} of table {source.source.slug}; its log now "
+            f"begins at version {earliest}.",
+            RESYNC,
+        )
+    return None if state.start_version is None else max(state.start_version, earliest)
 
 
 def check_delivered(state: RouteState, version: int, state_path: StatePath) -> None:

@@ -153,9 +153,7 @@ class Stream:
     def _follow(self, state: RouteState, source: SourceTable, delivering: Delivering, wake: threading.Event) -> None:
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         committed = checkpoint.last_committed(folder)
-        starting = state.start_version
-        if committed is not None and starting is not None and starting < source.available()[0]:
-            starting = None  # log cleanup passed the start; the checkpoint alone says where to go on (design rule 5)
+        starting = state.start_version if committed is None else start.resumed(state, source, committed)
         schema_log = str(folder / "schema") if source.detail.column_mapping else None
         changes = feed.change_frame(source.stream(starting, schema_log), self._route, epoch=state.epoch)
         query = self._started(changes, str(folder), state, delivering)

@@ -39,8 +39,8 @@ class Watch:
 
     def look(self, *, ended: bool = False) -> None:
         """Look once, tell what changed; ``ended``: the query has read all there was."""
-        status = self._query.status
         progress = self._query.lastProgress
+        status = self._query.status  # after the progress: idle now means that no more of its version follows
         if progress is not None and progress.batchId != self._batch:
             self._batch = progress.batchId
             end = progress.sources[0].endOffset
