@@ -1,0 +1,86 @@
+"""Sinks of these tests, installed as a third party's would be (see ``conftest.py``). Spark's workers import them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+
+from connectors import ArrowSettings, Claim, PermanentError, Rejected, RetryableError, RowSink, WriteResult
+from tests.contract.folder_sink import FolderSettings, FolderSink
+
+
+class PickySink(FolderSink):
+    """The folder sink, which refuses a row whose name begins with ``bad``, and fails as ``<path>/trouble`` says."""
+
+    Settings, mode = FolderSettings, "upsert"
+
+    def prepare(self, schema, route):
+        super().prepare(schema, route)
+        return ["the folder is on one disk"]
+
+    def write_rows(self, changes):
+        after = _trouble(self.settings.path)
+        if after is not None:
+            super().write_rows(changes[:after])
+            raise RuntimeError("the plug was pulled")
+        refused = _refused(changes)
+        taken = [position for position in range(len(changes)) if position not in refused]
+        result = super().write_rows([changes[position] for position in taken])
+        return WriteResult(
+            stale=[taken[position] for position in result.stale],
+            noop=[taken[position] for position in result.noop],
+            rejected=[Rejected(position, "bad_name", "the name is bad") for position in refused],
+        )
+
+
+class LinesSettings(ArrowSettings):
+    path: Path
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class LinesSink(RowSink):
+    """An append sink: one line per change; refuses as ``PickySink`` does."""
+
+    Settings, mode = LinesSettings, "append"
+
+    def target(self, route):
+        return str(self.settings.path / f"{route.table}.jsonl")
+
+    def check(self):
+        pass
+
+    def claim(self, route):
+        file = Path(self.target(route) + ".claim")
+        return Claim(**json.loads(file.read_text())) if file.exists() else None
+
+    def prepare(self, schema, route):
+        Path(self.target(route) + ".claim").write_text(json.dumps({"owner": route.owner, "epoch": route.epoch}))
+        return []
+
+    def open(self, route):
+        self.file = Path(self.target(route))
+
+    def write_rows(self, changes):
+        refused = _refused(changes)
+        with self.file.open("a") as lines:
+            for position, change in enumerate(changes):
+                if position not in refused:
+                    lines.write(json.dumps([change.key, change.commit_version, change.change_type, change.row]) + "\n")
+        return WriteResult(rejected=[Rejected(position, "bad_name", "the name is bad") for position in refused])
+
+
+def _refused(changes):
+    return [p for p, c in enumerate(changes) if not c.deleted and str(c.row.get("name")).startswith("bad")]
+
+
+def _trouble(folder):
+    """None: all is well. A number: write so many changes, then die."""
+    file = folder / "trouble"
+    what = file.read_text() if file.exists() else ""
+    if what == "away":
+        raise RetryableError("unreachable", "nobody answers")
+    if what == "forbidden":
+        raise PermanentError("The folder is locked.", "Unlock it.")
+    return int(what) if what else None

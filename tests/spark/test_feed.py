@@ -1,0 +1,145 @@
+"""From rows of Delta's change feed to the change frame."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdf_replicator import feed
+from cdf_replicator.conditions import HaltError
+from connectors import guard_of
+
+CHANGES = "key string, guard long, change_type string, commit_version long, commit_timestamp timestamp, row struct<id:long,name:string>"
+
+
+def changes(world, first=None):
+    """(key, guard, change type, row as a dict) of the route's change frame, oldest first."""
+    source, route = world.source(), world.settings.resolved["orders_files"]
+    last = source.latest_version()
+    frame = feed.change_frame(source.changes(last if first is None else first, last), route, epoch=1)
+    rows = [(r["key"], r["guard"], r["change_type"], r["row"].asDict()) for r in frame.collect()]
+    return sorted(rows, key=lambda row: (row[1], row[2], row[0] or ""))
+
+
+def test_guards_order_deletes_before_upserts_of_one_commit(world):
+    world.create(rows=["(1, 'a')"])
+    world.sql("UPDATE {t} SET name = 'b'")
+    assert changes(world, 1) == [
+        ("1", guard_of(1, 1, upsert=True), "insert", {"id": 1, "name": "a"}),
+        ("1", guard_of(1, 2, upsert=False), "update_preimage", {"id": 1, "name": "a"}),
+        ("1", guard_of(1, 2, upsert=True), "update_postimage", {"id": 1, "name": "b"}),
+    ]
+
+
+def test_a_change_of_key_deletes_the_old_key(world):
+    world.create(rows=["(1, 'a')"])
+    world.sql("UPDATE {t} SET id = 9")
+    assert [(key, kind) for key, _, kind, _ in changes(world)] == [("1", "update_preimage"), ("9", "update_postimage")]
+
+
+def test_a_row_that_stops_matching_the_filter_is_deleted(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
+    world.create(rows=["(1, 'a')", "(2, 'draft')", "(3, 'c')"])
+    world.sql("UPDATE {t} SET name = CASE id WHEN 1 THEN 'draft' WHEN 2 THEN 'b' ELSE NULL END")
+    assert [(key, kind) for key, _, kind, _ in changes(world)] == [
+        ("1", "update_preimage"),
+        ("3", "update_preimage"),  # neither true nor false: it does not match
+        ("2", "update_postimage"),
+    ]
+
+
+def test_the_filter_is_pushed_down_to_the_files(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
+    world.create(rows=["(1, 'a')"])
+    frame = feed.change_frame(world.source().changes(1, 1), world.settings.resolved["orders_files"], epoch=1)
+    assert "Not(EqualTo(name,draft))" in frame._jdf.queryExecution().toString()
+
+
+def test_columns_are_chosen_and_renamed_and_keys_need_not_be_among_them(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__COLUMNS"] = "name"
+    world.environ["CDF_ROUTES__ORDERS_FILES__RENAME"] = "name=title"
+    world.create(rows=["(1, 'a')"])
+    assert [(key, row) for key, _, _, row in changes(world)] == [("1", {"title": "a"})]
+
+
+def test_odd_column_names_are_just_names(world):
+    world.environ["CDF_TABLES__ORDERS__KEYS"] = '["a.b", "the id"]'
+    world.environ["CDF_ROUTES__ORDERS_FILES__RENAME"] = '{"tick`s": "row"}'
+    world.create(
+        "`a.b` string, `the id` int, `tick``s` string, key string, guard int, `row` int",
+        delta__columnMapping__mode="name",
+    )
+    world.insert("('x:y', 1, 't', 'k', 7, 8)")
+    world.environ["CDF_ROUTES__ORDERS_FILES__COLUMNS"] = '["a.b", "the id", "tick`s", "key", "guard"]'
+    assert [(key, row) for key, _, _, row in changes(world)] == [
+        ("x%3Ay:1", {"a.b": "x:y", "the id": 1, "row": "t", "key": "k", "guard": 7})
+    ]
+
+
+def test_a_key_with_a_null_is_null(world):
+    world.environ["CDF_TABLES__ORDERS__KEYS"] = "id,name"
+    world.create(rows=["(1, NULL)"])
+    assert [key for key, *_ in changes(world)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TABLES__ORDERS__KEYS", "nope"),
+        ("ROUTES__ORDERS_FILES__COLUMNS", "id,nope"),
+        ("ROUTES__ORDERS_FILES__RENAME", "nope=x"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named(world, variable, value):
+    world.environ["CDF_" + variable] = value
+    world.create()
+    with pytest.raises(HaltError, match=r"has no column nope; it has id, name\."):
+        changes(world, 0)
+
+
+def test_two_columns_may_not_get_one_name(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__RENAME"] = "name=id"
+    world.create()
+    with pytest.raises(HaltError, match="two columns the name id"):
+        changes(world, 0)
+
+
+def test_a_snapshot_is_one_upsert_per_row_at_its_version(world):
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    source, route = world.source(), world.settings.resolved["orders_files"]
+    frame = feed.snapshot_frame(source.snapshot(1), route, epoch=3, version=1, committed_at=1700000000.5)
+    (row,) = frame.collect()
+    assert (row["key"], row["guard"], row["change_type"]) == ("1", guard_of(3, 1, upsert=True), "snapshot")
+    assert row["commit_timestamp"].timestamp() == 1700000000.5
+
+
+def latest(spark, *rows):
+    frame = spark.createDataFrame([(k, g, t, g // 2, None, (i, n)) for k, g, t, i, n in rows], CHANGES).repartition(3)
+    return sorted((r["key"] or "", r["guard"], r["change_type"]) for r in feed.latest_per_key(frame).collect())
+
+
+def test_a_delete_and_an_insert_of_one_commit_leave_the_insert(spark):
+    rows = [("1", 10, "delete", 1, "a"), ("1", 11, "insert", 1, "b")]
+    assert latest(spark, *rows) == latest(spark, *reversed(rows)) == [("1", 11, "insert")]
+
+
+def test_of_mixed_versions_the_newest_stays(spark):
+    rows = [
+        ("1", 13, "insert", 1, "c"),
+        ("1", 14, "update_preimage", 1, "c"),
+        ("1", 12, "delete", 1, "b"),
+        ("2", 15, "update_postimage", 2, "y"),
+        ("2", 14, "update_preimage", 2, "x"),
+    ]
+    assert latest(spark, *rows) == [("1", 14, "update_preimage"), ("2", 15, "update_postimage")]
+
+
+def test_each_row_without_a_key_stays_by_itself_and_its_delete_goes(spark):
+    rows = [(None, 11, "insert", None, "a"), (None, 11, "insert", None, "b"), (None, 12, "delete", None, "a")]
+    assert latest(spark, *rows) == [("", 11, "insert"), ("", 11, "insert")]
+
+
+def test_an_append_sink_gets_no_preimages_unless_asked(spark):
+    rows = [("1", 14, "update_preimage", 5, None, (1, "a")), ("1", 15, "update_postimage", 5, None, (1, "b"))]
+    frame = feed.without_preimages(spark.createDataFrame(rows, CHANGES))
+    assert [row["change_type"] for row in frame.collect()] == ["update_postimage"]

@@ -1,0 +1,129 @@
+"""What a source table says of itself and of its history."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from cdf_replicator.conditions import HaltError, judge
+from cdf_replicator.source import SourceTable
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def dated(world):
+    """Versions 0 to 3, committed at noon and one minute apart."""
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    for version in range(4):
+        at = NOON.timestamp() + 60 * version
+        os.utime(Path(world.table, "_delta_log", f"{version:020d}.json"), (at, at))
+    world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    return world.source()
+
+
+def test_a_young_table_offers_all_its_versions(dated):
+    assert dated.available() == (0, 3)
+
+
+def test_new_commits_are_seen(world):
+    world.create()
+    source = world.source()
+    assert source.latest_version() == 0
+    world.insert("(1, 'a')")
+    world.insert("(2, 'b')")
+    assert source.latest_version() == 2
+
+
+def test_after_log_cleanup_the_range_begins_where_changes_can_still_be_read(world):
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    world.forget_log_before(2)
+    world.insert("(3, 'c')")
+    source = world.source()
+    assert source.available() == (2, 3)
+    assert source.committed_at(1) is None
+    assert {row["id"] for row in source.changes(*source.available()).collect()} == {2, 3}
+    with pytest.raises(HaltError, match=r"Starting version 1 of table orders \(.*\) .* versions 2 to 3 are available"):
+        source.check_range(1)
+
+
+@pytest.mark.parametrize("version", [-1, 4, 100])
+def test_a_version_out_of_range_is_told_the_range(dated, version):
+    with pytest.raises(HaltError, match=f"Starting version {version} .* versions 0 to 3 are available") as raised:
+        dated.check_range(version)
+    assert raised.value.verdict.next_step
+
+
+def test_the_ends_of_the_range_are_in_it(dated):
+    dated.check_range(0)
+    dated.check_range(3)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version"),
+    [
+        ("2020-01-01", 0),
+        ("2024-05-01T12:00:00Z", 0),
+        ("2024-05-01 12:00:30", 1),
+        ("2024-05-01T14:01:30+02:00", 2),
+        ("2024-05-01T12:03:00Z", 3),
+    ],
+)
+def test_a_timestamp_means_the_first_commit_at_or_after_it(dated, timestamp, version):
+    assert dated.version_at(timestamp) == version
+
+
+def test_a_timestamp_after_the_newest_commit_is_refused(dated):
+    with pytest.raises(HaltError, match=r"later than its newest commit \(version 3\)"):
+        dated.version_at("2024-05-01T12:03:01Z")
+
+
+def test_a_commit_is_dated_by_its_file(dated):
+    assert dated.committed_at(2) == NOON.timestamp() + 120
+    assert dated.committed_at(9) is None
+
+
+def test_a_table_may_be_known_by_name(world):
+    world.spark.sql("CREATE TABLE named (id bigint) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    try:
+        world.spark.sql("INSERT INTO named VALUES (7)")
+        source = SourceTable(
+            world.spark, replace(world.settings.resolved["orders_files"].source, path=None, name="named")
+        )
+        assert source.available() == (0, 1)
+        assert source.detail.change_feed
+        assert source.schema().fieldNames() == ["id"]
+        assert [row["id"] for row in source.snapshot(1).collect()] == [7]
+        assert [row["id"] for row in source.changes(1, 1).collect()] == [7]
+        assert source.version_at("2020-01-01") == 0
+        assert source.stream(1, None).isStreaming
+    finally:
+        world.spark.sql("DROP TABLE named")
+
+
+def test_a_table_that_is_not_there_is_waited_for(world):
+    with pytest.raises(Exception) as raised:
+        world.source()
+    verdict = judge(raised.value, route="orders_files")
+    assert (verdict.action, verdict.reason) == ("wait", "table_missing")
+
+
+def test_a_folder_that_is_no_delta_table_is_waited_for(world):
+    world.spark.range(3).write.parquet(world.table)
+    with pytest.raises(Exception) as raised:
+        world.source()
+    assert judge(raised.value, route="orders_files").reason == "table_missing"
+
+
+def test_column_mapping_and_the_change_feed_are_seen(world):
+    world.create(delta__columnMapping__mode="name")
+    assert world.source().detail.column_mapping
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    assert not world.source().detail.change_feed
