@@ -24,7 +24,6 @@ class SinkResult:
     """`seconds`: from commit to seen, one for each commit that was looked out for."""
 
     name: str
-    shows: str
     verdict: Verdict
     delivered: Delivered
     seconds: Sequence[float]
@@ -53,21 +52,19 @@ def tell(console: Console, source_rows: int, results: Sequence[SinkResult], coun
 def _sinks(source_rows: int, results: Sequence[SinkResult]) -> Table:
     table = Table(title=f"The source table has {source_rows:,} rows")
     table.add_column("sink")
-    for heading in ("holds", "differing keys", "rows delivered", "rows/s", "median", "p95"):
+    for heading in ("holds", "keys that differ", "delivered", "rows/s", "median", "p95"):
         table.add_column(heading, justify="right")
     for result in results:
         busy = result.delivered
         table.add_row(
             result.name,
-            f"{result.verdict.rows:,} {result.shows}",
+            f"{result.verdict.rows:,}",
             str(result.verdict.differing),
             f"{busy.rows:,}",
             f"{busy.rows / busy.seconds:,.0f}" if busy.seconds else "-",
             *_median_and_p95(result.seconds),
         )
-    table.caption = (
-        "rows/s: while a micro-batch is under way, the first load included; median and p95: from commit to visible"
-    )
+    table.caption = "rows/s: while a micro-batch is under way, first load included\nmedian, p95: from commit to visible"
     return table
 
 
@@ -81,8 +78,8 @@ def _changes(counts: AuditCounts) -> Table:
     table = Table(title="Every change, kept once")
     table.add_column("")
     for name in CHANGE_TYPES:
-        table.add_column(name, justify="right")
-    table.add_row("source's change feed", *(_count(counts.feed, name) for name in CHANGE_TYPES))
+        table.add_column(name.removeprefix("update_"), justify="right")
+    table.add_row("change feed", *(_count(counts.feed, name) for name in CHANGE_TYPES))
     table.add_row("audit table", *(_count(counts.audit, name) for name in CHANGE_TYPES))
     return table
 

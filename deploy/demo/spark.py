@@ -41,7 +41,7 @@ def session(folder: Path, *, memory: str) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # For a short life: what the second compiler would win is less than what it costs.
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     }
     builder = SparkSession.builder.master("local[2]").appName("demo").config(map=SETTINGS | places)
     with _stderr_into(folder / "spark.log"):  # the JVM keeps for life what it is given here
