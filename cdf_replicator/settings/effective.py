@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from cdf_replicator.settings.given import DEFAULT, Path, variable_of
-from cdf_replicator.settings.models import RouteFields
+from cdf_replicator.settings.models import FIXED_GROUPS, RouteFields
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def effective(settings: Settings) -> list[Effective]:
             values.update(_fields(model, (name, slug)))
     for route in settings.resolved.values():
         values.update(_route(route, settings))
-    for name in ("http", "log", "delivery", "spark"):
+    for name in FIXED_GROUPS:
         values.update(_fields(getattr(settings, name), (name,)))
     return [_effective(path, value, settings) for path, value in values.items()]
 

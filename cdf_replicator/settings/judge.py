@@ -88,7 +88,7 @@ def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: 
         secret = model.model_fields.get(base)
         if field is None and key.endswith(FILE) and secret is not None and may_be_file(secret):
             if not isinstance(node, Given):
-                problems.append(_problem(variable_of((*path, key)), (*path, key), None, "the path of a file"))
+                problems.append(Problem.at((*path, key), None, "the path of a file"))
             elif _outranks(tree.get(base), node, (*path, base), problems):
                 content = _secret(node, (*path, key), problems)
                 if content is not None:
@@ -107,7 +107,7 @@ def _outranks(value: Tree | Given | None, file: Given, path: Path, problems: lis
     rival = value if isinstance(value, Given) else next((leaf for _, leaf in leaves(value)), file)
     if rival.origin != file.origin:
         return file.origin == ENVIRONMENT
-    problems.append(_problem(file.variable, path, None, f"either this or {rival.variable}, not both"))
+    problems.append(Problem.at(path, None, f"either this or {rival.variable}, not both", file.variable))
     return False
 
 
@@ -117,10 +117,10 @@ def _secret(node: Given, path: Path, problems: list[Problem]) -> Given | None:
             text = file.read(SECRET_LIMIT).rstrip("\r\n")
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        problems.append(_problem(node.variable, path, node.told, f"a readable file; {cause}"))
+        problems.append(Problem.at(path, node.told, f"a readable file; {cause}", node.variable))
         return None
     if not text:
-        problems.append(_problem(node.variable, path, node.told, "a file that is not empty"))
+        problems.append(Problem.at(path, node.told, "a file that is not empty", node.variable))
         return None
     return Given(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
 
@@ -140,9 +140,8 @@ def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[
             except ValueError:
                 given = HIDDEN if may_be_file(field) else node.told
                 kind = "a JSON object" if key == "conf" else "a=b,c=d or a JSON object"
-                problems.append(
-                    _problem(node.variable, (*path, key), given, kind if is_map(field) else "a,b or a JSON array")
-                )
+                expected = kind if is_map(field) else "a,b or a JSON array"
+                problems.append(Problem.at((*path, key), given, expected, node.variable))
     return result
 
 
@@ -174,16 +173,16 @@ def judged(
 def _judgement(model: type[BaseModel], tree: Tree, path: Path, detail: ErrorDetails, also: Iterable[str]) -> Problem:
     owner, field, here, node = _located(model, tree, path, detail["loc"])
     leaf = node if isinstance(node, Given) else None
-    variable = leaf.variable if leaf else variable_of(here)
+    variable = leaf.variable if leaf else None
     if detail["type"] == "extra_forbidden" and field is None:
         named = list(owner.model_fields) + (list(also) if owner is model else [])
-        return _problem(variable, here, UNKNOWN, unknown_expected(here, named))
+        return Problem.at(here, UNKNOWN, unknown_expected(here, named), variable)
     given = None
     if leaf is not None:
         given = HIDDEN if field is not None and _may_tell_secrets(field) else leaf.told
     elif node is not None:
         given = "a group of values"
-    return _problem(variable, here, given, _expected(detail, field))
+    return Problem.at(here, given, _expected(detail, field), variable)
 
 
 def _located(
@@ -241,7 +240,3 @@ def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
     for start in ("Input should be ", "Input should "):
         text = text.removeprefix(start)
     return text[:1].lower() + text[1:] if text[:2].istitle() else text
-
-
-def _problem(variable: str, path: Path, given: str | None, expected: str) -> Problem:
-    return Problem(variable, ".".join(path), given, expected)

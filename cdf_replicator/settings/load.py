@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import connectors
 from cdf_replicator.settings import refusals
-from cdf_replicator.settings.given import DEFAULT, MOUNTED, NEST, Given, Path, Tree, leaves, variable_of
-from cdf_replicator.settings.judge import FILE, UNKNOWN, judged, with_secret_files
+from cdf_replicator.settings.given import DEFAULT, NEST, Given, Path, Tree, leaves, variable_of
+from cdf_replicator.settings.judge import UNKNOWN, judged, with_secret_files
 from cdf_replicator.settings.models import (
+    FIXED_GROUPS,
     SLUG_EXPECTED,
     Delivery,
     General,
@@ -25,15 +26,13 @@ from cdf_replicator.settings.models import (
 from cdf_replicator.settings.problems import ConfigurationError, Problem
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 from cdf_replicator.settings.routes import Parts, resolved, shorthands
-from cdf_replicator.settings.sources import CONFIG_FILE, GROUPS, gathered
+from cdf_replicator.settings.sources import CONFIG_FILE, DICT_GROUPS, GROUPS, gathered
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cdf_replicator.route import Route
-
-_FIXED_GROUPS: dict[str, type[Group]] = {"http": Http, "spark": Spark, "log": Log, "delivery": Delivery}
 
 
 @dataclass(frozen=True, repr=False)  # it holds secrets: see ``effective`` for what may be shown
@@ -75,21 +74,21 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     tree = gathered(environ, problems)
     file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
     if environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        given = repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"]))
         expected = "not set: metrics are counted in one process, and the variable would break them"
-        problems.append(
-            Problem("PROMETHEUS_MULTIPROC_DIR", "", repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"])), expected)
-        )
+        problems.append(Problem("PROMETHEUS_MULTIPROC_DIR", "", given, expected))
 
     general = _general(tree, problems)
-    groups = {name: _group(name, model, tree, problems) for name, model in _FIXED_GROUPS.items()}
+    groups = {name: _group(name, model, tree, problems) for name, model in FIXED_GROUPS.items()}
     _refuse_conf(groups["spark"], problems)
-    tables = {slug: _table(slug, node, problems) for slug, node in _dict_group("tables", tree, problems).items()}
-    kinds, sinks = _sinks(_dict_group("sinks", tree, problems), problems)
-    names = shorthands(_dict_group("tables", tree, []), problems)
+    trees = {name: _dict_group(name, tree, problems) for name in DICT_GROUPS}
+    tables = {slug: _table(slug, node, problems) for slug, node in trees["tables"].items()}
+    kinds, sinks = _sinks(trees["sinks"], problems)
+    names = shorthands(trees["tables"], problems)
     parts = Parts(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
-    routes = resolved(parts, _dict_group("routes", tree, problems), problems)
+    routes = resolved(parts, trees["routes"], problems)
     _need_routes(tables, routes, problems)
-    included = _included(general, routes, {*names, *_dict_group("routes", tree, [])}, problems)
+    included = _included(general, routes, {*names, *trees["routes"]}, problems)
 
     if file_failed:  # what the file would have said is not missing
         problems = [problem for problem in problems if problem.given is not None]
@@ -118,7 +117,7 @@ def _general(tree: Tree, problems: list[Problem]) -> General | None:
 
 def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
     """A name whose first part is not ours; the nearest may nest differently (``CDF_LOG_LEVEL``)."""
-    nested = [(group, field) for group, model in _FIXED_GROUPS.items() for field in model.model_fields]
+    nested = [(group, field) for group, model in FIXED_GROUPS.items() for field in model.model_fields]
     candidates = {variable_of(names) for names in [*((name,) for name in known), *nested]}
     first = difflib.get_close_matches(path[0], GROUPS, n=1)
     if first and len(path) > 1:
@@ -128,7 +127,7 @@ def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
     expected = (
         f"no such setting; did you mean {near[0]}?" if near else "no such setting; see: cdf-replicator config env"
     )
-    return Problem(given.variable, shown(".".join(path)), UNKNOWN, expected)
+    return Problem.at(path, UNKNOWN, expected, given.variable)
 
 
 def _group(name: str, model: type[Group], tree: Tree, problems: list[Problem]) -> Group | None:
@@ -148,9 +147,8 @@ def _dict_group(name: str, tree: Tree, problems: list[Problem]) -> dict[str, Tre
     result: dict[str, Tree] = {}
     for slug, below in node.items():
         if not is_slug(slug):
-            first = next((given for _, given in leaves(below)), None)
-            variable = first.variable if first else variable_of((name, slug))
-            problems.append(Problem(variable, shown(f"{name}.{slug}"), repr(shown(slug)), SLUG_EXPECTED))
+            first = next((given.variable for _, given in leaves(below)), None)
+            problems.append(Problem.at((name, slug), repr(shown(slug)), SLUG_EXPECTED, first))
         elif isinstance(below, Given):
             problems.append(_not_a_group((name, slug), below, ["<setting>"]))
         else:
@@ -161,7 +159,7 @@ def _dict_group(name: str, tree: Tree, problems: list[Problem]) -> dict[str, Tre
 def _not_a_group(path: Path, node: Given, names: Any) -> Problem:
     example = next(iter(names)).upper()
     given = HIDDEN if path[0] in ("sinks", "spark") else node.told
-    return Problem(node.variable, ".".join(path), given, f"its settings one by one: {variable_of(path)}__{example}=...")
+    return Problem.at(path, given, f"its settings one by one: {variable_of(path)}__{example}=...", node.variable)
 
 
 def _table(slug: str, tree: Tree, problems: list[Problem]) -> Table | None:
@@ -173,9 +171,8 @@ def _table(slug: str, tree: Tree, problems: list[Problem]) -> Table | None:
             allowed[name] = node
         else:
             first = next((given for _, given in leaves(node)), None)
-            variable = first.variable if first else variable_of((*path, name))
-            told = first.told if first else None
-            problems.append(Problem(variable, ".".join((*path, name)), told, f"not set: {reason}"))
+            told, variable = (first.told, first.variable) if first else (None, None)
+            problems.append(Problem.at((*path, name), told, f"not set: {reason}", variable))
     table = judged(Table, allowed, path, problems)
     if table is not None:
         problems.extend(_contradictions(path, table))
@@ -186,22 +183,13 @@ def _contradictions(path: Path, table: Table) -> list[Problem]:
     result = []
     if (table.path is None) == (table.name is None):
         expected = "exactly one of PATH (a location) and NAME (in the catalog)"
-        result.append(
-            Problem(
-                variable_of((*path, "path")),
-                ".".join((*path, "path")),
-                table.path and repr(shown(table.path)),
-                expected,
-            )
-        )
+        result.append(Problem.at((*path, "path"), table.path and repr(shown(table.path)), expected))
     if table.starting_version is not None and table.starting_timestamp is not None:
         expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
-        here = (*path, "starting_version")
-        result.append(Problem(variable_of(here), ".".join(here), repr(str(table.starting_version)), expected))
+        result.append(Problem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
     for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
         if len(set(values)) != len(values):
-            here = (*path, name)
-            result.append(Problem(variable_of(here), ".".join(here), repr(",".join(values)), "each name once"))
+            result.append(Problem.at((*path, name), repr(",".join(values)), "each name once"))
     return result
 
 
@@ -216,12 +204,12 @@ def _sinks(
         settings[slug] = None
         if not isinstance(node, Given):
             expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
-            problems.append(Problem(variable_of((*path, "type")), ".".join((*path, "type")), None, expected))
+            problems.append(Problem.at((*path, "type"), None, expected))
             continue
         try:
             kinds[slug] = connectors.load(str(node.value))
         except SinkNotFoundError as error:
-            problems.append(Problem(node.variable, ".".join((*path, "type")), node.told, str(error)))
+            problems.append(Problem.at((*path, "type"), node.told, str(error), node.variable))
             continue
         settings[slug] = judged(kinds[slug].Settings, tree, path, problems)
     return kinds, settings
@@ -242,8 +230,7 @@ def _need_routes(tables: Mapping[str, Table | None], routes: Mapping[str, Route]
         problems.append(Problem("CDF_TABLES__<TABLE>__PATH", "tables", None, expected))
     elif not routes and not problems:
         table = next(iter(tables))
-        path = ("tables", table, "sinks")
-        problems.append(Problem(variable_of(path), ".".join(path), None, "at least one sink, or nothing is delivered"))
+        problems.append(Problem.at(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered"))
 
 
 def _included(
@@ -256,30 +243,21 @@ def _included(
         if name not in named:
             near = difflib.get_close_matches(name, sorted(named), n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(named)) or 'none'}"
-            problems.append(
-                Problem("CDF_ROUTES_INCLUDE", "routes_include", repr(shown(name)), f"names of routes; {hint}")
-            )
+            problems.append(Problem.at(("routes_include",), repr(shown(name)), f"names of routes; {hint}"))
     if not wanted:
-        problems.append(Problem("CDF_ROUTES_INCLUDE", "routes_include", "an empty list", "at least one route"))
+        problems.append(Problem.at(("routes_include",), "an empty list", "at least one route"))
     return {name: route for name, route in routes.items() if name in wanted}
 
 
 def _origins(tree: Tree, kinds: Mapping[str, type[Sink]]) -> dict[Path, str]:
     """Of everything given, by path; a secret's file counts as its origin."""
-    models: dict[Path, Any] = {(name,): model for name, model in _FIXED_GROUPS.items()}
+    models: dict[Path, Any] = {(name,): model for name, model in FIXED_GROUPS.items()}
     models |= {("sinks", slug): kind.Settings for slug, kind in kinds.items()}
-    result = {}
-    for path, given in leaves(tree):
-        result[path] = given.origin
+    result = {path: given.origin for path, given in leaves(tree)}
     for path, model in models.items():
         node: Any = tree
         for part in path:
             node = node.get(part, {})
-        for below, given in leaves(with_secret_files(model, node, path, []), path):
-            result[below] = given.origin
-    return {path: origin for path, origin in result.items() if not _names_a_secret_file(path, result)}
-
-
-def _names_a_secret_file(path: Path, origins: Mapping[Path, str]) -> bool:
-    base = (*path[:-1], path[-1].removesuffix(FILE))
-    return base != path and origins.get(base, "").startswith(MOUNTED)
+        read = {below: given.origin for below, given in leaves(with_secret_files(model, node, path, []), path)}
+        result = {other: origin for other, origin in result.items() if other[: len(path)] != path} | read
+    return result

@@ -184,6 +184,10 @@ class Delivery(Group):
     )
 
 
+FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
+"""The groups that are there once; of ``tables``, ``sinks`` and ``routes`` there are as many as somebody names."""
+
+
 def _timestamp(text: str) -> bool:
     match = re.fullmatch(
         r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,6})?)?)?(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?",

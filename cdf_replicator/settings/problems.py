@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdf_replicator.settings.redact import masked
+from cdf_replicator.settings.given import Path, variable_of
+from cdf_replicator.settings.redact import masked, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,11 @@ class Problem:
     path: str
     given: str | None
     expected: str
+
+    @classmethod
+    def at(cls, path: Path, given: str | None, expected: str, variable: str | None = None) -> Problem:
+        """``variable``: if other than the one of ``path``, such as one spelled otherwise."""
+        return cls(variable or variable_of(path), shown(".".join(path)), given, expected)
 
     def fit_to_show(self) -> Problem:
         """Without credentials in addresses, and printable whatever bytes the environment held."""

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 import connectors
 from cdf_replicator.settings.given import Path, variable_of
 from cdf_replicator.settings.judge import FILE, is_list, is_map, is_secret, may_be_file, parts, submodel
-from cdf_replicator.settings.models import Delivery, General, Http, Log, RouteFields, Spark, Table
+from cdf_replicator.settings.models import FIXED_GROUPS, General, RouteFields, Table
 from cdf_replicator.settings.redact import shown
 from cdf_replicator.settings.sources import CONFIG_FILE
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from connectors import Sink
 
 _WORDS: Final = {bool: "true or false", int: "whole number", float: "number", str: "text", FilePath: "text"}
-_GROUPS: Final[dict[str, type[BaseModel]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def reference() -> list[Entry]:
     for name, kind in kinds().items():
         entries += _entries(f"Sinks of type {name}", kind.Settings, ("sinks", "<sink>"), name)
         entries += _entries(f"Routes to sinks of type {name}", kind.Options, ("routes", "<route>"))
-    for slug, model in _GROUPS.items():
+    for slug, model in FIXED_GROUPS.items():
         entries += _entries(slug.upper() if slug == "http" else slug.capitalize(), model, (slug,))
     return entries
 
@@ -79,7 +78,7 @@ def json_schema() -> dict[str, Any]:
         "tables": _by_slug(_schema(Table, "table", definitions)),
         "sinks": _by_slug({"anyOf": sinks}),
         "routes": _by_slug(routes),
-        **{slug: _schema(model, slug, definitions) for slug, model in _GROUPS.items()},
+        **{slug: _schema(model, slug, definitions) for slug, model in FIXED_GROUPS.items()},
     }
     return root | {"$defs": definitions}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Route, Source
 from cdf_replicator.settings import refusals
-from cdf_replicator.settings.given import Given, Path, Tree, split_list, variable_of
+from cdf_replicator.settings.given import Given, Path, Tree, split_list
 from cdf_replicator.settings.judge import judged
 from cdf_replicator.settings.models import RouteFields, Table
 from cdf_replicator.settings.problems import Problem
@@ -42,7 +42,7 @@ def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str,
                 )
                 told = node.told if isinstance(node, Given) else None
                 expected = f"distinct route names, but {other} both give {name!r}; spell one out with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
-                problems.append(_problem(("tables", table, "sinks"), told, expected))
+                problems.append(Problem.at(("tables", table, "sinks"), told, expected))
             result.setdefault(name, (table, sink))
     return result
 
@@ -88,7 +88,7 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
     keys = table.keys if fields.keys is None else fields.keys
     if sink[0].mode == "upsert" and not keys:
         expected = f"the columns that identify a row, since sink {sink_slug!r} keeps one entry per key"
-        problems.append(_problem(("tables", table_slug, "keys"), None, expected))
+        problems.append(Problem.at(("tables", table_slug, "keys"), None, expected))
     if len(problems) > before:
         return None
     return Route(
@@ -112,7 +112,7 @@ def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem])
             else f"routes of the tables' SINKS: {', '.join(parts.shorthands) or 'none'};"
         )
         expected = f"TABLE and SINK, or the name of a route to refine; {names}"
-        problems.append(_problem(("routes", name, "table"), None, expected.rstrip(";")))
+        problems.append(Problem.at(("routes", name, "table"), None, expected.rstrip(";")))
         return None
     ends = []
     for field_name, given, implied, known in (
@@ -122,13 +122,13 @@ def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem])
         path = ("routes", name, field_name)
         if given is not None and implied is not None and given != implied:
             expected = f"{implied!r}, since CDF_TABLES__{(short or ('',))[0].upper()}__SINKS already makes a route {name!r}; or another name for this route"
-            problems.append(_problem(path, repr(given), expected))
+            problems.append(Problem.at(path, repr(given), expected))
         value = given or implied
         if value is None:
-            problems.append(_problem(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}"))
+            problems.append(Problem.at(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}"))
         elif value not in known:
             where = path if given is not None else ("tables", (short or ("",))[0], "sinks")
-            problems.append(_problem(where, repr(value), _unknown(field_name, value, known)))
+            problems.append(Problem.at(where, repr(value), _unknown(field_name, value, known)))
         else:
             ends.append(value)
     return (ends[0], ends[1]) if len(problems) == before else None
@@ -143,14 +143,14 @@ def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
 def _refuse_filter(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
     reason = refusals.row_filter(fields.filter) if fields.filter else None
     if reason:
-        problems.append(_problem((*path, "filter"), repr(fields.filter), reason))
+        problems.append(Problem.at((*path, "filter"), repr(fields.filter), reason))
 
 
 def _refuse_names(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
     """Spark's column names ignore case; two columns may not end up under one name in the sink."""
     repeated = {name: _twice(getattr(fields, name) or ()) for name in ("keys", "columns", "rename")}
     problems.extend(
-        _problem((*path, name), repr(twice), "each column once (case does not count)")
+        Problem.at((*path, name), repr(twice), "each column once (case does not count)")
         for name, twice in repeated.items()
         if twice
     )
@@ -160,9 +160,9 @@ def _refuse_names(path: Path, fields: RouteFields, problems: list[Problem]) -> N
     chosen = [column.lower() for column in fields.columns or fields.rename]
     absent = [column for column in names if column not in chosen]
     if absent:
-        problems.append(_problem((*path, "rename"), repr(absent[0]), f"columns of COLUMNS only: {_list(chosen)}"))
+        problems.append(Problem.at((*path, "rename"), repr(absent[0]), f"columns of COLUMNS only: {_list(chosen)}"))
     elif twice := _twice(names.get(column, column) for column in chosen):
-        problems.append(_problem((*path, "rename"), repr(twice), "another name, since two columns would share it"))
+        problems.append(Problem.at((*path, "rename"), repr(twice), "another name, since two columns would share it"))
 
 
 def _twice(names: Iterable[str]) -> str | None:
@@ -189,7 +189,7 @@ def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: 
                 options = ", ".join(name.upper() for name in kind.Options.model_fields)
                 remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
                 expected = f"a target of its own, but route {other.name!r} already writes to {taken!r}; {remedy}"
-                problems.append(_problem(("routes", route.name), repr(target), expected))
+                problems.append(Problem.at(("routes", route.name), repr(target), expected))
                 break
         targets.append((route, *sink, target))  # type: ignore[arg-type]
 
@@ -201,7 +201,7 @@ def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: li
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)
         given = repr(getattr(route.options, names[0])) if len(names) == 1 else None
-        problems.append(_problem(path, given, str(error)))
+        problems.append(Problem.at(path, given, str(error)))
         return None
 
 
@@ -211,7 +211,3 @@ def _overlap(one: str, other: str, *, prefixes: bool) -> bool:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def _problem(path: Path, given: str | None, expected: str) -> Problem:
-    return Problem(variable_of(path), ".".join(path), given, expected)

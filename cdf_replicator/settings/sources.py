@@ -16,18 +16,18 @@ from pydantic_settings import (
 )
 
 from cdf_replicator.settings.given import ENVIRONMENT, NEST, PREFIX, Given, Path, Tree, split_map, variable_of
-from cdf_replicator.settings.models import General
+from cdf_replicator.settings.models import FIXED_GROUPS, General
 from cdf_replicator.settings.problems import Problem
 from cdf_replicator.settings.redact import masked, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pydantic.fields import FieldInfo
 
 CONFIG_FILE: Final = "CDF_CONFIG_FILE"
-GROUPS: Final = ("tables", "sinks", "routes", "http", "spark", "log", "delivery")
 DICT_GROUPS: Final = ("tables", "sinks", "routes")
+GROUPS: Final = (*DICT_GROUPS, *FIXED_GROUPS)
 _UNJUDGED: Final = (Annotated[dict[str, Any], SkipValidation], None)
 
 # What Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
@@ -92,21 +92,17 @@ def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path
         path, value = tuple(name[len(PREFIX) :].lower().split(NEST)), environ[name].strip()
         if not name.startswith(PREFIX) or name == CONFIG_FILE or not value or injected(name, value):
             continue
-        rival = next((result[above] for above in _upwards(path) if above in result), None)
+        upwards = (path[:length] for length in range(len(path), 0, -1))
+        rival = next((result[above] for above in upwards if above in result), None)
         if path[:2] == ("spark", "conf") and path[2:]:
             expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
             problems.append(Problem(name, "spark.conf", _told(path, value), expected))
         elif rival is not None:
-            problems.append(
-                Problem(name, ".".join(path), _told(path, value), f"either this or {rival.variable}, not both")
-            )
+            expected = f"either this or {rival.variable}, not both"
+            problems.append(Problem.at(path, _told(path, value), expected, name))
         else:
             result[path] = Given(value, name, ENVIRONMENT)
     return result
-
-
-def _upwards(path: Path) -> Iterator[Path]:
-    return (path[:length] for length in range(len(path), 0, -1))
 
 
 def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tree | Given:
@@ -120,7 +116,7 @@ def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tre
     try:
         return {key: Given(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
     except ValueError:
-        problems.append(Problem(given.variable, ".".join(path), _told(path, given.value), "a=b,c=d or a JSON object"))
+        problems.append(Problem.at(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable))
         return {}
 
 
