@@ -17,10 +17,12 @@ from cdf_replicator import __version__, logs
 @pytest.fixture(autouse=True)
 def _logging_as_before():
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers = root.handlers[:]
+    levels = {logger: logger.level for logger in (root, *map(logging.getLogger, logs.QUIET))}
     yield
     root.handlers[:] = handlers
-    root.setLevel(level)
+    for logger, level in levels.items():
+        logger.setLevel(level)
     logging.captureWarnings(capture=False)
     structlog.reset_defaults()
 
