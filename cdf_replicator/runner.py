@@ -113,7 +113,10 @@ class Runner:
     def _goes_on(self, verdict: Verdict, error: BaseException) -> bool:
         """Act on a verdict; False ends the thread (``--once`` only)."""
         self._failures += 1
-        self._report.failed(verdict, detail=error)
+        if verdict.reason == "schema_change" and verdict.action != "halt" and self._failures == 1:
+            self._report.event("the table's schema changed: the stream starts again with the new one")
+        else:
+            self._report.failed(verdict, detail=error)
         if verdict.of_sink:
             self._report.sink_down(verdict)
         if verdict.action == "retry_then_halt" and self._failures >= TRIES_BEFORE_HALT:
