@@ -28,6 +28,8 @@ def resolve(route: Route, source: SourceTable, sink: Sink, state_path: StatePath
     if state is None:
         state = _first(route, source, identity, asked)
     else:
+        if not state.prepared:  # nothing was written under the definition it was saved with: a wrong one is corrected
+            state = replace(state, identity=identity)
         _same_route(state, identity, source)
         if asked is not None and asked != state.asked:
             source.check_range(asked)
