@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+AGAIN_SECONDS: Final = 60
+"""A failure that repeats is not logged more often than this; the status counts each time."""
+
 
 class Report:
     """Of one route; called by its thread and by the thread of its query."""
@@ -33,12 +37,16 @@ class Report:
         self._board = board
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
         self._replay_since: datetime | None = None
+        self._said: dict[object, float] = {}
         board.add_route(route.name, route.source.slug, route.sink)
 
     def state(self, state: State, reason: str = "") -> None:
         self._metrics.state(state)
         self._board.state(self._route, state, reason)
-        self._log.info("route state", state=state, reason=reason or None)
+        if self._is_news((state, reason)):
+            self._log.info("route state", state=state, reason=reason or None)
+        if state == "running":
+            self._said.clear()
 
     def event(self, what: str) -> None:
         self._board.event(what, self._route)
@@ -130,15 +138,24 @@ class Report:
         self._board.sink_down(self._sink, verdict.what, verdict.reason, verdict.next_step)
 
     def failed(self, verdict: Verdict, *, detail: BaseException) -> None:
-        """An error ended the query or kept it from starting; said once, here, with the next step."""
+        """An error ended the query or kept it from starting; said here only, with the next step."""
         self._board.failed(self._route, verdict.what, verdict.reason, verdict.next_step)
-        self._log.error(
-            "route failed",
-            reason=verdict.reason,
-            what=verdict.what,
-            next_step=verdict.next_step,
-            exc_info=detail if verdict.reason == "bug" else None,
-        )
+        if self._is_news(verdict):
+            self._log.error(
+                "route failed",
+                reason=verdict.reason,
+                what=verdict.what,
+                next_step=verdict.next_step,
+                exc_info=detail if verdict.reason == "bug" else None,
+            )
+
+    def _is_news(self, said: object) -> bool:
+        """Whether it was not said within the last minute, or the route has run in between."""
+        now = time.monotonic()
+        news = now - self._said.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS
+        if news:
+            self._said[said] = now
+        return news
 
     def restarted(self, reason: str) -> None:
         self._metrics.restart(reason)

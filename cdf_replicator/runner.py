@@ -91,7 +91,8 @@ class Runner:
             self._report.state("stopped")
 
     def _live(self) -> None:
-        self._report.state("starting")
+        if not self._failures:  # a route that tries again stays in the state that says so
+            self._report.state("starting")
         source = SourceTable(self._service.spark, self.route.source)
         sink = self._service.settings.sink(self.route.sink)
         try:
