@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from deploy.servers.server import Server
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from typing_extensions import Self
-
 COMMAND = Path(sys.executable).with_name("cdf-replicator")
 INHERITED = ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR")
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 240
 
 Status = dict[str, Any]
 
@@ -78,76 +76,40 @@ def command(given: Mapping[str, str], *words: str, within: float = PATIENCE_SECO
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
-@dataclass
-class Service:
-    """``cdf-replicator run`` in the background; ``with`` kills what is left of it."""
+class Service(Server):
+    """``cdf-replicator run`` in the background, on a port of its own."""
 
-    given: Mapping[str, str]
-    words: tuple[str, ...] = ()
-    _process: subprocess.Popen[bytes] | None = None
-    _starts: int = field(default=0)
+    name: ClassVar[str] = "cdf-replicator"
+    start_seconds: ClassVar[float] = 60
 
-    @property
-    def _log(self) -> Path:
-        return Path(self.given["CDF_STATE_PATH"]).parent / f"service-{self._starts}.log"
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__()
+        self.given = {**given, "CDF_HTTP__BIND_PORT": str(self.port)}
 
-    def start(self) -> Self:
-        """Start it and wait until it serves HTTP."""
-        self._starts += 1
-        with self._log.open("wb") as log:
-            # A session of its own, so that all of its processes are found however they regroup themselves.
-            self._process = subprocess.Popen(
-                [COMMAND, "run", *self.words],
-                env=self.given,
-                cwd=self._log.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        until(lambda: self.url or self.exit_code is not None, 30, self.tail)
-        assert self.url, self.tail()
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    # How it ends
-
-    @property
-    def exit_code(self) -> int | None:
-        return None if self._process is None else self._process.poll()
-
-    def stop(self, within: float = 30) -> int:
+    def end(self) -> int:
         """SIGTERM to the command alone, as a container's init sends it; returns the exit code."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(within)
+        process = self._process
+        assert process is not None
+        self.stop()
+        return process.returncode
 
-    def kill(self) -> None:
-        """SIGKILL to every process of it at once: the command, Spark's JVM, the Python workers."""
-        if self._process is None:
-            return
-        while members := _session(self._process.pid):
-            for pid in members:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._process.poll()
-        self._process.wait()
+    def _command(self) -> list[str]:
+        return [str(COMMAND), "run"]
+
+    def _environment(self) -> Mapping[str, str]:
+        return self.given
+
+    def _ready(self) -> bool:
+        try:
+            return self.get("/livez").status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
 
     # What it says
 
     @property
-    def log(self) -> Ended:
-        return Ended(self.exit_code or 0, "", self._log.read_text(errors="replace"))
-
-    @property
     def url(self) -> str:
-        served = [entry["url"] for entry in self.log.entries if entry["message"] == "serving"]
-        return served[0] if served else ""
+        return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(self.url + path, timeout=10, trust_env=False)
@@ -176,10 +138,10 @@ class Service:
         """Until ``/status`` is as wanted; fails at the deadline or when the service ends."""
 
         def reached() -> bool:
-            assert self.exit_code is None, f"ended with {self.exit_code}:\n{self.tail()}"
+            assert self.running, self._tail()
             return bool(holds(self.status()))
 
-        until(reached, within, lambda: f"{json.dumps(self.status(), indent=1)[:4000]}\n{self.tail()}")
+        until(reached, within, lambda: f"{json.dumps(self.status(), indent=1)[:4000]}\n{self._tail()}")
 
     def wait_delivered(self, route: str, version: int, within: float = PATIENCE_SECONDS) -> None:
         """Until the route has delivered a commit version, and all before it."""
@@ -193,9 +155,6 @@ class Service:
     def wait_state(self, route: str, state: str, within: float = PATIENCE_SECONDS) -> None:
         self.wait(lambda status: (route, state) in {(r["route"], r["state"]) for r in status["routes"]}, within)
 
-    def tail(self) -> str:
-        return "\n".join(self.log.log.splitlines()[-30:])
-
 
 def until(reached: Callable[[], Any], within: float, told: Callable[[], str]) -> None:
     """Look until it is so; fails at the deadline with what ``told`` says."""
@@ -204,14 +163,3 @@ def until(reached: Callable[[], Any], within: float, told: Callable[[], str]) ->
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s:\n{told()}")
         time.sleep(0.05)
-
-
-def _session(leader: int) -> list[int]:
-    """The living processes of a session."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == leader and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return found
