@@ -39,6 +39,8 @@ FIXED: Final = {
     "spark.sql.session.timeZone": "UTC",
     # A stream that starts at V+1 waits for that commit; the range is checked by us before (design rule 5).
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
+    # Bootstraps and replays read whatever is still there, however old; a file that VACUUM removed is an error anyway.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.speculation": "false",

@@ -155,6 +155,8 @@ class Stream:
         committed = checkpoint.last_committed(folder)
         starting = state.start_version if committed is None else start.resumed(state, source, committed)
         schema_log = str(folder / "schema") if source.detail.column_mapping else None
+        if schema_log and committed is None and not self._first_commit(state, source, wake):
+            return
         changes = feed.change_frame(source.stream(starting, schema_log), self._route, epoch=state.epoch)
         query = self._started(changes, str(folder), state, delivering)
         self._report.state("running")
@@ -174,6 +176,25 @@ class Stream:
             raise self._batch_error or error
         watch.look(ended=True)
         self._looked(watch, state)
+
+    def _first_commit(self, state: RouteState, source: SourceTable, wake: threading.Event) -> bool:
+        """Wait for the first commit to follow: Delta reads a schema to be tracked at that very version, and fails without.
+
+        False: there is none, and nothing to wait for.
+        """
+        first = state.start_version or 0
+        if source.latest_version() >= first:
+            return True
+        self._report.state("running")
+        watch = Watch(None, source, self._report, state, None)
+        while source.latest_version() < first:
+            watch.look_at_source()
+            self._looked(watch, state)
+            if self._interrupted() or self._service.once:
+                return False
+            wake.wait(POLL_SECONDS)
+            wake.clear()
+        return True
 
     def _started(self, changes: DataFrame, folder: str, state: RouteState, delivering: Delivering) -> StreamingQuery:
         def on_batch(frame: DataFrame, batch_id: int) -> None:

@@ -15,10 +15,18 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Of one run of a route's query. ``delivered_version``: every commit up to it is in the sink."""
+    """Of one run of a route's query; ``query`` is None as long as there is none, and only the source is looked at.
+
+    ``delivered_version``: every commit up to it is in the sink.
+    """
 
     def __init__(
-        self, query: StreamingQuery, source: SourceTable, report: Report, state: RouteState, committed: Offset | None
+        self,
+        query: StreamingQuery | None,
+        source: SourceTable,
+        report: Report,
+        state: RouteState,
+        committed: Offset | None,
     ) -> None:
         self._query = query
         self._source = source
@@ -39,6 +47,7 @@ class Watch:
 
     def look(self, *, ended: bool = False) -> None:
         """Look once, tell what changed; ``ended``: the query has read all there was."""
+        assert self._query is not None
         progress = self._query.lastProgress
         status = self._query.status  # after the progress: idle now means that no more of its version follows
         if progress is not None and progress.batchId != self._batch:
