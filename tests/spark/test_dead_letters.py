@@ -1,0 +1,154 @@
+"""What a sink refuses is kept with its reason, and the key is absent from the sink until it is mended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdf_replicator import checkpoint
+from cdf_replicator.dead_letters import DeadLetters
+from cdf_replicator.requests import Request
+
+
+@pytest.fixture
+def started(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
+    return world
+
+
+def test_a_refused_row_is_kept_with_its_reason_and_the_rest_goes_on(started):
+    started.insert("(3, 'bad')", "(4, 'd')")
+    assert started.run() is None
+    assert started.delivered().keys() == {"1", "2", "4"}
+    columns = ("route", "table", "sink", "key", "change_type", "commit_version", "code", "reason", "state")
+    assert started.buried(*columns) == [
+        ("orders_files", "orders", "files", "3", "insert", 2, "bad_name", "the name is bad", "open")
+    ]
+    ((row,),) = started.buried("row")
+    assert json.loads(row) == {"id": 3, "name": "bad"}
+    assert started.last_batch().rejected == {"bad_name": 1}
+    assert started.board.snapshot().routes[0].dead_letters == 1
+
+
+def test_a_key_whose_newest_row_is_refused_is_absent(started):
+    started.sql("UPDATE {t} SET name = 'bad' WHERE id = 1")
+    assert started.run() is None
+    assert started.delivered().keys() == {"2"}
+
+
+def test_it_is_absent_however_the_commits_were_split(started):
+    """The older entry's own insert may come in the same micro-batch or in one before it."""
+    started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    started.insert("(3, 'c')")
+    started.sql("UPDATE {t} SET name = 'bad' WHERE id = 3")
+    started.sql("UPDATE {t} SET name = 'fine' WHERE id = 2")
+    assert started.run() is None
+    assert started.delivered().keys() == {"1", "2"}
+
+
+@pytest.mark.parametrize("mend", ["UPDATE {t} SET name = 'good' WHERE id = 1", "DELETE FROM {t} WHERE id = 1"])
+def test_a_later_change_of_the_key_closes_its_letter(started, mend):
+    started.sql("UPDATE {t} SET name = 'bad' WHERE id < 3")
+    assert started.run() is None
+    assert started.buried("key", "state") == [("1", "open"), ("2", "open")]
+    started.sql(mend)
+    assert started.run() is None
+    assert started.buried("key", "state") == [("1", "closed"), ("2", "open")]
+    assert started.delivered() == {key: row for key, row in started.expected().items() if key != "2"}
+    assert started.board.snapshot().routes[0].dead_letters == 1
+
+
+def test_a_second_refusal_of_a_key_leaves_both_letters_open(started):
+    started.sql("UPDATE {t} SET name = 'bad' WHERE id = 1")
+    assert started.run() is None
+    started.sql("UPDATE {t} SET name = 'bad too' WHERE id = 1")
+    assert started.run() is None
+    assert started.buried("commit_version", "state") == [(2, "open"), (3, "open")]
+
+
+def test_a_redelivered_micro_batch_does_not_double_its_letters(started, lose_commit):
+    started.insert("(3, 'bad')", "(NULL, 'x')", "(NULL, 'x')")
+    assert started.run() is None
+    kept = started.buried("id", "created_at")
+    assert len(kept) == 2
+    lose_commit("orders_files")
+    assert started.run() is None
+    assert started.buried("id", "created_at") == kept
+
+
+def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
+    started.insert("(3, 'bad')")
+
+    def die(*_):
+        raise RuntimeError("the plug was pulled")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetters, "bury", die)
+        assert started.run().reason == "bug"
+    assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
+    assert started.run() is None
+    assert started.buried("key") == [("3",)]
+
+
+def test_rows_without_a_key_are_letters_of_their_own(world):
+    world.create(rows=["(1, 'a')", "(NULL, 'x')", "(NULL, 'y')"])
+    assert world.run() is None
+    world.insert("(NULL, 'z')", "(2, 'b')")
+    world.sql("DELETE FROM {t} WHERE name = 'x'")
+    assert world.run() is None
+    assert world.delivered().keys() == {"1", "2"}
+    assert [(key, code, json.loads(row)["name"]) for key, code, row in world.buried("key", "code", "row")] == [
+        (None, "null_key", "x"),
+        (None, "null_key", "y"),
+        (None, "null_key", "z"),
+    ]
+
+
+def test_too_many_refusals_halt_the_route_and_the_checkpoint_stays(started):
+    started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
+    verdict = started.run()
+    assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
+    assert "refused 101 of 101" in verdict.what
+    assert "the name is bad" in verdict.what
+    assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
+    assert started.buried("key") == []
+    started.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
+    assert started.run() is None
+    assert len(started.buried("key")) == 101
+
+
+def test_a_hundred_refusals_are_always_allowed(started):
+    started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 200)")
+    assert started.run() is None
+    assert len(started.buried("key")) == 100
+
+
+def test_a_resync_voids_the_letters_of_older_epochs(started):
+    started.insert("(3, 'bad')", "(4, 'bad')", "(NULL, 'x')")
+    assert started.run() is None
+    started.sql("DELETE FROM {t} WHERE id = 3")
+    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert [key for key, state in started.buried("key", "state") if state == "open"] == ["4", None]
+    assert started.delivered().keys() == {"1", "2"}
+
+
+def test_an_append_sink_keeps_what_it_took_of_a_key_it_later_refuses(world):
+    world.environ |= {"CDF_TABLES__ORDERS__SINKS": "lines", "CDF_SINKS__LINES__TYPE": "lines"}
+    world.environ["CDF_SINKS__LINES__PATH"] = world.environ.pop("CDF_SINKS__FILES__PATH")
+    world.environ["CDF_SINKS__LINES__HEADERS"] = "a=b"
+    del world.environ["CDF_SINKS__FILES__TYPE"]
+    world.create(rows=["(1, 'a')"])
+    assert world.run("orders_lines") is None
+    world.sql("UPDATE {t} SET name = 'bad'")
+    assert world.run("orders_lines") is None
+    world.sql("UPDATE {t} SET name = 'b'")
+    world.sql("UPDATE {t} SET name = 'c'")
+    assert world.run("orders_lines") is None
+    assert [(version, kind, row["name"]) for _, version, kind, row in sorted(world.lines())] == [
+        (1, "snapshot", "a"),
+        (3, "update_postimage", "b"),
+        (4, "update_postimage", "c"),
+    ]
+    assert world.buried("commit_version", "state") == [(2, "open")], "that change is missing for good"
