@@ -38,6 +38,7 @@ def configure(level: str, format_: str | None, stream: TextIO | None = None) -> 
     """
     stream = stream or sys.stderr
     as_text = format_ == "text" or (format_ is None and stream.isatty())
+    os.environ["JVM_LOG_LAYOUT"] = "text" if as_text else "json"  # read by conf/log4j2.properties
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
