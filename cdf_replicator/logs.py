@@ -28,6 +28,9 @@ SERVICE: Final = "cdf-replicator"
 # Libraries that tell, at INFO, what we tell better or what nobody asked about.
 QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.error", "asyncio")
 
+# What foreachBatch raises, with a traceback, before Spark hands it on: the route says it, in words.
+CALLBACKS: Final = "py4j.clientserver"
+
 _ECS: Final = {"timestamp": "@timestamp", "level": "log.level", "event": "message", "logger": "log.logger"}
 
 
@@ -67,6 +70,7 @@ def configure(level: str, format_: str | None, stream: TextIO | None = None) -> 
     root.setLevel(level.upper())
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.getLogger(CALLBACKS).setLevel(root.level if root.level == logging.DEBUG else logging.CRITICAL)
     logging.captureWarnings(capture=True)
 
 
