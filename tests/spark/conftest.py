@@ -16,6 +16,7 @@ from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner, Service
 from cdf_replicator.settings import load
 from cdf_replicator.source import SourceTable
+from cdf_replicator.spark import FIXED
 from cdf_replicator.state import StatePath
 from cdf_replicator.status import Board
 
@@ -41,7 +42,9 @@ def _sinks_installed(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _session_as_the_service_sets_it(spark):
-    spark.conf.set("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", "true")
+    for name, value in FIXED.items():
+        if spark.conf.isModifiable(name) or name.startswith("spark.databricks."):
+            spark.conf.set(name, value)
 
 
 @pytest.fixture(autouse=True)

@@ -90,6 +90,11 @@ def test_a_commit_is_dated_by_its_file(dated):
     assert dated.committed_at(9) is None
 
 
+def test_history_older_than_a_week_can_be_read_while_its_files_are_there(dated):
+    assert {row["id"] for row in dated.changes(2, 3).collect()} == {2, 3}
+    assert {row["id"] for row in dated.snapshot(2).collect()} == {1, 2}
+
+
 def test_a_table_may_be_known_by_name(world):
     world.spark.sql("CREATE TABLE named (id bigint) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     try:

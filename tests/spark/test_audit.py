@@ -1,0 +1,196 @@
+"""The audit table: every change once, whatever is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdf_replicator import feed
+from cdf_replicator.requests import Request
+from connectors import Batch, PermanentError
+
+SHORT = ("id", "name", "change_type", "commit_version")
+
+
+@pytest.fixture
+def world(world):
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "audit",
+        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+        "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit"),
+    }
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.environ["CDF_TABLES__ORDERS__KEYS"] = ""  # optional here
+    return world
+
+
+def run(world, **more):
+    return world.run("orders_audit", **more)
+
+
+def test_every_change_is_kept_once(world, lose_commit):
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+    world.sql("UPDATE {t} SET name = 'b'")
+    world.sql("DELETE FROM {t}")
+    assert run(world) is None
+    history = [(1, "a", "snapshot", 1), (1, "b", "delete", 3), (1, "b", "update_postimage", 2)]
+    assert world.audited(*SHORT) == history
+    lose_commit("orders_audit")
+    assert run(world) is None, "Spark gives the batch again"
+    assert world.audited(*SHORT) == history
+    table_id = world.source().detail.table_id
+    assert world.audited("source_table", "source_table_id", "route", "generation", "batch") == [
+        ("orders", table_id, "orders_audit", 0, 0),
+        ("orders", table_id, "orders_audit", 0, 1),
+        ("orders", table_id, "orders_audit", 0, 1),
+    ]
+
+
+def test_the_same_batch_written_twice_is_written_once(world):
+    world.create(rows=["(1, 'a')"])
+    route, sink = world.settings.resolved["orders_audit"], world.settings.sink("audit")
+    source = world.source()
+    spec = route.spec(owner="us", epoch=1)
+    sink.prepare(feed.row_schema(source.schema(), route), spec)
+    frame = feed.change_frame(source.changes(1, 1), route, epoch=1)
+    batch = Batch(spec, generation=1, number=3, table_id=source.detail.table_id)
+    assert dict(sink.write(frame, batch).applied)["insert"] == 1
+    assert sink.write(frame, batch).skipped
+    assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"
+    assert sink.write(frame, replace(batch, generation=0, number=9)).skipped, "of an older generation"
+    again = sink.write(frame, replace(batch, generation=2, number=1, replay=True))
+    assert (dict(again.applied)["insert"], again.stale) == (0, 1)
+    assert len(world.audited("id")) == 1
+
+
+def test_another_state_path_that_takes_the_table_over_is_not_taken_for_a_repetition(world):
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+    assert run(world, ask=Request("resync", "orders_audit")) is None
+    world.insert("(2, 'b')")
+    assert run(world) is None
+    before = len(world.audited("id"))
+    world.environ["CDF_STATE_PATH"] = str(world.folder / "other")
+    assert run(world).reason == "target_claimed"
+    assert run(world, ask=Request("resync", "orders_audit")) is None
+    assert len(world.audited("id")) == before + 2, "the snapshot of the new epoch"
+    assert world.state("orders_audit").epoch == 3
+
+
+def test_a_fold_of_the_audit_table_is_the_table(world):
+    world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = "true"
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    assert run(world) is None
+    world.sql("UPDATE {t} SET id = id + 10 WHERE id < 3")
+    world.sql(
+        "MERGE INTO {t} t USING (SELECT * FROM VALUES (11, 'x'), (4, 'd') AS s(id, name)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN DELETE"
+    )
+    world.sql("INSERT OVERWRITE {t} SELECT * FROM {t} WHERE id <> 12")
+    assert run(world) is None
+    fold = world.spark.sql(
+        f"""SELECT id, newest.name FROM (
+              SELECT id, max_by(struct(name, change_type), commit_version * 2
+                + if(change_type IN ('delete', 'update_preimage'), 0, 1)) AS newest
+              FROM delta.`{world.audit}` GROUP BY id)
+            WHERE newest.change_type NOT IN ('delete', 'update_preimage')"""
+    )
+    assert {str(row["id"]): row.asDict() for row in fold.collect()} == world.expected()
+    assert world.expected().keys() == {"4", "11"}
+
+
+def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
+    world.create(
+        "id bigint, name string, content string, copy int, `a.b` string, `tick``s` timestamp",
+        delta__columnMapping__mode="name",
+    )
+    moment = "TIMESTAMP '2024-05-01 12:00:00.00000"
+    twin = f"(1, 'a', 'c', 7, 'd', {moment}1')"
+    assert run(world) is None
+    world.insert(twin, twin, f"(1, 'a', 'c', 7, 'd', {moment}2')", twin)
+    world.insert("(2, NULL, NULL, NULL, NULL, NULL)")
+    assert run(world) is None
+    columns = ["id", "name", "content", "copy", "`a.b`", "`tick``s`", "change_type", "commit_version"]
+    whole = world.audited(*columns)
+    assert len(whole) == 5
+    assert run(world, ask=Request("replay", "orders_audit", 1)) is None
+    assert world.audited(*columns) == whole
+    audit = f"delta.`{world.audit}`"
+    world.spark.sql(f"DELETE FROM {audit} WHERE id = 2 OR `tick``s` = {moment}2'")
+    world.spark.sql(f"CREATE OR REPLACE TEMP VIEW kept AS SELECT DISTINCT * FROM {audit}")
+    kept = world.spark.table("kept").collect()
+    schema = world.spark.table("kept").schema
+    world.spark.createDataFrame(kept, schema).write.format("delta").mode("overwrite").save(world.audit)
+    assert len(world.audited("id")) == 1, "of the twins one is left, of the others none"
+    ask = Request("replay", "orders_audit", 1, 2)
+    assert run(world, ask=ask) is None
+    assert world.audited(*columns) == whole
+    assert world.answer(ask).state == "done"
+
+
+def test_a_replay_of_a_range_the_stream_has_yet_to_deliver_does_not_double_it(world):
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    assert run(world, ask=Request("replay", "orders_audit", 2, 3)) is None
+    assert [row[0] for row in world.audited("id")] == [1, 2, 3]
+
+
+def test_a_new_column_of_the_source_is_a_new_column_of_the_audit_table(world):
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+    world.insert("(2, 'b')")
+    world.sql("ALTER TABLE {t} ADD COLUMN price int")
+    world.insert("(3, 'c', 30)")
+    assert run(world) is None
+    assert world.audited("id", "price") == [(1, None), (2, None), (3, 30)]
+    assert run(world, ask=Request("replay", "orders_audit", 2)) is None
+    assert len(world.audited("id")) == 3, "a row from before the column is still the same row"
+
+
+def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
+    world.create(rows=["(1, 'a')"], delta__columnMapping__mode="name")
+    assert run(world) is None
+    world.insert("(2, 'b')")
+    world.sql("ALTER TABLE {t} ADD COLUMN price int")
+    world.insert("(3, 'c', 30)")
+    assert run(world) is None
+    assert world.audited("id", "price") == [(1, None), (2, None), (3, 30)]
+    world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+    world.insert("(4, 'd', 40)")
+    verdict = run(world)
+    assert (verdict.action, verdict.reason) == ("halt", "schema_change")
+    assert "Approve it" in verdict.next_step
+    allowed = "spark.databricks.delta.streaming.allowSourceColumnRename"
+    world.spark.conf.set(allowed, "always")
+    try:
+        assert run(world) is None
+    finally:
+        world.spark.conf.unset(allowed)
+    assert world.audited("id", "title") == [(1, None), (2, None), (3, None), (4, "d")]
+
+
+def test_a_column_with_the_name_of_an_audit_column_is_told_how_to_be_renamed(world):
+    world.create("id bigint, batch int")
+    verdict = run(world)
+    assert "column batch of route orders_audit has the name of an audit column" in verdict.what
+    world.environ["CDF_ROUTES__ORDERS_AUDIT__RENAME"] = "batch=source_batch"
+    assert run(world).reason == "route_changed"
+    assert run(world, ask=Request("resync", "orders_audit")) is None
+
+
+def test_a_delta_table_of_somebody_else_is_left_alone(world):
+    world.create(rows=["(1, 'a')"])
+    world.spark.range(3).write.format("delta").save(world.audit)
+    verdict = run(world)
+    assert "is no audit table" in verdict.what
+    assert world.spark.read.format("delta").load(world.audit).columns == ["id"]
+
+
+def test_a_path_spark_does_not_know_is_told(world):
+    world.environ["CDF_SINKS__AUDIT__PATH"] = "nowhere://bucket/audit"
+    with pytest.raises(PermanentError, match="can't be reached"):
+        world.settings.sink("audit").check()
