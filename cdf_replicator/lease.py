@@ -39,7 +39,8 @@ class Lease:
             raise LeaseHeldError(root, holder(root)) from error
         file.truncate(0)
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        json.dump({"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}, file)
+        said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
+        json.dump({name: value for name, value in said.items() if value is not None}, file)
         file.flush()
         return cls(file)
 

@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from rich.console import Console
@@ -20,7 +20,7 @@ from rich.prompt import Confirm
 from rich.table import Table
 
 import connectors
-from cdf_replicator import requests, service, spark
+from cdf_replicator import lease, requests, service, spark
 from cdf_replicator.conditions import HaltError
 from cdf_replicator.lease import LeaseHeldError
 from cdf_replicator.source import SourceTable
@@ -28,7 +28,7 @@ from cdf_replicator.state import StateError, StatePath
 from connectors.change import CHANGE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
@@ -103,11 +103,9 @@ def _carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[requ
     follower.start()
     try:
         code = service.Supervisor(own, once=True).run(routes, {})
-        if code != service.EXIT_DONE:
-            return code
-    except LeaseHeldError:
+    except LeaseHeldError as error:
         log.info("the running service carries it out; interrupting this command does not stop it")
-        _wait(folder, asked)
+        code = _wait(Path(settings.state_path), error.holder, folder, asked)
     finally:
         following.set()
         follower.join()
@@ -116,13 +114,25 @@ def _carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[requ
         requests.forget(folder, request.id)
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
-        log.error("not carried out", route=route, why=outcome.message if outcome else "no answer")
-    return service.EXIT_FAILED if failed else service.EXIT_DONE
+        log.error("not carried out", route=route, why=_why(outcome))
+    return code or (service.EXIT_FAILED if failed else service.EXIT_DONE)
 
 
-def _wait(folder: Path, asked: Sequence[requests.Request]) -> None:
+def _wait(root: Path, holder: Mapping[str, Any], folder: Path, asked: Sequence[requests.Request]) -> int:
+    """Until all is answered, or the one who was asked has gone; returns the exit code."""
     while any((found := requests.follow(folder, request.id)) is None or found.state == "running" for request in asked):
+        if lease.holder(root) != holder:
+            return service.EXIT_TEMPORARY
         time.sleep(POLL_SECONDS)
+    return service.EXIT_DONE
+
+
+def _why(outcome: requests.Progress | None) -> str:
+    if outcome is None:
+        return "nobody took it on; ask again"
+    if outcome.state == "running":
+        return f"interrupted ({outcome.message}); what was begun goes on when the service runs, see its status"
+    return outcome.message
 
 
 def _show(folder: Path, asked: Sequence[requests.Request], done: threading.Event) -> None:

@@ -81,7 +81,7 @@ class Supervisor:
         root = Path(self._settings.state_path)
         try:
             state_path = StatePath.open(root)
-            lease = Lease.acquire(root, url=f"http://{self._settings.http.host}:{self._settings.http.bind_port}")
+            lease = Lease.acquire(root, url=self._url(self._settings.http.bind_port))
         except StateError as error:
             log.error(str(error))  # noqa: TRY400 - the sentence says it all
             return EXIT_CONFIGURATION
@@ -90,7 +90,7 @@ class Supervisor:
             http = server.start(
                 self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead
             )
-            log.info("serving", url=f"http://{self._settings.http.host}:{http.port}")
+            log.info("serving", url=self._url(http.port))
             return self._with_spark(state_path, routes, asked)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
@@ -99,6 +99,10 @@ class Supervisor:
             if http is not None:
                 http.stop()
             lease.release()
+
+    def _url(self, port: int) -> str | None:
+        """Where the service answers; None while any free port will do."""
+        return f"http://{self._settings.http.host}:{port}" if port else None
 
     def _with_spark(
         self,
