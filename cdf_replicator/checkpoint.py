@@ -43,6 +43,12 @@ def last_committed(checkpoint: Path) -> Offset | None:
     return None if batch is None else _offset(checkpoint / "offsets" / str(batch))
 
 
+def start_of_last_committed(checkpoint: Path) -> Offset | None:
+    """Return where the last micro-batch that Spark committed began; None if it was the first one."""
+    batch = _newest(checkpoint / "commits")
+    return None if not batch else _offset(checkpoint / "offsets" / str(batch - 1))
+
+
 def last_planned(checkpoint: Path) -> Offset | None:
     """Return the end of the newest micro-batch that may have been written, committed or not."""
     batch = _newest(checkpoint / "offsets")

@@ -10,7 +10,6 @@ from cdf_replicator.conditions import RESYNC, HaltError
 from cdf_replicator.state import RouteState, StateError
 
 if TYPE_CHECKING:
-    from cdf_replicator.checkpoint import Offset
     from cdf_replicator.route import Route
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import StatePath
@@ -34,6 +33,8 @@ def resolve(route: Route, source: SourceTable, sink: Sink, state_path: StatePath
         if asked is not None and asked != state.asked:
             source.check_range(asked)
             state = replay_state(state, asked, state_path, asked=asked)
+        else:
+            state = _resumable(state, source, state_path)
     _claimed(route, sink, state, state_path)
     state_path.save(state)
     return state
@@ -44,23 +45,6 @@ def replay_state(state: RouteState, version: int, state_path: StatePath, *, aske
     planned = checkpoint.last_planned(state_path.checkpoint(state.route, state.generation))
     held = state.pinned_version if planned is None else planned.touched
     return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
-
-
-def resumed(state: RouteState, source: SourceTable, committed: Offset) -> int | None:
-    """Return the starting version to give a stream that goes on from ``committed``; raises ``HaltError``.
-
-    Only the checkpoint says where it goes on, but Delta looks at the option once more after a single micro-batch, and
-    refuses one that log cleanup has passed (design rule 5).
-    """
-    earliest = source.available()[0]
-    if committed.version < earliest:
-        raise HaltError(
-            "history_lost",
-            f"Route {state.route} still needs version {committed.version} of table {source.source.slug}; its log now "
-            f"begins at version {earliest}.",
-            RESYNC,
-        )
-    return None if state.start_version is None else max(state.start_version, earliest)
 
 
 def check_delivered(state: RouteState, version: int, state_path: StatePath) -> None:
@@ -92,6 +76,31 @@ def resync_state(route: Route, source: SourceTable, sink: Sink, state_path: Stat
         state = RouteState(route.name, identity, source.detail.table_id, epoch=held, generation=newest)
     fresh = state.next_epoch(latest, table_id=source.detail.table_id, above=held)
     return replace(fresh, identity=identity)
+
+
+def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
+    """Go on in a new generation where Spark can't in the old one; raises ``HaltError`` when commits are lost.
+
+    On a restart Spark plans the last committed micro-batch once more, without running it, and fails if log cleanup has
+    removed its commits, though they are delivered (design rule 5).
+    """
+    folder = state_path.checkpoint(state.route, state.generation)
+    committed = checkpoint.last_committed(folder)
+    if committed is None:
+        return state
+    earliest = source.available()[0]
+    if committed.version < earliest:
+        raise HaltError(
+            "history_lost",
+            f"Route {state.route} still needs version {committed.version} of table {source.source.slug}; its log now "
+            f"begins at version {earliest}.",
+            RESYNC,
+        )
+    began = checkpoint.start_of_last_committed(folder)
+    planned_from = began.version if began else state.start_version or 0
+    if planned_from >= earliest:
+        return state
+    return replay_state(state, committed.version, state_path, asked=state.asked)
 
 
 def _first(route: Route, source: SourceTable, identity: dict[str, object], asked: int | None) -> RouteState:

@@ -153,11 +153,10 @@ class Stream:
     def _follow(self, state: RouteState, source: SourceTable, delivering: Delivering, wake: threading.Event) -> None:
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         committed = checkpoint.last_committed(folder)
-        starting = state.start_version if committed is None else start.resumed(state, source, committed)
         schema_log = str(folder / "schema") if source.detail.column_mapping else None
         if schema_log and committed is None and not self._first_commit(state, source, wake):
             return
-        changes = feed.change_frame(source.stream(starting, schema_log), self._route, epoch=state.epoch)
+        changes = feed.change_frame(source.stream(state.start_version, schema_log), self._route, epoch=state.epoch)
         query = self._started(changes, str(folder), state, delivering)
         self._report.state("running")
         watch = Watch(query, source, self._report, state, committed)

@@ -178,8 +178,7 @@ def test_a_column_with_the_name_of_an_audit_column_is_told_how_to_be_renamed(wor
     verdict = run(world)
     assert "column batch of route orders_audit has the name of an audit column" in verdict.what
     world.environ["CDF_ROUTES__ORDERS_AUDIT__RENAME"] = "batch=source_batch"
-    assert run(world).reason == "route_changed"
-    assert run(world, ask=Request("resync", "orders_audit")) is None
+    assert run(world) is None, "nothing was written yet, so the definition may be corrected"
 
 
 def test_a_delta_table_of_somebody_else_is_left_alone(world):

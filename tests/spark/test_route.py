@@ -126,6 +126,7 @@ def test_a_restart_after_one_micro_batch_needs_no_start_that_log_cleanup_removed
     world.insert("(3, 'c')")
     assert world.run() is None
     assert world.delivered() == world.expected()
+    assert world.last_batch().received == {"insert": 2}, "what was delivered is not delivered again"
 
 
 def test_a_live_route_follows_until_it_is_told_to_stop(world):

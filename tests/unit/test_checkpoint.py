@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdf_replicator.checkpoint import Offset, last_committed, last_planned
+from cdf_replicator.checkpoint import Offset, last_committed, last_planned, start_of_last_committed
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 SOURCE = '{"sourceVersion":1,"reservoirId":"4c1b","reservoirVersion":%d,"index":%d,"isStartingVersion":false}'
@@ -35,6 +35,7 @@ def test_batches_are_numbers_not_texts(checkpoint):
     for number in range(12):
         batch(number, 100 + number, -1, committed=True)
     assert last_committed(folder) == Offset("4c1b", 111, -1)
+    assert start_of_last_committed(folder) == Offset("4c1b", 110, -1)
 
 
 def test_a_planned_batch_is_not_yet_a_committed_one(checkpoint):
@@ -43,6 +44,7 @@ def test_a_planned_batch_is_not_yet_a_committed_one(checkpoint):
     batch(1, 6, 2, committed=False)
     assert last_committed(folder) == Offset("4c1b", 5, -1)
     assert last_planned(folder) == Offset("4c1b", 6, 2)
+    assert start_of_last_committed(folder) is None, "it began where the stream did"
 
 
 def test_only_planned_batches_are_no_committed_ones(checkpoint):
