@@ -122,7 +122,7 @@ def given(
 ) -> dict[str, object]:
     """Wrong in every way; see ``corrected``."""
     search, cache = guarded
-    mapping = {"mappings": {"properties": {"amount": {"type": "date"}}}}
+    mapping = {"mappings": {"properties": {"amount": {"type": "boolean"}}}}
     httpx.put(f"{elasticsearch.url}/mapped", json=mapping, trust_env=False).raise_for_status()
     with redis.Redis.from_url(redis_server.url) as client:
         client.rpush("squatted:3", "somebody else's")
