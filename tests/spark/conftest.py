@@ -128,12 +128,17 @@ class World:
 
     def vacuum(self) -> None:
         """Remove every file that the newest version does not need."""
-        off = "spark.databricks.delta.retentionDurationCheck.enabled"
-        self.spark.conf.set(off, "false")
+        settings = {
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else 10,000 tasks list a folder
+        }
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
         try:
             self.sql("VACUUM {t} RETAIN 0 HOURS")
         finally:
-            self.spark.conf.unset(off)
+            for name in settings:
+                self.spark.conf.unset(name)
 
     # The service
 
