@@ -16,19 +16,39 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def elasticsearch() -> Iterator[Elasticsearch]:
+def elasticsearch_process() -> Iterator[Elasticsearch]:
     from deploy.servers import Elasticsearch
 
     with Elasticsearch.start() as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def elasticsearch(elasticsearch_process: Elasticsearch) -> Elasticsearch:
+    """The one server of the session, without what an earlier module left in it."""
+    import httpx
+
+    for index in httpx.get(f"{elasticsearch_process.url}/_alias").raise_for_status().json():
+        httpx.delete(f"{elasticsearch_process.url}/{index}").raise_for_status()
+    return elasticsearch_process
+
+
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Redis]:
+def redis_process() -> Iterator[Redis]:
     from deploy.servers import Redis
 
     with Redis.start() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def redis_server(redis_process: Redis) -> Redis:
+    """The one server of the session, without what an earlier module left in it."""
+    import redis
+
+    with redis.Redis.from_url(redis_process.url) as client:
+        client.flushall()
+    return redis_process
 
 
 @pytest.fixture(scope="session")

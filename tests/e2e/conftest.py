@@ -55,7 +55,7 @@ def new_source(spark: SparkSession) -> Callable[..., Source]:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def sinks(elasticsearch: Elasticsearch, redis_server: Redis) -> Callable[[Path], dict[str, object]]:
     """Variables of the sinks ``audit``, ``search`` and ``cache``."""
 

@@ -166,7 +166,12 @@ def refused(folder: Path, given: dict[str, object]) -> Ended:
         ("doubled_cache", "duplicate_keys", r"several rows of key 0 \(2 rows\), 1 \(2 rows\)", "resync doubled_cache"),
         ("locked_guarded_search", "sink_refused", "refused the credentials", "Set API_KEY, or USERNAME and PASSWORD"),
         ("locked_guarded_cache", "sink_refused", "refuses this user", "Check username and password"),
-        ("mapped_search", "sink_refused", "index 'mapped' does not take the route: amount", "name another index"),
+        (
+            "mapped_search",
+            "sink_refused",
+            "index 'mapped' does not take the route: 'amount' is mapped as boolean",
+            "name another index",
+        ),
     ],
 )
 def test_what_an_operator_must_correct_halts_its_route(

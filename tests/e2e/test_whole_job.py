@@ -79,7 +79,7 @@ def given(folder: Path, elasticsearch: Elasticsearch, redis_server: Redis) -> di
         **{f"TABLES__{slug}__{name}": value for slug in ("ORDERS", "HISTORY") for name, value in both.items()},
         TABLES__HISTORY__STARTING_VERSION=0,
         ROUTES__HISTORY_SEARCH__INDEX="history-of-orders",
-        ROUTES__HISTORY_CACHE__KEY_TEMPLATE="past:{region}:{id}",
+        ROUTES__HISTORY_CACHE__KEY_TEMPLATE="ledger:{region}:{id}",
         ROUTES__OPEN__TABLE="orders",
         ROUTES__OPEN__SINK="search",
         ROUTES__OPEN__INDEX="open-orders",
@@ -108,7 +108,7 @@ def test_after_a_run_every_sink_holds_what_the_table_holds(
     assert "Traceback" not in ended.log
     expected = table(spark, source, KEYS)
     assert len(expected) > 40
-    for index, prefix, audit in (("orders", "orders:", "orders"), ("history-of-orders", "past:", "history")):
+    for index, prefix, audit in (("orders", "orders:", "orders"), ("history-of-orders", "ledger:", "history")):
         assert documents(elasticsearch.url, index) == expected
         assert entries(redis_server.url, prefix) == expected
         assert folded(spark, folder / "audit" / audit, KEYS) == expected
