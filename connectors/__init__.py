@@ -10,7 +10,7 @@ Not for co-installation with another distribution that has a top-level package n
 from connectors.change import Batch, Change, Claim, RouteSpec, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.registry import SinkNotFoundError, installed, load
-from connectors.result import FrameResult, Rejected, WriteResult
+from connectors.result import FrameResult, Held, Rejected, WriteResult
 from connectors.sink import ArrowSettings, ArrowSink, FrameSink, RouteOptions, RowSink, Sink, SinkSettings
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Claim",
     "FrameResult",
     "FrameSink",
+    "Held",
     "PermanentError",
     "Rejected",
     "RetryableError",

@@ -37,6 +37,22 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What a target holds, as ``Sink.count`` finds it.
+
+    ``total``: entries a reader sees. ``below``: those of them that a sweep at that guard would remove. ``highest``: the
+    highest guard found, 0 if none: a change of a lower one can't replace that entry.
+    """
+
+    total: int = 0
+    below: int = 0
+    highest: int = 0
+
+    def __add__(self, other: Held) -> Held:
+        return Held(self.total + other.total, self.below + other.below, max(self.highest, other.highest))
+
+
+@dataclass(frozen=True, slots=True)
 class FrameResult:
     """Of one micro-batch in a ``FrameSink``: rows applied by change type, and rows it already held.
 

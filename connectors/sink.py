@@ -1,6 +1,6 @@
 """What a sink must do: the contract.
 
-    Sink                 settings, check, claim, prepare, target, sweep, close
+    Sink                 settings, check, claim, prepare, target, count, sweep, close
     ├── FrameSink        write(frame, batch): for sinks that speak DataFrame; runs on the driver
     └── ArrowSink        render(...) builds the bytes in the JVM; open, write(chunk) run in Spark's Python workers
         └── RowSink      write_rows(changes): the thirty-line sink
@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.change import CHANGE_TYPE, GUARD, KEY, Change
+from connectors.result import Held
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,10 +99,17 @@ class Sink(ABC):
         operator. Raises ``PermanentError`` if the target can't take the route.
         """
 
-    def sweep(self, route: RouteSpec, below_guard: int) -> int:  # noqa: ARG002
-        """Remove what the target holds under a guard lower than ``below_guard``; returns how many entries.
+    def count(self, route: RouteSpec, below_guard: int) -> Held:  # noqa: ARG002
+        """Count the target's entries, those under a guard lower than ``below_guard`` or under none, and change nothing.
 
-        Ends a resync: what the new epoch has not written is an orphan. Append sinks have none.
+        Asked before a sweep, which is refused where it would remove too much. Append sinks hold no entries.
+        """
+        return Held()
+
+    def sweep(self, route: RouteSpec, below_guard: int) -> int:  # noqa: ARG002
+        """Remove what the target holds under a guard lower than ``below_guard``, or under none; returns how many entries.
+
+        Ends a resync: what the new epoch has not written is an orphan, whoever wrote it. Append sinks have none.
         """
         return 0
 

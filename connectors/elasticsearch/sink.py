@@ -13,9 +13,9 @@ from connectors.elasticsearch import settings as configuration
 from connectors.elasticsearch.bulk import ANSWER, body_of, joined, result_of, too_large
 from connectors.elasticsearch.index import adopt, create, find, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
-from connectors.elasticsearch.sweep import sweep
+from connectors.elasticsearch.sweep import count, sweep
 from connectors.errors import PermanentError, RetryableError
-from connectors.result import WriteResult
+from connectors.result import Held, WriteResult
 from connectors.sink import ArrowSink
 
 if TYPE_CHECKING:
@@ -117,6 +117,10 @@ class ElasticsearchSink(ArrowSink):
             return too_large(0)
         half = chunk.num_rows // 2
         return joined(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
+
+    def count(self, route: RouteSpec, below_guard: int) -> Held:
+        index = find(self._connected(), _name(route))
+        return count(self._connected(), quote(index.name), below_guard) if index else Held()
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
         self.open(route)

@@ -1,10 +1,12 @@
-"""Removing what an earlier epoch left behind."""
+"""Counting and removing what an earlier epoch, or somebody else, left behind."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+
+from connectors.result import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,25 +16,38 @@ if TYPE_CHECKING:
 
 PAGE: Final = 5000
 KEEP_ALIVE: Final = "5m"
+GTE: Final = {"version_type": "external_gte"}
+
+
+def count(cluster: Cluster, index: str, below_guard: int) -> Held:
+    """Look at the version of every document: versions can't be searched for."""
+    held = Held()
+    for page in _pages(cluster, index):
+        versions = [hit["_version"] for hit in page]
+        held += Held(len(versions), sum(version < below_guard for version in versions), max(versions))
+    return held
 
 
 def sweep(cluster: Cluster, index: str, below_guard: int, bulk: Callable[[bytes, int], WriteResult]) -> int:
     """Delete every document whose version is below the guard; ``bulk`` sends a body of so many actions.
 
     ``external_gte`` at the guard just below beats every orphan, also one that has that very guard, and loses to
-    whatever the new epoch writes meanwhile. Versions can't be searched for, so every id is looked at.
+    whatever the new epoch writes meanwhile. A document that somebody else wrote has version 1, or one more than it had
+    from us, and perhaps a routing, without which it would not be found.
     """
     swept = 0
     for page in _pages(cluster, index):
-        orphans = [hit["_id"] for hit in page if hit["_version"] < below_guard]
+        orphans = [hit for hit in page if hit["_version"] < below_guard]
         if orphans:
-            deletes = (
-                {"delete": {"_id": orphan, "version": below_guard - 1, "version_type": "external_gte"}}
-                for orphan in orphans
-            )
+            deletes = ({"delete": _address(hit) | {"version": below_guard - 1, **GTE}} for hit in orphans)
             result = bulk(b"".join(orjson.dumps(delete) + b"\n" for delete in deletes), len(orphans))
             swept += len(orphans) - len(result.stale) - len(result.noop)
     return swept
+
+
+def _address(hit: dict[str, Any]) -> dict[str, Any]:
+    address = {"_id": hit["_id"]}
+    return address | {"routing": hit["_routing"]} if "_routing" in hit else address
 
 
 def _pages(cluster: Cluster, index: str) -> Iterator[list[dict[str, Any]]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GUARD_HEAD: Final = "cdf:guard:{"
 GUARD_TAIL: Final = "}"
+CLAIM_HEAD: Final = "cdf:claim:{"
 BRACES: Final = "{}"
 
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]^"})
@@ -44,12 +45,19 @@ class KeyNames:
 
     @property
     def claim(self) -> str:
-        return f"cdf:claim:{{{self.prefix}}}"
+        return f"{CLAIM_HEAD}{self.prefix}}}"
 
     @property
     def guard_pattern(self) -> str:
         """Glob for SCAN: the guards of the route."""
         return f"{GUARD_HEAD}{self.prefix.translate(_GLOB)}*"
+
+    @property
+    def value_pattern(self) -> str:
+        """Glob for SCAN: the values of the route, whoever wrote them."""
+        return "".join(
+            literal.translate(_GLOB) + ("" if position is None else "*") for literal, position in self.pieces
+        )
 
     def value_column(self) -> Column:
         """The value's key, from the key text of the change frame."""
@@ -68,9 +76,14 @@ class KeyNames:
         return F.concat(*columns)
 
 
-def value_of(guard_key: bytes) -> bytes:
-    """The value's key that a guard's key belongs to."""
-    return guard_key[len(GUARD_HEAD) : -len(GUARD_TAIL)]
+def guard_of_value(value_key: bytes) -> bytes:
+    """The guard's key that belongs to a value's key."""
+    return GUARD_HEAD.encode() + value_key + GUARD_TAIL.encode()
+
+
+def is_own(key: bytes) -> bool:
+    """Whether this is no value but what we keep beside them, where a route's keys begin like it."""
+    return key.startswith((GUARD_HEAD.encode(), CLAIM_HEAD.encode()))
 
 
 def key_names(route: RouteSpec, template: str | None) -> KeyNames:

@@ -1,7 +1,7 @@
 """What runs inside the server: compare the guard and write, as one, for some hundred rows at a time.
 
 For Redis 6.2 and 7. Guards are compared as text of equal length, since Lua's numbers are doubles. A guard of 20
-characters, ending in ``d``, is a tombstone.
+characters, ending in ``d``, is a tombstone; a shorter one is none of ours and counts as absent.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ local failed
 local guards = {}
 for row = 1, #KEYS / 2 do guards[row] = KEYS[2 * row] end
 local held = call('MGET', unpack(guards))
+for row = 1, #guards do held[row] = held[row] and #held[row] > 18 and held[row] end
 
 -- A value without a live guard may not be ours. Such keys hold nothing at all as a rule: one question for all of them.
 local unguarded = {}
@@ -104,18 +105,53 @@ end
 return failed or {stale, noop, foreign}
 """
 
-SWEEP: Final = """
--- KEYS: value, guard, of each row; ARGV: guard below which values go, guard of the tombstone, its time to live
+_ORPHANS: Final = """
+-- A value is an orphan if its guard is lower than that, or if it has no live guard and the type of ours: then somebody
+-- else wrote it. What has no live guard and another type may belong to somebody, and was never ours.
+local call = redis.call
+local function look(row, below, kind)
+  local guard = call('MGET', KEYS[row + 1])[1]  -- nil also where somebody keeps a list under that name
+  if guard and #guard == 19 then return call('EXISTS', KEYS[row]) == 1, guard < below end
+  local ours = call('TYPE', KEYS[row]).ok == kind
+  return ours, ours
+end
+"""
+
+COUNT: Final = (
+    _ORPHANS
+    + """
+-- KEYS: value, guard, of each row; ARGV: guard below which values are orphans, type of the values
+-- returns how many values there are, and how many of them are orphans
+local total, below = 0, 0
+for row = 1, #KEYS, 2 do
+  local there, orphan = look(row, ARGV[1], ARGV[2])
+  if there then total = total + 1 end
+  if there and orphan then below = below + 1 end
+end
+return {total, below}
+"""
+)
+
+SWEEP: Final = (
+    _ORPHANS
+    + """
+-- KEYS: value, guard, of each row; ARGV: as above, guard of the tombstone, its time to live
 -- returns how many values were removed
 local removed = 0
 for row = 1, #KEYS, 2 do
-  local guard = redis.call('GET', KEYS[row + 1])
-  if guard and #guard == 19 and guard < ARGV[1] then
-    removed = removed + redis.call('UNLINK', KEYS[row])
-    redis.call('SET', KEYS[row + 1], ARGV[2], 'EX', ARGV[3])
+  local there, orphan = look(row, ARGV[1], ARGV[2])
+  if there and orphan then
+    removed = removed + call('UNLINK', KEYS[row])
+    call('SET', KEYS[row + 1], ARGV[3], 'EX', ARGV[4])
   end
 end
 return removed
 """
+)
 
 WRITE_SHA: Final = sha1(WRITE.encode(), usedforsecurity=False).hexdigest()
+
+
+def is_guard(text: bytes) -> bool:
+    """Whether this is a number such as the script compares, without the mark of a tombstone."""
+    return len(text) == GUARD_DIGITS and text.isdigit()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import Claim
 from connectors.redis import script
-from connectors.redis.keys import KeyNames, key_names, value_of
+from connectors.redis.keys import KeyNames, guard_of_value, is_own, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, place_of
-from connectors.result import Rejected, WriteResult
+from connectors.result import Held, Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -113,21 +113,44 @@ class RedisSink(ArrowSink):
             sent_bytes=sum(len(command) for _, command in calls),
         )
 
+    def count(self, route: RouteSpec, below_guard: int) -> Held:
+        names, total, below, highest = _names(route), 0, 0, 0
+        arguments = (_digits(below_guard), VALUE_TYPES[self.settings.layout])
+        with self._classified():
+            count = self._connected().register_script(script.COUNT)
+            for keys in self._values(names):
+                there, orphans = count(keys=keys, args=arguments)
+                total, below = total + there, below + orphans
+            for guards in self._found(names.guard_pattern):
+                found = (_bytes(guard)[: script.GUARD_DIGITS] for guard in self._connected().mget(guards) if guard)
+                highest = max(highest, *(int(guard) for guard in found if script.is_guard(guard)), 0)
+        return Held(total, below, highest)
+
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
-        names, removed = _names(route), 0
+        removed = 0
         # One below: every change of the new epoch still wins over the tombstone, every older one loses to it.
-        guards = [f"{guard:0{script.GUARD_DIGITS}d}" for guard in (below_guard, below_guard - 1)]
-        arguments = (guards[0], f"{guards[1]}d", self.settings.tombstone_seconds)
+        tombstone = (f"{_digits(below_guard - 1)}d", self.settings.tombstone_seconds)
+        arguments = (_digits(below_guard), VALUE_TYPES[self.settings.layout], *tombstone)
         with self._classified():
             sweep = self._connected().register_script(script.SWEEP)
-            cursor = -1
-            while cursor != 0:
-                cursor, found = self._connected().scan(max(cursor, 0), match=names.guard_pattern, count=SCAN_PAGE)
-                if found:
-                    removed += sweep(
-                        keys=[key for guard in found for key in (value_of(_bytes(guard)), guard)], args=arguments
-                    )
+            for keys in self._values(_names(route)):
+                removed += sweep(keys=keys, args=arguments)
         return removed
+
+    def _values(self, names: KeyNames) -> Iterator[list[bytes]]:
+        """Pages of the route's values that are there, each followed by its guard."""
+        for page in self._found(names.value_pattern):
+            values = [value for value in page if not is_own(value)]
+            if values:
+                yield [key for value in values for key in (value, guard_of_value(value))]
+
+    def _found(self, pattern: str) -> Iterator[list[bytes]]:
+        """Pages of the keys that are there; Redis may name one twice."""
+        cursor = -1
+        while cursor != 0:
+            cursor, found = self._connected().scan(max(cursor, 0), match=pattern, count=SCAN_PAGE)
+            if found:
+                yield list(dict.fromkeys(map(_bytes, found)))
 
     def close(self) -> None:
         if self._client is not None:
@@ -150,6 +173,10 @@ class RedisSink(ArrowSink):
 def _bytes(reply: bytes | str) -> bytes:
     """A reply as it came, or as ``decode_responses=true`` in the url has turned it."""
     return reply.encode() if isinstance(reply, str) else reply
+
+
+def _digits(guard: int) -> str:
+    return f"{guard:0{script.GUARD_DIGITS}d}"
 
 
 def _names(route: RouteSpec) -> KeyNames:

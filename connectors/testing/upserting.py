@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.change import RouteSpec, guard_of
+from connectors.result import Held
 from connectors.testing.chunk import deletion, key_of, render_chunk, upsert
 from connectors.testing.contract import ODD_KEYS, ArrowContract, Read, Write, assert_applied
 
@@ -146,10 +147,18 @@ class SinkContract(ArrowContract):
     ) -> None:
         write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
         write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
-        assert sink.sweep(route, guard_of(2, 0, upsert=False)) == len("de")
+        below = guard_of(2, 0, upsert=False)
+        assert sink.count(route, below) == Held(total=4, below=len("de"), highest=guard_of(2, 3, upsert=True))
+        assert sink.sweep(route, below) == len("de")
         assert [key for key in "abcde" if shown(key)] == ["a", "b"]
-        assert sink.sweep(route, guard_of(2, 0, upsert=False)) == 0
+        assert sink.count(route, below) == Held(total=2, below=0, highest=guard_of(2, 3, upsert=True))
+        assert sink.sweep(route, below) == 0
         assert_applied(write(upsert("d", 4, "again", epoch=2)))
+
+    def test_an_empty_target_holds_nothing(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+        assert sink.count(route, guard_of(2, 0, upsert=False)) == Held()
+        sink.prepare(schema, route)
+        assert sink.count(route, guard_of(2, 0, upsert=False)) == Held()
 
     def test_a_sweep_leaves_other_routes_alone(
         self,

@@ -3,7 +3,7 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-from connectors import ArrowSettings, Claim, PermanentError, RowSink, WriteResult
+from connectors import ArrowSettings, Claim, Held, PermanentError, RowSink, WriteResult
 
 
 class FolderSettings(ArrowSettings):
@@ -51,9 +51,15 @@ class FolderSink(RowSink):
                 file.with_suffix(".new").replace(file)
         return WriteResult(stale=stale, noop=noop)
 
+    def count(self, route, below_guard):
+        entries = [json.loads(file.read_text()) for file in Path(self.target(route)).glob("*.json")]
+        guards = [entry["guard"] for entry in entries if entry["row"] is not None]
+        highest = max((entry["guard"] for entry in entries), default=0)
+        return Held(len(guards), sum(guard < below_guard for guard in guards), highest)
+
     def sweep(self, route, below_guard):
-        files = Path(self.target(route)).glob("*.json")
-        orphans = [file for file in files if json.loads(file.read_text())["guard"] < below_guard]
-        for file in orphans:
-            file.unlink()
-        return len(orphans)
+        below = self.count(route, below_guard).below
+        for file in Path(self.target(route)).glob("*.json"):
+            if json.loads(file.read_text())["guard"] < below_guard:
+                file.unlink()
+        return below

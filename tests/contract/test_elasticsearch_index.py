@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors import Claim, PermanentError, RetryableError
+from connectors import Claim, Held, PermanentError, RetryableError
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
 
@@ -253,3 +253,18 @@ def test_a_sweep_goes_through_every_page(spark, sink, es, route):
     sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("k7", 1, epoch=2)]))
     assert sink.sweep(route, 2 * 2**44) == 5999
     assert es.search(route.table, {"match_all": {}}) == ["k7"]
+
+
+def test_a_sweep_finds_what_somebody_else_wrote(spark, sink, es, route):
+    """Without a version, over one of ours, under a routing of its own; a version above ours is told, not removed."""
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    changes = [upsert(key, 3, "x", epoch=2 if key == "ours" else 1) for key in ("ours", "changed")]
+    sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
+    es("PUT", f"/{route.table}/_doc/changed", {"name": "theirs"})
+    es("PUT", f"/{route.table}/_doc/new", {"name": "theirs"})
+    es("PUT", f"/{route.table}/_doc/routed?routing=elsewhere", {"name": "theirs"})
+    es("PUT", f"/{route.table}/_doc/high?version={9 * 2**44}&version_type=external", {"name": "theirs"})
+    assert sink.count(route, 2 * 2**44) == Held(total=5, below=3, highest=9 * 2**44)
+    assert sink.sweep(route, 2 * 2**44) == 3
+    assert es.search(route.table, {"match_all": {}}) == ["high", "ours"]

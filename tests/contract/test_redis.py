@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors import PermanentError, RetryableError, RouteSpec, guard_of
+from connectors import Held, PermanentError, RetryableError, RouteSpec, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
 from connectors.redis.resp import bulk
 from connectors.testing import SCHEMA, BadRowContract, SinkContract, deletion, render_chunk, upsert
@@ -462,3 +462,41 @@ def test_a_wrong_password_is_permanent_and_never_shown(sink_of, redis_server, us
     shown = f"{caught.value} {caught.value.hint} {caught.value.__cause__!r} {sink!r} {sink.settings!r} {sink.settings}"
     assert "wr0ng" not in shown
     assert str(redis_server.port) in shown
+
+
+def test_a_sweep_finds_what_somebody_else_wrote_among_the_routes_keys(sink_of, deliver, client, route):
+    """A value without a guard, one under a guard that is none of ours; a list was never meant to be an entry."""
+    sink = sink_of()
+    deliver(sink, upsert("ours", 3, "x", epoch=2), upsert("old", 3, "x"), upsert("gone", 3, "x", epoch=2))
+    client.delete("orders:gone")
+    client.set("orders:foreign", "theirs")
+    client.set("orders:forged", "theirs")
+    client.set("cdf:guard:{orders:forged}", "5")
+    client.rpush("orders:queue", "theirs")
+    client.set("orderly", "not of this route")
+    below = guard_of(2, 0, upsert=False)
+    assert sink.count(route, below) == Held(total=4, below=3, highest=guard_of(2, 3, upsert=True))
+    assert sink.sweep(route, below) == 3
+    assert sorted(client.scan_iter("order*")) == ["orderly", "orders:ours", "orders:queue"]
+    deliver(sink, upsert("forged", 1, "again", epoch=2))
+    assert json.loads(client.get("orders:forged"))["name"] == "again"
+
+
+def test_keys_of_a_template_are_told_from_others_by_what_follows_the_key(sink_of, deliver, client, route):
+    options = RedisOptions(key_template="cdf:{id}/row")
+    route = RouteSpec("orders_cache", "orders", ("id",), options, "us", 1)
+    sink = sink_of()
+    sink.prepare(SCHEMA, route)
+    deliver(sink, upsert("a", 3, "x"), route=route)
+    client.set("cdf:config", "theirs")
+    below = guard_of(2, 0, upsert=False)
+    assert sink.count(route, below) == Held(total=1, below=1, highest=guard_of(1, 3, upsert=True))
+    assert sink.sweep(route, below) == 1
+    assert client.get("cdf:config") == "theirs"
+    assert sink.claim(route)
+
+
+def test_a_guard_that_is_none_of_ours_does_not_keep_a_row_out(sink_of, deliver, client):
+    client.set("cdf:guard:{orders:a}", "9")
+    deliver(sink_of(), upsert("a", 3, "x"))
+    assert json.loads(client.get("orders:a"))["name"] == "x"
