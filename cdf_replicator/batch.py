@@ -19,10 +19,13 @@ from cdf_replicator.delivery import Outcome, deliver
 from connectors import Batch, FrameSink, change, guard_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.dead_letters import DeadLetters
     from cdf_replicator.delivery import RetryPolicy
+    from cdf_replicator.enrichment import Dimensions
     from cdf_replicator.report import Report
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Delivery
@@ -35,7 +38,10 @@ ALWAYS_ALLOWED: Final = 100
 
 @dataclass(slots=True)
 class Delivering:
-    """All that delivering a route's micro-batches needs; ``open_letters`` is kept in step with the table."""
+    """All that delivering a route's micro-batches needs; ``open_letters`` is kept in step with the table.
+
+    ``dimensions``: opened, if the route joins any.
+    """
 
     route: Route
     sink: Sink
@@ -44,24 +50,32 @@ class Delivering:
     letters: DeadLetters
     report: Report
     open_letters: int
+    dimensions: Dimensions
 
-    def write(self, frame: DataFrame, batch: Batch) -> None:
-        """Deliver a change frame as one batch; raises what kept it from being delivered."""
+    def write(self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None) -> None:
+        """Deliver a change frame as one batch; raises what kept it from being delivered.
+
+        ``no_ops_above``: updates of later versions that change nothing are left out; None leaves out none.
+        """
         clock = [time.monotonic()]
-        if isinstance(self.sink, FrameSink) and _selected(frame, self.sink, self.route).isEmpty():
+        if no_ops_above is not None:
+            frame = feed.no_ops_marked(frame, no_ops_above)
+        shaped = self._shaped()
+        if isinstance(self.sink, FrameSink) and shaped(frame).isEmpty():
             return  # an empty append would still make a version
         observation = Observation()
-        selected = _selected(frame.observe(observation, *_counts()), self.sink, self.route)
+        selected = shaped(frame.observe(observation, *_counts(frame)))
         clock.append(time.monotonic())
         outcome, versions, delivered = Outcome(), None, False
         try:
             outcome = deliver(selected, self.sink, batch, self.policy)
             clock.append(time.monotonic())
             self.report.requests(outcome)
-            versions = None if outcome.skipped else _observed(observation, outcome)
+            versions, unchanged = (None, 0) if outcome.skipped else _observed(observation, outcome)
             outcome.raise_failure()
             self.report.sink_up()
-            self._settle(_selected(frame, self.sink, self.route), outcome, batch)
+            self._settle(shaped(frame), outcome, batch)
+            outcome.noop += unchanged  # the sink has not seen these
             delivered = True
         finally:
             clock.append(time.monotonic())
@@ -69,6 +83,18 @@ class Delivering:
             if outcome.received or not delivered:
                 ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
+
+    def _shaped(self) -> Callable[[DataFrame], DataFrame]:
+        """Return what makes the sink's changes of a change frame, the same each time it is asked."""
+        join = self.dimensions.pin() if self.route.enrich else None
+
+        def shaped(frame: DataFrame) -> DataFrame:
+            frame = feed.without_no_ops(frame)
+            if join is not None:
+                frame = feed.finished(join(frame), self.route)
+            return _selected(frame, self.sink, self.route)
+
+        return shaped
 
     def _settle(self, delivered: DataFrame, outcome: Outcome, batch: Batch) -> None:
         if outcome.rejected:
@@ -147,13 +173,16 @@ def _selected(changes: DataFrame, sink: Sink, route: Route) -> DataFrame:
     return changes if route.source.include_preimages else feed.without_preimages(changes)
 
 
-def _counts() -> list[Column]:
+def _counts(frame: DataFrame) -> list[Column]:
     by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
     version = F.col(change.COMMIT_VERSION)
-    return [*by_type, F.min(version).alias("first"), F.max(version).alias("last")]
+    no_op = F.col(feed.NO_OP) if feed.NO_OP in frame.columns else F.lit(False)
+    unchanged = F.count_if(no_op & (F.col(change.CHANGE_TYPE) == "update_postimage"))  # an update is a pair
+    return [*by_type, unchanged.alias("unchanged"), F.min(version).alias("first"), F.max(version).alias("last")]
 
 
-def _observed(observation: Observation, outcome: Outcome) -> tuple[int, int] | None:
+def _observed(observation: Observation, outcome: Outcome) -> tuple[tuple[int, int] | None, int]:
+    """Count what came in; return its range of versions, and how many updates changed nothing."""
     seen = observation.get
     outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
-    return None if seen["first"] is None else (seen["first"], seen["last"])
+    return None if seen["first"] is None else (seen["first"], seen["last"]), seen["unchanged"]

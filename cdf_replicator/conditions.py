@@ -49,6 +49,14 @@ class HaltError(Exception):
         self.verdict = Verdict("halt", reason, what, next_step)
 
 
+class DimensionError(Exception):
+    """A table that a route joins can't be read, or has changed: what the table of conditions says of it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.what)
+        self.verdict = verdict
+
+
 RESYNC: Final = "Run: cdf-replicator resync {route}"
 
 TABLE: Final = (
@@ -123,6 +131,13 @@ TABLE: Final = (
         "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then restart.",
     ),
     Condition(
+        "DIVIDE_BY_ZERO|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|INVALID_ARRAY_INDEX|CANNOT_PARSE_TIMESTAMP",
+        "halt",
+        "bad_expression",
+        "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like, then "
+        "restart.",
+    ),
+    Condition(
         "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
         "halt",
         "bug",
@@ -154,7 +169,7 @@ def judge(error: BaseException, *, route: str) -> Verdict:
 
 def _own(error: BaseException) -> Verdict | None:
     """Of the errors that are ours, and say by themselves what they mean."""
-    if isinstance(error, HaltError):
+    if isinstance(error, HaltError | DimensionError):
         return error.verdict
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)

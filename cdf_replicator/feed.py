@@ -1,4 +1,5 @@
-"""From rows of Delta to the change frame: filter, key, guard, projection. All of it before ``writeStream``.
+"""From rows of Delta to the change frame: filter, key, guard, projection. All of it before ``writeStream``, save where
+a route joins other tables: then ``row`` has every source column until ``finished``, in the micro-batch.
 
 Nothing here is an action, and nothing looks at a row in Python.
 """
@@ -7,19 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from cdf_replicator.conditions import HaltError
+from cdf_replicator.expressions import check_filter, computed_types, quoted
 from connectors import change
 from connectors.render import json_row, key_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.route import Route
 
 FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
+NO_OP: Final = "no_op"
+"""Column that marks both images of an update that changes nothing; see ``no_ops_marked``."""
+NOTHING: Final = StructType([])
 
 
 def change_frame(feed: DataFrame, route: Route, *, epoch: int) -> DataFrame:
@@ -38,27 +46,68 @@ def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: in
     return _shaped(snapshot, route, epoch, F.lit("snapshot"), F.lit(version).cast("long"), at)
 
 
-def row_schema(table: StructType, route: Route) -> StructType:
-    """Return the schema of ``row``: the route's columns under their names in the sink; raises ``HaltError``."""
-    names = [name for name in table.fieldNames() if name not in FEED_COLUMNS]
-    wanted = names if route.columns is None else list(route.columns)
-    missing = [name for name in (*wanted, *route.keys, *route.rename) if name not in names]
-    if missing:
-        raise HaltError(
-            "bad_expression",
-            f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
-            f"it has {', '.join(names)}.",
-            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart.",
-        )
-    fields = [table[name] for name in wanted]
-    sink_names = [route.rename.get(field.name, field.name) for field in fields]
-    if doubled := sorted({name for name in sink_names if sink_names.count(name) > 1}):
-        raise HaltError(
-            "bad_expression",
-            f"RENAME of route {route.name} gives two columns the name {', '.join(doubled)}.",
-            "Give each column a name of its own, then restart.",
-        )
-    return StructType([StructField(n, f.dataType, nullable=True) for n, f in zip(sink_names, fields, strict=True)])
+def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) -> StructType:
+    """Return the schema of ``row``: the route's columns under their names in the sink; raises ``HaltError``.
+
+    ``joined``: what the route's dimensions add. Judges the filter and the computed columns too.
+    """
+    source = StructType([field for field in table.fields if field.name not in FEED_COLUMNS])
+    everything = StructType([*source.fields, *joined.fields])
+    _check_names(source.fieldNames(), route)
+    check_filter(everything if route.filter_is_joined else source, route)
+    computed = computed_types(everything, route)
+    types = [everything[name].dataType for name in _wanted(everything.fieldNames(), route)]
+    names = _sink_names(everything.fieldNames(), route)
+    return StructType([StructField(n, t) for n, t in zip(names, [*types, *computed.values()], strict=True)])
+
+
+def finished(frame: DataFrame, route: Route) -> DataFrame:
+    """Filter and project rows that have been joined: their ``row`` has the columns of source and dimensions.
+
+    A filter on joined columns says nothing of the past: a deleted row, and the image before an update, always pass,
+    an image after it that fails becomes a delete (design rule 3).
+    """
+    row = frame.schema[change.ROW].dataType
+    assert isinstance(row, StructType)
+    # Beside the row's columns, whatever those are called: a table with a change feed has none of this name.
+    own = F.struct(*(name for name in frame.columns if name != change.ROW)).alias(FEED_COLUMNS[0])
+    passes = F.expr(route.filter) if route.filter and route.filter_is_joined else F.lit(True)
+    delivered = F.struct(*_delivered(row.fieldNames(), route)).alias(change.ROW)
+    rows = frame.select(own, f"{change.ROW}.*").select(f"{FEED_COLUMNS[0]}.*", delivered, passes.alias("passes"))
+    kind, fails = F.col(change.CHANGE_TYPE), ~F.coalesce(F.col("passes"), F.lit(False))
+    left = fails & (kind == "update_postimage")
+    rows = rows.where(kind.isin(*change.DELETES, "update_postimage") | ~fails)
+    return rows.withColumns(
+        {
+            change.CHANGE_TYPE: F.when(left, "delete").otherwise(kind),
+            change.GUARD: F.when(left, F.col(change.GUARD) - 1).otherwise(F.col(change.GUARD)),
+        }
+    ).drop("passes")
+
+
+def no_ops_marked(frame: DataFrame, above: int) -> DataFrame:
+    """Mark both images of an update that changes nothing delivered, in a column ``no_op``; of versions above one only.
+
+    A pair is exactly one image before and one after of a key and version, and no other change of these. Both are to be
+    dropped, before ``latest_per_key``: one alone, or the newest of a key alone, would delete or lose a live row.
+    """
+    row_type = frame.schema[change.ROW].dataType
+    assert isinstance(row_type, StructType)
+    # By key, so that the reduction needs no further shuffle.
+    told = frame.repartition(F.col(change.KEY)).withColumn("told", json_row(row_type))
+    same = Window.partitionBy(change.KEY, change.COMMIT_VERSION)
+    images = [
+        F.count_if(F.col(change.CHANGE_TYPE) == kind).over(same) for kind in ("update_preimage", "update_postimage")
+    ]
+    pair = (images[0] == 1) & (images[1] == 1) & (F.count(F.lit(1)).over(same) == 2)  # noqa: PLR2004 - a pair
+    equal = F.min("told").over(same) == F.max("told").over(same)
+    named = F.col(change.KEY).isNotNull() & (F.col(change.COMMIT_VERSION) > above)
+    return told.withColumn(NO_OP, named & pair & equal).drop("told")
+
+
+def without_no_ops(frame: DataFrame) -> DataFrame:
+    """Drop what ``no_ops_marked`` has marked, if it has."""
+    return frame.where(~F.col(NO_OP)).drop(NO_OP) if NO_OP in frame.columns else frame
 
 
 def latest_per_key(frame: DataFrame) -> DataFrame:
@@ -85,19 +134,19 @@ def key_column(table: StructType, route: Route) -> Column:
     """Key text of the route's key columns; null where one of them is null, or where the route has none."""
     if not route.keys:
         return F.lit(None).cast("string")
-    return key_text([(F.col(_quoted(name)), table[name].dataType) for name in route.keys])
+    return key_text([(F.col(quoted(name)), table[name].dataType) for name in route.keys])
 
 
 def _shaped(
     frame: DataFrame, route: Route, epoch: int, change_type: Column, version: Column, timestamp: Column
 ) -> DataFrame:
     table = frame.schema
-    schema = row_schema(table, route)
-    wanted = route.columns if route.columns is not None else [n for n in table.fieldNames() if n not in FEED_COLUMNS]
-    if route.filter:
+    names = [name for name in table.fieldNames() if name not in FEED_COLUMNS]
+    _check_names(names, route)
+    if route.filter and not route.filter_is_joined:
         frame = frame.where(F.expr(route.filter))
     upsert = (~change_type.isin(*change.DELETES)).cast("long")
-    columns = [F.col(_quoted(name)).alias(field.name) for name, field in zip(wanted, schema.fields, strict=True)]
+    columns = [F.col(quoted(name)).alias(name) for name in names] if route.enrich else _delivered(names, route)
     return frame.select(
         key_column(table, route).alias(change.KEY),
         (F.lit(epoch * change.EPOCH_STEP).cast("long") + version * 2 + upsert).alias(change.GUARD),
@@ -108,5 +157,48 @@ def _shaped(
     )
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _delivered(names: Sequence[str], route: Route) -> list[Column]:
+    """The columns of ``row``, from rows that have columns of these names."""
+    columns = [F.col(quoted(name)) for name in _wanted(names, route)]
+    columns += [F.expr(text) for text in route.computed.values()]
+    return [column.alias(name) for column, name in zip(columns, _sink_names(names, route), strict=True)]
+
+
+def _wanted(names: Sequence[str], route: Route) -> list[str]:
+    return list(names) if route.columns is None else list(route.columns)
+
+
+def _sink_names(names: Sequence[str], route: Route) -> list[str]:
+    return [*(route.rename.get(name, name) for name in _wanted(names, route)), *route.computed]
+
+
+def _check_names(has: Sequence[str], route: Route) -> None:
+    """Raise ``HaltError`` for a column that is not there, or two of one name. ``has``: those of the source table."""
+    names = [*has, *(name for dimension in route.enrich for name in dimension.columns.values())]
+    missing = [name for name in (*_wanted(names, route), *route.rename) if name not in names]
+    missing += [name for name in route.keys if name not in has]
+    if missing:
+        raise HaltError(
+            "bad_expression",
+            f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
+            f"it has {', '.join(names)}.",
+            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart.",
+        )
+    if clash := _doubled(names):
+        raise HaltError(
+            "bad_expression",
+            f"Route {route.name} joins a column {clash}, and table {route.source.slug} has one of that name already.",
+            "Give it another name in the COLUMNS of its ENRICH: column=name. Then restart.",
+        )
+    if clash := _doubled(_sink_names(names, route)):
+        raise HaltError(
+            "bad_expression",
+            f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
+            "Give each column a name of its own (case does not count), or leave one out of COLUMNS, then restart.",
+        )
+
+
+def _doubled(names: Sequence[str]) -> str:
+    """Names that are there twice; to Spark and Delta case makes no difference."""
+    lower = [name.lower() for name in names]
+    return ", ".join(sorted({name for name in names if lower.count(name.lower()) > 1}))

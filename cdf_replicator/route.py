@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connectors import RouteSpec
@@ -38,8 +38,35 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Dimension:
+    """A Delta table that a route joins to its rows; exactly one of ``path`` and ``name`` is set.
+
+    ``on``: source column -> the dimension's own. ``columns``: the dimension's column -> its name in the row.
+    """
+
+    slug: str
+    path: str | None
+    name: str | None
+    on: Mapping[str, str]
+    columns: Mapping[str, str]
+
+    @property
+    def location(self) -> str:
+        """Path or catalog name, for messages."""
+        return self.path or self.name or ""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"table": self.location, "on": dict(sorted(self.on.items())), "columns": dict(self.columns)}
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
-    """``columns``: None means all. ``rename``: source column -> name in the sink. ``options``: of the sink's class."""
+    """``columns``: None means all. ``rename``: source column -> name in the sink. ``options``: of the sink's class.
+
+    ``computed``: name in the sink -> SQL expression. ``skip_unchanged``: updates that change nothing delivered are
+    not delivered either.
+    """
 
     name: str
     source: Source
@@ -49,19 +76,40 @@ class Route:
     columns: tuple[str, ...] | None
     rename: Mapping[str, str]
     options: RouteOptions
+    computed: Mapping[str, str] = field(default_factory=dict)
+    enrich: tuple[Dimension, ...] = ()
+    skip_unchanged: bool = False
+
+    @property
+    def filter_is_joined(self) -> bool:
+        """Whether the filter may name a column of a dimension: it then can't be judged before the join.
+
+        By its text alone: a filter that is taken for one in vain is as right, and only less quick.
+        """
+        names = [name for dimension in self.enrich for name in dimension.columns.values()]
+        text = (self.filter or "").lower()
+        return any(name.replace("`", "``").lower() in text for name in names)
 
     def spec(self, *, owner: str, epoch: int) -> RouteSpec:
         """What the sink may know of this route."""
         return RouteSpec(self.name, self.source.slug, self.keys, self.options, owner, epoch)
 
     def identity(self, sink_target: str) -> dict[str, Any]:
-        """What may not change under a checkpoint (rule 16), by name, so that a difference can be told."""
+        """What may not change under a checkpoint (rule 16), by name, so that a difference can be told.
+
+        What a later release added is there only where it is used: older states stay valid.
+        """
+        later: dict[str, Any] = {
+            "computed": dict(sorted(self.computed.items())),
+            "enrich": {dimension.slug: dimension.identity for dimension in self.enrich},
+        }
         return {
             "keys": list(self.keys),
             "filter": self.filter,
             "columns": None if self.columns is None else list(self.columns),
             "rename": dict(sorted(self.rename.items())),
             "target": sink_target,
+            **{name: value for name, value in later.items() if value},
         }
 
     def fingerprint(self, sink_target: str) -> str:

@@ -123,9 +123,10 @@ def _first(route: Route, source: SourceTable, identity: dict[str, object], asked
 
 def _same_route(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:
     """A changed definition on an existing checkpoint would leave orphans (design rule 16)."""
-    changed = [name for name in identity if identity[name] != state.identity.get(name)]
+    names = {**state.identity, **identity}
+    changed = [name for name in names if identity.get(name) != state.identity.get(name)]
     if changed:
-        was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity[name]!r}" for name in changed)
+        was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
         raise HaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
     if state.table_id != source.detail.table_id:
         raise HaltError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cdf_replicator import checkpoint, feed, start
 from cdf_replicator.batch import Delivering, check_duplicates
 from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.enrichment import Dimensions
 from cdf_replicator.watch import Watch
 from connectors import Batch, guard_of
 
@@ -68,6 +69,7 @@ class Stream:
         self._interrupted = interrupted
         self._looked = looked
         self._policy = RetryPolicy(budget_seconds=service.settings.delivery.retry_seconds)
+        self._dimensions = Dimensions(service.spark, route)
         self._in_batch = threading.Event()
         self._batch_error: BaseException | None = None
 
@@ -92,7 +94,7 @@ class Stream:
         limits = self._service.settings.delivery
         count = letters.open_count(self._route.name)
         self._report.dead_letters(count)
-        return Delivering(self._route, sink, self._policy, limits, letters, self._report, count)
+        return Delivering(self._route, sink, self._policy, limits, letters, self._report, count, self._dimensions)
 
     def batch(self, state: RouteState, number: int) -> Batch:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
@@ -108,7 +110,9 @@ class Stream:
 
     def _prepare(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
         spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
-        for warning in sink.prepare(feed.row_schema(source.schema(), self._route), spec):
+        schema = source.schema()
+        row = feed.row_schema(schema, self._route, self._dimensions.columns(schema))
+        for warning in sink.prepare(row, spec):
             self._report.warning(warning)
         if not state.prepared:
             state = replace(state, prepared=True)
@@ -196,12 +200,14 @@ class Stream:
         return True
 
     def _started(self, changes: DataFrame, folder: str, state: RouteState, delivering: Delivering) -> StreamingQuery:
+        no_ops_above = state.no_ops_above if self._route.skip_unchanged else None
+
         def on_batch(frame: DataFrame, batch_id: int) -> None:
             if self._interrupted():
                 raise StoppedError
             self._in_batch.set()
             try:
-                delivering.write(frame, self.batch(state, batch_id + 1))
+                delivering.write(frame, self.batch(state, batch_id + 1), no_ops_above=no_ops_above)
             except BaseException as error:
                 self._batch_error = error  # Spark would leave only its text
                 raise

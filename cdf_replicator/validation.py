@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import feed, spark
-from cdf_replicator.conditions import HaltError, judge
+from cdf_replicator.conditions import DimensionError, HaltError, judge
+from cdf_replicator.enrichment import Dimensions
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
 from connectors import RetryableError, SinkError, change
@@ -75,6 +76,10 @@ def _table(session: SparkSession, route: Route) -> Iterator[Finding]:
             source.check_range(route.source.starting_version)
         if route.source.starting_timestamp is not None:
             source.version_at(route.source.starting_timestamp)
+        schema = source.schema()
+        dimensions = Dimensions(session, route)
+        feed.row_schema(schema, route, dimensions.columns(schema))
+        dimensions.pin()
         latest = source.latest_version()
         frame = feed.snapshot_frame(source.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
         nulls = frame.where(F.col(change.KEY).isNull()).count() if route.keys else 0
@@ -84,7 +89,7 @@ def _table(session: SparkSession, route: Route) -> Iterator[Finding]:
                 f"{nulls} rows have a null in key column {', '.join(route.keys)}.",
                 "They would become dead letters: correct KEYS or the data.",
             )
-    except HaltError as error:
+    except (HaltError, DimensionError) as error:
         yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
     except PySparkException as error:
         verdict = judge(error, route=route.name)

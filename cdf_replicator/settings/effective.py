@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from cdf_replicator.settings.given import DEFAULT, Path, variable_of
-from cdf_replicator.settings.models import FIXED_GROUPS, RouteFields
+from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, RouteFields
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 
 if TYPE_CHECKING:
@@ -70,9 +70,13 @@ def _route(route: Route, settings: Settings) -> Iterator[tuple[Path, Any]]:
     """A route's own fields where they say more than its table does, then its sink's options."""
     path = ("routes", route.name)
     own: dict[str, Any] = {"table": route.source.slug, "sink": route.sink, "keys": route.keys, "filter": route.filter}
-    own |= {"columns": route.columns, "rename": route.rename or None}
+    own |= {"columns": route.columns, "rename": route.rename or None, "computed": route.computed or None}
+    own |= {"skip_unchanged": route.skip_unchanged}
     inherited = route.keys == settings.tables[route.source.slug].keys
     for name in RouteFields.model_fields:
         if name != "keys" or not inherited:
             yield (*path, name), own[name]
+    for dimension in route.enrich:
+        for name in Enrichment.model_fields:
+            yield (*path, "enrich", dimension.slug, name), getattr(dimension, name)
     yield from _fields(route.options, path)

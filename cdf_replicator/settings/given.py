@@ -75,6 +75,27 @@ def split_map(text: str) -> dict[str, Any]:
     return _distinct([(key.strip(), value.strip()) for key, _, value in pairs])
 
 
+def split_object(text: str) -> dict[str, Any]:
+    """A JSON object alone, whose values may hold commas and equals signs; raises ``ValueError``."""
+    value = _json(text)
+    if isinstance(value, dict):
+        return value
+    raise ValueError("no object")
+
+
+def split_names(text: str) -> dict[str, Any]:
+    """``a, b=c``, a JSON array of names or a JSON object: a name alone stands for itself; raises ``ValueError``."""
+    if text.startswith("{"):
+        return split_object(text)
+    items = split_list(text)
+    if text.startswith("["):
+        return _distinct([(item, item) for item in items])
+    pairs = [item.partition("=") for item in items]
+    if not all(name.strip() and (other.strip() or not separator) for name, separator, other in pairs):
+        raise ValueError("no pair")
+    return _distinct([(name.strip(), other.strip() or name.strip()) for name, _, other in pairs])
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_distinct)

@@ -19,9 +19,11 @@ from cdf_replicator.settings.given import (
     leaves,
     split_list,
     split_map,
+    split_names,
+    split_object,
     variable_of,
 )
-from cdf_replicator.settings.models import MayHoldSecrets
+from cdf_replicator.settings.models import JsonObject, MayHoldSecrets, NamePairs
 from cdf_replicator.settings.problems import Problem
 from cdf_replicator.settings.redact import HIDDEN, masked
 
@@ -55,7 +57,18 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def may_be_file(field: FieldInfo) -> bool:
-    return is_secret(field) or any(isinstance(item, MayHoldSecrets) for item in field.metadata)
+    return is_secret(field) or is_marked(field, MayHoldSecrets)
+
+
+def is_marked(field: FieldInfo, mark: type) -> bool:
+    return any(isinstance(item, mark) for item in field.metadata)
+
+
+def map_expected(field: FieldInfo) -> str:
+    """How a map is written."""
+    if is_marked(field, JsonObject) or may_be_file(field):
+        return "a JSON object"
+    return "a,b=c or a JSON object" if is_marked(field, NamePairs) else "a=b,c=d or a JSON object"
 
 
 def _may_tell_secrets(field: FieldInfo) -> bool:
@@ -139,15 +152,16 @@ def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[
                 result[key] = _read(field, node.value)
             except ValueError:
                 given = HIDDEN if may_be_file(field) else node.told
-                kind = "a JSON object" if key == "conf" else "a=b,c=d or a JSON object"
-                expected = kind if is_map(field) else "a,b or a JSON array"
+                expected = map_expected(field) if is_map(field) else "a,b or a JSON array"
                 problems.append(Problem.at((*path, key), given, expected, node.variable))
     return result
 
 
 def _read(field: FieldInfo, text: str) -> Any:
     if is_map(field):
-        return split_map(text)
+        if is_marked(field, JsonObject):
+            return split_object(text)
+        return split_names(text) if is_marked(field, NamePairs) else split_map(text)
     return split_list(text) if is_list(field) else text
 
 

@@ -166,7 +166,7 @@ def _table(slug: str, tree: Tree, problems: list[Problem]) -> Table | None:
     path, before = ("tables", slug), len(problems)
     allowed: Tree = {}
     for name, node in tree.items():
-        reason = refusals.table_option(name)
+        reason = refusals.option(name)
         if reason is None:
             allowed[name] = node
         else:

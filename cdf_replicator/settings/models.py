@@ -14,6 +14,14 @@ class MayHoldSecrets:
     """Marks a field that is no ``SecretStr`` and yet may hold secrets: it too can be given as ``..._FILE``."""
 
 
+class JsonObject:
+    """Marks a map whose text is a JSON object and nothing else."""
+
+
+class NamePairs:
+    """Marks a map of names that may be given as names alone: ``a,b=c``."""
+
+
 class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -38,6 +46,11 @@ def _conf_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _named_for_themselves(value: Any) -> Any:
+    """A list of names, as YAML has it."""
+    return {name: name for name in value} if isinstance(value, list) else value
 
 
 SLUG_PATTERN: Final = r"^[a-z0-9]+(_[a-z0-9]+)*\Z"
@@ -130,6 +143,29 @@ class RouteFields(Group):
     )
     columns: tuple[Column, ...] | None = Field(None, min_length=1, description="Columns to deliver. Default: all.")
     rename: dict[Column, Column] = Field({}, description="Names in the sink: column=name,...")
+    computed: Annotated[dict[Column, Annotated[str, Field(min_length=1)]], JsonObject()] = Field(
+        {},
+        description='Further columns of the row in the sink, as SQL: {"total": "price * quantity"}.',
+    )
+    skip_unchanged: bool = Field(
+        default=False,
+        description="Leave out updates that change nothing of what is delivered (sinks that keep one entry per key).",
+    )
+
+
+Names = Annotated[dict[Column, Column], NamePairs(), BeforeValidator(_named_for_themselves)]
+
+
+class Enrichment(Group):
+    """A table that a route joins."""
+
+    path: str | None = Field(None, min_length=1, description="Location of a Delta table to join (or NAME).")
+    name: str | None = Field(None, min_length=1, description="Name in the catalog of a Delta table to join (or PATH).")
+    on: Names = Field(
+        min_length=1,
+        description="Columns to join on: carrier, or carrier=code where the joined table names it otherwise.",
+    )
+    columns: Names = Field(min_length=1, description="Columns to add to the row: name, or name=carrier_name.")
 
 
 class Http(Group):

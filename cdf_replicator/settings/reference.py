@@ -12,8 +12,8 @@ from pydantic_core import PydanticUndefined
 
 import connectors
 from cdf_replicator.settings.given import Path, variable_of
-from cdf_replicator.settings.judge import FILE, is_list, is_map, is_secret, may_be_file, parts, submodel
-from cdf_replicator.settings.models import FIXED_GROUPS, General, RouteFields, Table
+from cdf_replicator.settings.judge import FILE, is_list, is_map, is_marked, is_secret, may_be_file, parts, submodel
+from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, General, JsonObject, NamePairs, RouteFields, Table
 from cdf_replicator.settings.redact import shown
 from cdf_replicator.settings.sources import CONFIG_FILE
 
@@ -46,6 +46,7 @@ def reference() -> list[Entry]:
     entries.append(Entry("Service", CONFIG_FILE, "text", "", config))
     entries += _entries("Tables", Table, ("tables", "<table>"))
     entries += _entries("Routes", RouteFields, ("routes", "<route>"))
+    entries += _entries("Routes", Enrichment, ("routes", "<route>", "enrich", "<name>"))
     for name, kind in kinds().items():
         entries += _entries(f"Sinks of type {name}", kind.Settings, ("sinks", "<sink>"), name)
         entries += _entries(f"Routes to sinks of type {name}", kind.Options, ("routes", "<route>"))
@@ -67,6 +68,7 @@ def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the YAML file; nothing is required there, since the environment may say the rest."""
     definitions: dict[str, Any] = {}
     sinks, routes = [], _schema(RouteFields, "route", definitions)
+    routes["properties"]["enrich"] = _by_slug(_schema(Enrichment, "enrichment", definitions))
     for name, kind in kinds().items():
         sink = _schema(kind.Settings, f"sink_{name}", definitions)
         sink["properties"]["type"] = {"const": name, "description": "Makes the sink one of this type."}
@@ -118,10 +120,18 @@ def _type(field: FieldInfo) -> str:
     if is_secret(field):
         return "secret, or its file as ..._FILE"
     if is_map(field):
-        return "JSON object, or its file as ..._FILE" if may_be_file(field) else "map: a=b,c=d or JSON"
+        return _map_type(field)
     if is_list(field):
         return "list: a,b or JSON"
     return " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "text")) for kind in kinds if kind is not NoneType)
+
+
+def _map_type(field: FieldInfo) -> str:
+    if may_be_file(field):
+        return "JSON object, or its file as ..._FILE"
+    if is_marked(field, JsonObject):
+        return "JSON object"
+    return "list: a,b=c or JSON" if is_marked(field, NamePairs) else "map: a=b,c=d or JSON"
 
 
 def _default(field: FieldInfo) -> str:

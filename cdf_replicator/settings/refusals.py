@@ -5,14 +5,35 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_TABLE_OPTIONS: Final = {
+FEED_COLUMNS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+
+_NEVER_LATE: Final = (
+    "a change is never late: order is by commit version, and a watermark would drop changes, so that sinks would "
+    "silently differ from the table"
+)
+_NO_DUPLICATES: Final = (
+    "a change feed has each change once, and what is delivered twice is recognised by the guard; of two changes that "
+    "look alike the second may be what undoes a third, and dropping it would leave the sinks wrong"
+)
+_NO_WINDOWS: Final = (
+    "a row that is corrected or deleted has to leave its window again, which sums over a stream of changes can't do; "
+    "aggregate the table, or use a sink that recomputes what has changed"
+)
+
+_OPTIONS: Final = {
     "excluderegex": "it hides changes, so that sinks would silently differ from the table",
     "failondataloss": "when change files are gone the route has to halt; going on would silently lose changes",
     "ignoredeletes": "a change feed carries deletes as changes; ignoring them leaves deleted rows in the sinks",
     "ignorechanges": "a change feed carries updates as changes; the option is for streams without a feed",
     "skipchangecommits": "it leaves out updates and deletes, so that sinks would silently differ from the table",
     "witheventtimeorder": "order is by commit version; bootstrap reads a pinned snapshot instead",
+    "eventtime": "order is by commit version; the time in a row says when something happened, not which row is newer",
+    "outputmode": "what a sink is given follows from its type: every change, or the last one per key",
+    **dict.fromkeys(("watermark", "withwatermark", "lateness", "allowedlateness", "latedata"), _NEVER_LATE),
+    **dict.fromkeys(("dropduplicates", "dedup"), _NO_DUPLICATES),
+    **dict.fromkeys(("window", "sessionwindow", "groupby", "aggregate"), _NO_WINDOWS),
 }
+"""By the beginning of a name."""
 
 _SPARK_CONF: Final = {
     "spark.sql.files.ignoremissingfiles": "a missing change file has to halt the route, or its changes are lost",
@@ -25,12 +46,16 @@ _TIMELY: Final = re.compile(
     r"|\b(now|curdate|unix_timestamp(?=\s*\(\s*\))|rand|random|randn|uuid|shuffle|monotonically_increasing_id)\s*\(",
     re.IGNORECASE,
 )
+_TIMELY_LITERAL: Final = re.compile(
+    r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
+)
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`", re.DOTALL)
 
 
-def table_option(name: str) -> str | None:
-    """Why an option of a table is refused, whatever its spelling; None if it is none of those."""
-    return _TABLE_OPTIONS.get(name.replace("_", "").lower())
+def option(name: str) -> str | None:
+    """Why an option of a table or route is refused, whatever its spelling; None if it is none of those."""
+    plain = name.replace("_", "").lower()
+    return next((reason for start, reason in _OPTIONS.items() if plain.startswith(start)), None)
 
 
 def spark_conf(key: str, value: str) -> str | None:
@@ -51,11 +76,25 @@ def spark_conf(key: str, value: str) -> str | None:
 
 def row_filter(text: str) -> str | None:
     """Why a filter is refused at sight: it gives another answer later, and nothing would remove what ages out."""
-    found = _TIMELY.search(_QUOTED.sub("''", text))
-    if found is None:
-        return None
-    name = (found[1] or found[2]).lower()
-    return (
+    name = _fickle(text)
+    return name and (
         f"a condition on the row alone; {name} gives another answer each time, and no change would ever remove a row "
         "that has stopped matching"
     )
+
+
+def computed(text: str) -> str | None:
+    """Why a computed column is refused at sight: a repeated delivery of a row would differ from the first."""
+    name = _fickle(text)
+    return name and (
+        f"an expression of the row alone; {name} gives another answer each time, so that one row would have many values"
+    )
+
+
+def _fickle(text: str) -> str | None:
+    """What in an expression gives another answer another time, as far as the text shows; Spark is asked later."""
+    found = _TIMELY.search(_QUOTED.sub("''", text))
+    if found is not None:
+        return (found[1] or found[2]).lower()
+    literal = _TIMELY_LITERAL.search(text)
+    return " ".join(literal[0].split()).upper() if literal else None

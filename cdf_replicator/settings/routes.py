@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Route, Source
-from cdf_replicator.settings import refusals
-from cdf_replicator.settings.given import Given, Path, Tree, split_list
+from cdf_replicator.settings import refusals, shape
+from cdf_replicator.settings.given import Given, Path, Tree, leaves, split_list
 from cdf_replicator.settings.judge import judged
 from cdf_replicator.settings.models import RouteFields, Table
 from cdf_replicator.settings.problems import Problem
@@ -70,7 +70,7 @@ def resolved(parts: Parts, trees: Mapping[str, Tree], problems: list[Problem]) -
 def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Route | None:
     path = ("routes", name)
     own: Tree = {key: node for key, node in tree.items() if key in RouteFields.model_fields}
-    rest: Tree = {key: node for key, node in tree.items() if key not in RouteFields.model_fields}
+    rest: Tree = {key: node for key, node in tree.items() if key not in own and key != "enrich"}
     fields = judged(RouteFields, own, path, problems)
     ends = _ends(name, fields, parts, problems) if fields is not None else None
     if fields is None or ends is None:
@@ -79,10 +79,11 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
     table, sink = parts.tables[table_slug], parts.sinks[sink_slug]
     if sink is None:
         return None
-    options = judged(sink[0].Options, rest, path, problems, also=RouteFields.model_fields)
     before = len(problems)
-    _refuse_filter(path, fields, problems)
-    _refuse_names(path, fields, problems)
+    _refuse_options(path, rest, sink[0], problems)
+    options = judged(sink[0].Options, rest, path, problems, also=(*RouteFields.model_fields, "enrich"))
+    joined = shape.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
+    shape.refuse(path, fields, joined, sink[0].mode, problems)
     if table is None or options is None:
         return None
     keys = table.keys if fields.keys is None else fields.keys
@@ -92,8 +93,28 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
     if len(problems) > before:
         return None
     return Route(
-        name, _source(table_slug, table), sink_slug, keys, fields.filter, fields.columns, fields.rename, options
+        name=name,
+        source=_source(table_slug, table),
+        sink=sink_slug,
+        keys=keys,
+        filter=fields.filter,
+        columns=fields.columns,
+        rename=fields.rename,
+        options=options,
+        computed=fields.computed,
+        enrich=joined,
+        skip_unchanged=fields.skip_unchanged,
     )
+
+
+def _refuse_options(path: Path, rest: Tree, kind: type[Sink], problems: list[Problem]) -> None:
+    """Take out of ``rest`` what is refused with a reason of its own, unless the sink has an option of that name."""
+    for name in [name for name in rest if name not in kind.Options.model_fields]:
+        reason = refusals.option(name)
+        if reason is not None:
+            given = next((given for _, given in leaves(rest.pop(name))), None)
+            told, variable = (given.told, given.variable) if given else (None, None)
+            problems.append(Problem.at((*path, name), told, f"not set: {reason}", variable))
 
 
 def _source(slug: str, table: Table) -> Source:
@@ -138,40 +159,6 @@ def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(value, list(known), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {_list(known)}"
     return f"a {kind} with settings of its own (CDF_{kind.upper()}S__{value.upper()}__...); {hint}"
-
-
-def _refuse_filter(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
-    reason = refusals.row_filter(fields.filter) if fields.filter else None
-    if reason:
-        problems.append(Problem.at((*path, "filter"), repr(fields.filter), reason))
-
-
-def _refuse_names(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
-    """Spark's column names ignore case; two columns may not end up under one name in the sink."""
-    repeated = {name: _twice(getattr(fields, name) or ()) for name in ("keys", "columns", "rename")}
-    problems.extend(
-        Problem.at((*path, name), repr(twice), "each column once (case does not count)")
-        for name, twice in repeated.items()
-        if twice
-    )
-    if repeated["columns"] or repeated["rename"]:
-        return
-    names = {column.lower(): new for column, new in fields.rename.items()}
-    chosen = [column.lower() for column in fields.columns or fields.rename]
-    absent = [column for column in names if column not in chosen]
-    if absent:
-        problems.append(Problem.at((*path, "rename"), repr(absent[0]), f"columns of COLUMNS only: {_list(chosen)}"))
-    elif twice := _twice(names.get(column, column) for column in chosen):
-        problems.append(Problem.at((*path, "rename"), repr(twice), "another name, since two columns would share it"))
-
-
-def _twice(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name.lower() in seen:
-            return name
-        seen.add(name.lower())
-    return None
 
 
 def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: list[Problem]) -> None:

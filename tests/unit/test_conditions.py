@@ -54,6 +54,7 @@ RECORDED = [
     ("retry_then_halt", "read_failed", STREAM + IN_BATCH + "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/t/part-0.parquet."),
     ("halt", "bad_expression", "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `nme` cannot be resolved. Did you mean one of the following? [`name`]."),
     ("halt", "bad_expression", "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 5)"),
+    ("halt", "bad_expression", IN_BATCH + "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. SQLSTATE: 22012"),
     ("halt", "bug", IN_BATCH + "[DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE] Cannot perform Merge as multiple source rows matched"),
     ("wait", "conflict", IN_BATCH + "[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] Transaction conflict detected."),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdf_replicator.route import Route, Source
+from cdf_replicator.route import Dimension, Route, Source
 from connectors import RouteOptions
 
 ROUTE = Route(
@@ -40,6 +40,9 @@ def test_a_sink_sees_its_names_keys_and_options() -> None:
     assert spec.options is ROUTE.options
 
 
+CARRIERS = Dimension("carriers", "/lake/carriers", None, {"carrier": "code"}, {"name": "carrier_name"})
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -49,13 +52,33 @@ def test_a_sink_sees_its_names_keys_and_options() -> None:
         ({"columns": None}, "columns"),
         ({"columns": ("id",)}, "columns"),
         ({"rename": {}}, "rename"),
+        ({"computed": {"total": "a + b"}}, "computed"),
+        ({"enrich": (CARRIERS,)}, "enrich"),
     ],
 )
 def test_another_definition_is_another_identity_and_says_where(change: dict, named: str) -> None:
     other = replace(ROUTE, **change)
     assert other.fingerprint("index orders") != ROUTE.fingerprint("index orders")
     before, after = ROUTE.identity("index orders"), other.identity("index orders")
-    assert [name for name in before if before[name] != after[name]] == [named]
+    assert [name for name in {**before, **after} if before.get(name) != after.get(name)] == [named]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"path": "/lake/other"},
+        {"on": {"carrier": "id"}},
+        {"columns": {"name": "carrier"}},
+        {"slug": "airlines"},
+    ],
+)
+def test_another_joined_table_is_another_identity(other: dict) -> None:
+    route = replace(ROUTE, enrich=(CARRIERS,))
+    assert replace(route, enrich=(replace(CARRIERS, **other),)).fingerprint("x") != route.fingerprint("x")
+
+
+def test_leaving_out_what_changes_nothing_is_no_other_identity() -> None:
+    assert replace(ROUTE, skip_unchanged=True).fingerprint("x") == ROUTE.fingerprint("x")
 
 
 def test_another_target_is_another_identity() -> None:

@@ -1,0 +1,154 @@
+"""Filters, columns and computed columns of a route: what of a row is delivered, and when a row is in at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdf_replicator import feed, validation
+from cdf_replicator.conditions import HaltError
+
+ROUTE = "CDF_ROUTES__ORDERS_FILES__"
+SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>"
+
+
+def judged(world, schema, **settings):
+    """The schema of the rows that a route with these settings delivers; raises what the route would halt with."""
+    world.environ = {name: value for name, value in world.environ.items() if not name.startswith(ROUTE)}
+    world.environ |= {ROUTE + name.upper(): value for name, value in settings.items()}
+    return feed.row_schema(schema, world.settings.resolved["orders_files"])
+
+
+def test_rows_enter_and_leave_the_filter_in_every_way(world):
+    world.environ |= {ROUTE + "FILTER": "name <> 'draft'", "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "1"}
+    world.create(rows=["(1, 'a')", "(2, 'draft')", "(3, NULL)", "(4, 'd')", "(5, 'draft')", "(6, 'f')"])
+    assert world.run() is None
+    assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
+    world.sql("UPDATE {t} SET name = 'draft' WHERE id = 1")  # out
+    world.sql("UPDATE {t} SET name = 'b' WHERE id = 2")  # in
+    world.sql("UPDATE {t} SET name = 'c' WHERE id = 3")  # in, from neither true nor false
+    world.sql("UPDATE {t} SET name = NULL WHERE id = 4")  # out, to neither
+    world.sql("UPDATE {t} SET id = 50, name = 'e' WHERE id = 5")  # in under another key
+    world.sql("UPDATE {t} SET id = 60, name = 'draft' WHERE id = 6")  # out under another key
+    assert world.run() is None
+    assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
+    assert set(world.delivered()) == {"2", "3", "50"}
+    world.sql("UPDATE {t} SET id = CASE id WHEN 2 THEN 3 WHEN 3 THEN 2 ELSE id END, name = if(id = 3, 'draft', name)")
+    world.sql("DELETE FROM {t} WHERE id IN (1, 50)")
+    assert world.run() is None
+    assert (
+        world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'") == {"3": {"id": 3, "name": "b"}}
+    )
+
+
+def test_computed_and_renamed_columns_follow_their_row(world):
+    world.environ |= {
+        ROUTE + "COLUMNS": "id,name",
+        ROUTE + "RENAME": "name=Title",
+        ROUTE + "COMPUTED": json.dumps({"Name": "upper(name)", "total": "qty * 2", "next day": "date_add(day, 1)"}),
+        ROUTE + "FILTER": "qty > 0",
+    }
+    world.create("id bigint, name string, qty int, day date", rows=["(1, 'a', 1, DATE '2026-01-31')"])
+    assert world.run() is None
+    row = {"id": 1, "Title": "a", "Name": "A", "total": 2, "next day": "2026-02-01"}
+    assert world.delivered() == {"1": row}
+    world.sql("UPDATE {t} SET qty = 5")
+    assert world.run() is None
+    assert world.delivered() == {"1": row | {"total": 10}}
+    world.sql("UPDATE {t} SET qty = 0")
+    assert world.run() is None
+    assert world.delivered() == {}
+    world.environ[ROUTE + "COMPUTED"] = '{"total": "qty * 3"}'
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "route_changed")
+    assert "computed was" in verdict.what
+    del world.environ[ROUTE + "COMPUTED"]
+    assert "computed was" in world.run().what, "an expression that was taken away is a change too"
+
+
+def test_a_projection_may_keep_the_key_alone(world):
+    world.environ[ROUTE + "COLUMNS"] = "id"
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.sql("UPDATE {t} SET name = 'b'")
+    world.insert("(2, 'c')")
+    assert world.run() is None
+    assert world.delivered() == {"1": {"id": 1}, "2": {"id": 2}}
+
+
+def test_a_filter_or_expression_that_changes_its_mind_halts_the_route(world):
+    """Judged by Spark's analysed expression: the text alone passes the settings' own look."""
+    schema = world.spark.createDataFrame([], SOME).schema
+    fickle = {
+        "day > 'today'": "another one tomorrow",
+        "to_date('yesterday') < day": "another one tomorrow",
+        "try_cast(' now UTC' AS timestamp) > day": "another one tomorrow",
+        "name = current_user()": "by whom",
+        "name = current_database()": "where or by whom",
+        "randstr(3) = name": "another answer each time",
+        "id > uniform(1, 5)": "another answer each time",
+        "name = reflect('java.util.UUID', 'randomUUID')": "another answer each time",
+        "name = input_file_name()": "another answer each time",
+        "id IN (SELECT 1)": "use ENRICH",
+        "count(*) > 1": "more than one row",
+        "row_number() OVER (ORDER BY id) = 1": "more than one row",
+        "explode(tags) = 'x'": "The generator is not supported",
+        "name": "of type string",
+        "NULL": "of type void",
+        "nope > 1": "`nope` cannot be resolved",
+        "_change_type <> 'delete'": "`_change_type` cannot be resolved",
+        "id > > 1": "PARSE_SYNTAX_ERROR",
+    }
+    for text, why in fickle.items():
+        with pytest.raises(HaltError) as caught:
+            judged(world, schema, filter=text)
+        verdict = caught.value.verdict
+        assert (verdict.reason, why in verdict.what) == ("bad_expression", True), (text, verdict.what)
+        assert verdict.next_step == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart."
+    for text, why in {"window(day, '5 minutes')": "more than", "explode(tags)": "more than", "NULL": "no type"}.items():
+        with pytest.raises(HaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
+            judged(world, schema, computed=json.dumps({"x": text}))
+
+
+def test_what_says_the_same_of_a_row_for_good_is_taken(world):
+    schema = world.spark.createDataFrame([], SOME).schema
+    for text in ("name = 'today'", "`a.b` > 1", "exists(tags, t -> t = name)", "day > '2026-01-01'", "NAME IS NULL"):
+        judged(world, schema, filter=text)
+    types = judged(
+        world, schema, columns="id", computed='{"x": "name", "y": "size(tags)", "z": "CAST(NULL AS string)"}'
+    )
+    assert types.simpleString() == "struct<id:bigint,x:string,y:int,z:string>"
+
+
+def test_a_wrong_expression_halts_before_anything_is_written(world):
+    world.environ[ROUTE + "FILTER"] = "nope > 1"
+    world.create(rows=["(1, 'a')"])
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
+    assert "FILTER of route orders_files (nope > 1) can't be used" in verdict.what
+    assert not (world.files / "orders").exists(), "the sink was not touched"
+    (finding,) = validation._table(world.spark, world.settings.resolved["orders_files"])
+    assert "nope" in finding.what
+    world.environ[ROUTE + "FILTER"] = "id > 0"
+    assert world.run() is None, "corrected, it starts"
+    assert world.delivered() == world.expected()
+
+
+def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
+    world.environ[ROUTE + "COMPUTED"] = '{"share": "100 / id"}'
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(0, 'z')")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
+    assert "DIVIDE_BY_ZERO" in verdict.what
+    assert "try_divide" in verdict.next_step
+    world.sql("DELETE FROM {t} WHERE id = 0")
+    assert world.run().reason == "bad_expression", "the row is still in the feed: what to do is told, nothing skipped"
+
+
+def test_names_that_differ_by_case_alone_are_one_name(world):
+    schema = world.spark.createDataFrame([], SOME).schema
+    with pytest.raises(HaltError, match="gives two columns the name NAME, name"):
+        judged(world, schema, computed='{"NAME": "id"}')
