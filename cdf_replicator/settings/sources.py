@@ -164,6 +164,9 @@ def _strict_loader() -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:bool":  # to YAML 1.1 the word "on" is true; here it is a name
+                    key.tag = "tag:yaml.org,2002:str"
             plain = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
             names = [self.construct_object(key, deep=True) for key in plain]
             texts = [str(name) for name in names]
