@@ -52,8 +52,8 @@ class Delivering:
     open_letters: int
     dimensions: Dimensions
 
-    def write(self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None) -> None:
-        """Deliver a change frame as one batch; raises what kept it from being delivered.
+    def write(self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None) -> int:
+        """Deliver a change frame as one batch; returns how many were stale, raises what kept it from being delivered.
 
         ``no_ops_above``: updates of later versions that change nothing are left out; None leaves out none.
         """
@@ -62,7 +62,7 @@ class Delivering:
             frame = feed.no_ops_marked(frame, no_ops_above)
         shaped = self._shaped()
         if isinstance(self.sink, FrameSink) and shaped(frame).isEmpty():
-            return  # an empty append would still make a version
+            return 0  # an empty append would still make a version
         observation = Observation()
         selected = shaped(frame.observe(observation, *_counts(frame)))
         clock.append(time.monotonic())
@@ -83,6 +83,7 @@ class Delivering:
             if outcome.received or not delivered:
                 ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
+        return outcome.stale
 
     def _shaped(self) -> Callable[[DataFrame], DataFrame]:
         """Return what makes the sink's changes of a change frame, the same each time it is asked."""

@@ -22,12 +22,16 @@ _ANSWER: Final = ".progress.json"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch."""
+    """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch.
+
+    ``max_removed_share``: of the target's entries, that a resync may remove; None leaves it to the settings.
+    """
 
     kind: Kind
     route: str
     starting_version: int | None = None
     ending_version: int | None = None
+    max_removed_share: float | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 

@@ -184,9 +184,11 @@ class Runner:
         try:
             source = SourceTable(self._service.spark, self.route.source)
             if request.kind == "resync":
-                self._service.state_path.save(
-                    start.resync_state(self.route, source, sink, self._service.state_path),
-                )
+                share = request.max_removed_share
+                if share is None:
+                    share = self._service.settings.delivery.max_removed_share
+                state = start.asked_resync(self.route, source, sink, self._service.state_path, share=share)
+                self._service.state_path.save(state)
             else:
                 self._replay(request, source, sink)
         except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told

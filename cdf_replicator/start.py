@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator import checkpoint
 from cdf_replicator.conditions import RESYNC, HaltError
 from cdf_replicator.state import RouteState, StateError
+from connectors import Claim
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
@@ -60,12 +61,39 @@ def check_delivered(state: RouteState, version: int, state_path: StatePath) -> N
         )
 
 
-def resync_state(route: Route, source: SourceTable, sink: Sink, state_path: StatePath) -> RouteState:
-    """The next epoch, above whatever the target was filled with, from today's snapshot and today's definition."""
+def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, *, share: float) -> RouteState:
+    """What an operator's ``resync`` makes of a route: the next epoch, or the end of one whose sweep was refused."""
+    try:
+        state = state_path.load(route.name)
+    except StateError:
+        state = None
+    if state is not None and state.phase == "bootstrapping" and state.loaded:
+        identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
+        claim = sink.claim(route.spec(owner=state_path.owner, epoch=state.epoch))
+        same = state.identity == identity and state.table_id == source.detail.table_id
+        goes_on = state.pinned_version is not None and source.available()[0] <= state.pinned_version + 1
+        if same and goes_on and claim == Claim(state_path.owner, state.epoch):
+            return replace(state, max_removed_share=share)
+    return resync_state(route, source, sink, state_path, share=share)
+
+
+def resync_state(
+    route: Route,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StatePath,
+    *,
+    above: int = 0,
+    share: float | None = None,
+) -> RouteState:
+    """The next epoch, above whatever the target was filled with, from today's snapshot and today's definition.
+
+    ``above``: an epoch found in the target that its claim says nothing of. ``share``: see ``RouteState``.
+    """
     latest = source.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)
     claim = sink.claim(spec)
-    held = claim.epoch if claim else 0
+    held = max(above, claim.epoch if claim else 0)
     identity = route.identity(sink.target(spec))
     try:
         state = state_path.load(route.name)
@@ -74,7 +102,7 @@ def resync_state(route: Route, source: SourceTable, sink: Sink, state_path: Stat
     if state is None:
         newest = state_path.newest_generation(route.name)
         state = RouteState(route.name, identity, source.detail.table_id, epoch=held, generation=newest)
-    fresh = state.next_epoch(latest, table_id=source.detail.table_id, above=held)
+    fresh = state.next_epoch(latest, table_id=source.detail.table_id, above=held, share=share)
     return replace(fresh, identity=identity)
 
 

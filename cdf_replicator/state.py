@@ -35,7 +35,9 @@ class RouteState:
     ``identity``: what the route was defined as (rule 16). ``phase``: a bootstrap loads the snapshot at
     ``pinned_version``; then the stream starts at ``start_version``. ``asked``: the last ``--starting-version`` a
     ``run`` was given. ``replay_until``: up to this commit version an append sink may hold the rows already.
-    ``prepared``: the sink's target was made for this epoch, so its absence is a loss.
+    ``prepared``: the sink's target was made for this epoch, so its absence is a loss. ``loaded``: the snapshot is in
+    the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
+    bootstrap, which nobody asked to remove anything.
     """
 
     route: str
@@ -49,6 +51,8 @@ class RouteState:
     asked: int | None = None
     replay_until: int = -1
     prepared: bool = False
+    loaded: bool = False
+    max_removed_share: float | None = None
 
     @property
     def no_ops_above(self) -> int | None:
@@ -73,7 +77,9 @@ class RouteState:
             asked=asked,
         )
 
-    def next_epoch(self, pinned_version: int, *, table_id: str, above: int = 0) -> RouteState:
+    def next_epoch(
+        self, pinned_version: int, *, table_id: str, above: int = 0, share: float | None = None
+    ) -> RouteState:
         """A resync: the target is rebuilt from the snapshot at ``pinned_version`` under a higher epoch."""
         return replace(
             self,
@@ -85,6 +91,8 @@ class RouteState:
             start_version=None,
             replay_until=-1,
             prepared=False,
+            loaded=False,
+            max_removed_share=share,
         )
 
 

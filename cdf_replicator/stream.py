@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import checkpoint, feed, start
 from cdf_replicator.batch import Delivering, check_duplicates
+from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.enrichment import Dimensions
 from cdf_replicator.watch import Watch
-from connectors import Batch, guard_of
+from connectors import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from connectors import Sink
 
 POLL_SECONDS: Final = 0.5
-PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
 
 
 class StoppedError(Exception):
@@ -120,31 +120,18 @@ class Stream:
         return state
 
     def _bootstrap(self, state: RouteState, source: SourceTable, delivering: Delivering) -> RouteState:
-        """Load the pinned snapshot, then remove what an older epoch left; both may run again after a kill."""
         self._report.state("bootstrapping")
-        try:
-            self._load(state, source, delivering)
-        except Exception as error:
-            gone = any(name in str(error) for name in PINNED_GONE)
-            if not gone or source.latest_version() == state.pinned_version:
-                raise
-            # Pinning again is a new epoch: what was deleted between the two versions is swept afterwards.
-            self._report.warning(f"version {state.pinned_version} can no longer be read: bootstrap starts again")
-            state = start.resync_state(self._route, source, delivering.sink, self._service.state_path)
-            self._service.state_path.save(state)
-            state = self._prepare(state, source, delivering.sink)
-            self._load(state, source, delivering)
-        if state.epoch > 1:
-            spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
-            swept = delivering.sink.sweep(spec, guard_of(state.epoch, 0, upsert=False))
-            self._report.event(f"swept {swept} orphans of older epochs")
-            delivering.void_older_letters(state.epoch)
-        assert state.pinned_version is not None
-        state = replace(state, phase="streaming", start_version=state.pinned_version + 1)
-        self._service.state_path.save(state)
-        return state
+        return Bootstrap(
+            source,
+            delivering,
+            self._service.state_path,
+            self._service.settings.delivery.max_removed_share,
+            load=lambda pinned: self._load(pinned, source, delivering),
+            prepare=lambda fresh: self._prepare(fresh, source, delivering.sink),
+        ).run(state)
 
-    def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> None:
+    def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> int:
+        """Write the pinned snapshot; returns how many of its rows an upsert sink did not take, since it held newer ones."""
         version = state.pinned_version
         assert version is not None
         at = source.committed_at(version) or time.time()
@@ -152,7 +139,8 @@ class Stream:
         frame = feed.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
         if delivering.sink.mode == "upsert":
             check_duplicates(frame, self._route, version)
-        delivering.write(frame, self.batch(state, 0))
+        stale = delivering.write(frame, self.batch(state, 0))
+        return stale if delivering.sink.mode == "upsert" else 0
 
     def _follow(self, state: RouteState, source: SourceTable, delivering: Delivering, wake: threading.Event) -> None:
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)

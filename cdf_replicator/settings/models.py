@@ -218,6 +218,12 @@ class Delivery(Group):
         le=1,
         description="Share of a micro-batch a sink may refuse (and always 100 rows); above it the route halts.",
     )
+    max_removed_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Share of a target's entries that a resync may remove; above it the route halts and asks for --yes.",
+    )
 
 
 FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
