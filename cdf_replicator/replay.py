@@ -17,15 +17,11 @@ import structlog
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
-from rich.table import Table
 
 import connectors
-from cdf_replicator import lease, requests, service, spark
-from cdf_replicator.conditions import HaltError
+from cdf_replicator import lease, preview, requests, service
 from cdf_replicator.lease import LeaseHeldError
-from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
-from connectors.change import CHANGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +34,6 @@ log = structlog.get_logger(__name__)
 USAGE: Final = 2
 POLL_SECONDS: Final = 0.3
 LINE_SECONDS: Final = 5.0
-VERSIONS_SHOWN: Final = 50
 
 
 def replay(
@@ -55,18 +50,28 @@ def replay(
         )
         return USAGE
     if dry_run:
-        return _dry_run(settings, routes, starting_version, ending_version)
+        return preview.replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
     asked = [requests.Request("replay", route.name, starting_version, ending_version) for route in routes]
     return _carry_out(settings, routes, asked) if _confirmed(question, yes=yes) else USAGE
 
 
-def resync(settings: Settings, name: str, yes: bool) -> int:
-    """Rebuild a route's target from the present snapshot and remove orphans; returns the exit code."""
+def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
+    """Rebuild a route's target from the present snapshot and remove orphans; returns the exit code.
+
+    ``max_removed_share``: of its entries, that may be removed; None: any with ``yes``, else what the settings say, so
+    that nobody needs to be asked where there is no terminal.
+    """
     routes = _named(settings, name)
+    if dry_run:
+        return preview.resync(settings, routes[0])
+    share = 1.0 if max_removed_share is None and yes else max_removed_share
     question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
-    asked = [requests.Request("resync", route.name) for route in routes]
-    return _carry_out(settings, routes, asked) if _confirmed(question, yes=yes) else USAGE
+    if not _confirmed(question, yes=yes or not sys.stdin.isatty()):
+        return USAGE
+    return _carry_out(
+        settings, routes, [requests.Request("resync", route.name, max_removed_share=share) for route in routes]
+    )
 
 
 def _named(settings: Settings, name: str) -> list[Route]:
@@ -157,41 +162,3 @@ def _show(folder: Path, asked: Sequence[requests.Request], done: threading.Event
                     bars.update(task, completed=found.ratio, what=found.message)
             if ended:
                 return
-
-
-def _dry_run(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
-    """Print rows by version and change type of each source table, and write nothing."""
-    console = Console()
-    try:
-        session = spark.start(settings.spark)
-    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
-        log.error(str(error))  # noqa: TRY400
-        return service.EXIT_CONFIGURATION
-    try:
-        for source in {route.source.slug: route.source for route in routes}.values():
-            table = SourceTable(session, source)
-            table.check_range(first)
-            newest = table.latest_version() if last is None else last
-            table.check_range(newest)
-            console.print(_counts(table, first, newest))
-        console.print(f"Would be delivered again to: {_names(routes)}. Nothing was written.")
-    except HaltError as error:
-        log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
-        return service.EXIT_FAILED
-    finally:
-        session.stop()
-    return service.EXIT_DONE
-
-
-def _counts(source: SourceTable, first: int, last: int) -> Table:
-    rows = source.changes(first, last).groupBy("_commit_version").pivot("_change_type", list(CHANGE_TYPES[1:])).count()
-    counted = rows.na.fill(0).orderBy("_commit_version").collect()
-    title = f"{source.source.slug}: versions {first} to {last} ({len(counted)} with changes)"
-    table = Table("version", *CHANGE_TYPES[1:], title=title)
-    for row in counted[:VERSIONS_SHOWN]:
-        table.add_row(*(str(value) for value in row))
-    if len(counted) > VERSIONS_SHOWN:
-        table.add_row(f"… {len(counted) - VERSIONS_SHOWN} more", *("" for _ in CHANGE_TYPES[1:]))
-    table.add_section()
-    table.add_row("all", *(str(sum(row[kind] for row in counted)) for kind in CHANGE_TYPES[1:]))
-    return table

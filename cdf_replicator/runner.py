@@ -213,6 +213,12 @@ class Runner:
             start.check_delivered(state, first, state_path)
             state_path.save(start.replay_state(state, first, state_path, asked=state.asked))
             return
+        if sink.mode == "upsert":
+            raise HaltError(
+                "bad_request",
+                "A replay with an end would bring back keys that were deleted later, where a sink keeps one entry per key.",
+                "Ask for one without an end.",
+            )
         source.check_range(last)
         # What of the range the stream has yet to deliver will be there already.
         state_path.save(replace(state, replay_until=max(state.replay_until, last)))

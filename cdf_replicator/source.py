@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.conditions import HaltError
+from cdf_replicator.settings import moment
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 CHANGE_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 _COMMIT: Final = re.compile(r"^(\d{20})\.json$")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
 
 
@@ -52,10 +56,13 @@ class SourceTable:
         self._new_path = jvm.org.apache.hadoop.fs.Path
         self._latest = self.available()[1]
 
+    @property
+    def sql_name(self) -> str:
+        """What the table is called in a SQL statement."""
+        return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
+
     def _describe(self) -> Detail:
-        name = f"`{self.source.path}`" if self.source.path else str(self.source.name)
-        table = f"delta.{name}" if self.source.path else name
-        row = self._spark.sql(f"DESCRIBE DETAIL {table}").first()
+        row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
         assert row is not None
         return Detail(row["id"], row["location"], dict(row["properties"]))
 
@@ -113,22 +120,74 @@ class SourceTable:
     def version_at(self, timestamp: str) -> int:
         """Resolve ``startingTimestamp`` as Delta does: the first commit at or after it, the earliest if older.
 
-        Raises ``HaltError`` when it is later than the newest commit.
+        UTC unless the text has an offset, whatever the time zones of session and process. Raises ``HaltError`` when it
+        is later than the newest commit.
         """
-        earliest, latest = self.available()
-        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.detail.location}`")
-        row = history.where(
-            (F.col("timestamp") >= F.lit(timestamp).cast("timestamp")) & F.col("version").between(earliest, latest)
-        ).agg(F.min("version").alias("version"))
-        found = row.first()
-        if found is None or found["version"] is None:
+        latest = self.available()[1]
+        found = self._dated(F.col("timestamp") >= _literal(timestamp)).agg(F.min("version")).first()
+        if found is None or found[0] is None:
             raise HaltError(
                 "start_out_of_range",
                 f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
                 f"(version {latest}).",
                 "Ask for an earlier time (UTC), or leave it out to start from the current snapshot.",
             )
-        return int(found["version"])
+        return int(found[0])
+
+    def version_until(self, timestamp: str) -> int:
+        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if none is."""
+        earliest = self.available()[0]
+        found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
+        if found is None or found[0] is None:
+            raise HaltError(
+                "start_out_of_range",
+                f"Timestamp {timestamp} of table {self.source.slug} is earlier than its oldest commit "
+                f"(version {earliest}).",
+                "Ask for a later time (UTC).",
+            )
+        return int(found[0])
+
+    def _dated(self, when: Column) -> DataFrame:
+        """Versions of the available range, by their commit's time: the in-commit timestamp where the table has it."""
+        history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}")
+        return history.where(when & F.col("version").between(*self.available())).select("version")
+
+    def feed_since(self) -> int | None:
+        """Return the version from which the change feed is on without a gap, as far as the log tells; None if it is off.
+
+        Every commit that changes the table's metadata holds all of its properties.
+        """
+        if not self.detail.change_feed:
+            return None
+        earliest = self.available()[0]
+        schema = "metaData struct<configuration map<string, string>>"
+        commits = self._spark.read.schema(schema).json(f"{self._log.toString()}/[0-9]*.json")
+        name = F.col("_metadata.file_name")
+        told = (
+            commits.where(F.col("metaData").isNotNull() & name.rlike(_COMMIT.pattern))
+            .select(F.substring(name, 1, 20).cast("long").alias("version"), "metaData.configuration")
+            .orderBy(F.desc("version"))
+        )
+        since = None
+        for row in told.collect():
+            if (row["configuration"] or {}).get(CHANGE_FEED_PROPERTY, "false").lower() != "true":
+                return since
+            since = int(row["version"])
+        return earliest if since is None or self._feed_on_at(earliest) else since
+
+    def _feed_on_at(self, version: int) -> bool:
+        try:
+            self.changes(version, version).isEmpty()
+        except PySparkException as error:
+            if "DELTA_MISSING_CHANGE_DATA" in str(error):
+                return False
+            raise
+        return True
+
+    def enable_feed(self) -> None:
+        """Turn the change feed on, from the next commit on; raises what Delta raises."""
+        self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({CHANGE_FEED_PROPERTY} = true)")
+        self.detail = self._describe()
 
     def snapshot(self, version: int) -> DataFrame:
         """Return the table as it was at a version."""
@@ -159,3 +218,11 @@ class SourceTable:
 
     def _commit_file(self, version: int) -> Any:
         return self._new_path(self._log, f"{version:020d}.json")
+
+
+def _literal(timestamp: str) -> Column:
+    """A moment as a literal that no time zone can shift."""
+    at = moment(timestamp)
+    if at is None:
+        raise ValueError(f"{timestamp!r} is no date or time")
+    return F.timestamp_micros(F.lit((at - _EPOCH) // timedelta(microseconds=1)))

@@ -45,12 +45,26 @@ def replay(
 
 def resync(
     name: Annotated[str, typer.Argument(metavar="ROUTE", help="The route to rebuild.")],
-    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare source and target, and write nothing.")] = False,
+    max_removed_share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0,
+            max=1,
+            help="Most of the target's entries to remove, such as 0.2. [default: the setting]",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask, and remove however many it takes.")] = False,
 ) -> None:
     """Rebuild a route's target from the current snapshot of its table and remove what doesn't belong there.
 
+    Nothing is removed, and the route halts, if that would be a larger share of the target's entries than
+    CDF_DELIVERY__MAX_REMOVED_SHARE; the same command with --yes then goes on from there.
+
     \b
     Examples:
+      cdf-replicator resync orders_search --dry-run
       cdf-replicator resync orders_search
       cdf-replicator resync orders_search --yes
     """  # noqa: D301 - click's own mark for a paragraph to be left alone
@@ -62,4 +76,4 @@ def resync(
 
     from cdf_replicator import replay as room
 
-    raise typer.Exit(room.resync(loaded, name, yes))
+    raise typer.Exit(room.resync(loaded, name, max_removed_share, dry_run, yes))

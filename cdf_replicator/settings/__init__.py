@@ -1,7 +1,20 @@
 """The configuration: environment variables alone, an optional YAML file of the same shape below them."""
 
-from cdf_replicator.settings.load import Settings, load
-from cdf_replicator.settings.models import Delivery, Http, Log, Spark, Table
+from cdf_replicator.settings.load import Reading, Settings, load, load_reading
+from cdf_replicator.settings.models import Delivery, Http, Log, Spark, Table, moment
 from cdf_replicator.settings.problems import ConfigurationError, Problem
 
-__all__ = ["ConfigurationError", "Delivery", "Http", "Log", "Problem", "Settings", "Spark", "Table", "load"]
+__all__ = [
+    "ConfigurationError",
+    "Delivery",
+    "Http",
+    "Log",
+    "Problem",
+    "Reading",
+    "Settings",
+    "Spark",
+    "Table",
+    "load",
+    "load_reading",
+    "moment",
+]

@@ -104,6 +104,30 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
+@dataclass(frozen=True, repr=False)
+class Reading:
+    """What a command is told that looks at source tables alone: neither a state path nor a sink is needed for that."""
+
+    spark: Spark
+    log: Log
+    tables: Mapping[str, Table]
+
+
+def load_reading(environ: Mapping[str, str] = os.environ) -> Reading:
+    """Read and judge that part of the configuration; raises ``ConfigurationError``."""
+    problems: list[Problem] = []
+    tree = gathered(environ, problems)
+    spark, log = _group("spark", Spark, tree, problems), _group("log", Log, tree, problems)
+    _refuse_conf(spark, problems)
+    trees = _dict_group("tables", tree, problems)
+    tables = {slug: _table(slug, node, problems) for slug, node in trees.items()}
+    if problems:
+        raise ConfigurationError(problems)
+    assert isinstance(spark, Spark)
+    assert isinstance(log, Log)
+    return Reading(spark, log, {slug: table for slug, table in tables.items() if table is not None})
+
+
 def _general(tree: Tree, problems: list[Problem]) -> General | None:
     known = [*General.model_fields, *GROUPS]
     own: Tree = {}

@@ -118,7 +118,7 @@ class Table(Group):
     @field_validator("starting_timestamp")
     @classmethod
     def _is_timestamp(cls, value: str | None) -> str | None:
-        if value is not None and not _timestamp(value):
+        if value is not None and moment(value) is None:
             raise ValueError("a date or time such as 2026-01-31, 2026-01-31 12:00:00 or 2026-01-31T12:00:00.123Z")
         return value
 
@@ -230,16 +230,23 @@ FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Deliver
 """The groups that are there once; of ``tables``, ``sinks`` and ``routes`` there are as many as somebody names."""
 
 
-def _timestamp(text: str) -> bool:
+def moment(text: str) -> datetime | None:
+    """The moment that a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00`` names; UTC unless it has an offset.
+
+    None if it names none.
+    """
     match = re.fullmatch(
-        r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,6})?)?)?(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?",
+        r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?(?: ?(?:Z|UTC|([+-]\d{2}):?(\d{2})))?",
         text,
         re.ASCII,
     )
     if match is None:
-        return False
+        return None
+    day, minute, second, fraction, hours, minutes = match.groups()
+    offset = f"{hours}:{minutes}" if hours else "+00:00"
     try:
-        datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{(match[3] or ':00')[:3]}")
+        return datetime.fromisoformat(
+            f"{day}T{minute or '00:00'}:{second or '00'}.{(fraction or '0').ljust(6, '0')}{offset}"
+        )
     except ValueError:
-        return False
-    return True
+        return None

@@ -89,6 +89,7 @@ class World:
             "CDF_SINKS__FILES__TYPE": "picky",
             "CDF_SINKS__FILES__PATH": str(self.files),
             "CDF_DELIVERY__RETRY_SECONDS": "0.5",
+            "CDF_DELIVERY__MAX_REMOVED_SHARE": "1",  # of tables as small as these, one row is a large share
         }
 
     # The source

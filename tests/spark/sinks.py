@@ -20,6 +20,18 @@ class PickySink(FolderSink):
         super().prepare(schema, route)
         return ["the folder is on one disk"]
 
+    def count(self, route, below_guard):
+        if _said(self.settings.path) == "count":
+            raise RuntimeError("the plug was pulled")
+        return super().count(route, below_guard)
+
+    def sweep(self, route, below_guard):
+        if _said(self.settings.path) == "sweep":
+            files = sorted(Path(self.target(route)).glob("*.json"))
+            next(file for file in files if json.loads(file.read_text())["guard"] < below_guard).unlink()
+            raise RuntimeError("the plug was pulled")
+        return super().sweep(route, below_guard)
+
     def write_rows(self, changes):
         after = _trouble(self.settings.path)
         if after is not None:
@@ -77,10 +89,14 @@ def _refused(changes):
 
 def _trouble(folder):
     """None: all is well. A number: write so many changes, then die."""
-    file = folder / "trouble"
-    what = file.read_text() if file.exists() else ""
+    what = _said(folder)
     if what == "away":
         raise RetryableError("unreachable", "nobody answers")
     if what == "forbidden":
         raise PermanentError("The folder is locked.", "Unlock it.")
-    return int(what) if what else None
+    return int(what) if what.isdigit() else None
+
+
+def _said(folder):
+    file = folder / "trouble"
+    return file.read_text() if file.exists() else ""

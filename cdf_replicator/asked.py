@@ -1,0 +1,82 @@
+"""One question to one source table, by a command of its own: a Spark of its own, no lease, no state path."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdf_replicator import service, spark
+from cdf_replicator.conditions import HaltError, judge
+from cdf_replicator.route import Source
+from cdf_replicator.source import SourceTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cdf_replicator.settings import Reading, Table
+
+log = structlog.get_logger(__name__)
+
+CONF: Final = {
+    # A feed is handed on partition by partition: many small ones, however large it is.
+    "spark.sql.shuffle.partitions": "200",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m",
+}
+
+NEXT_STEPS: Final = {
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE": "A column was renamed, dropped or retyped in the range, and one read shows rows of "
+    "one schema only: ask for the versions before that commit and for those from it on, one after the other (DESCRIBE "
+    "HISTORY names it).",
+    "DELTA_MISSING_CHANGE_DATA": "The change feed was off in a part of the range: ask for later versions. "
+    "`cdf-replicator enable TABLE` tells from which one it is on.",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION": "The range is older than "
+    "delta.deletedFileRetentionDuration of the table: ask for later versions, or raise that property if VACUUM has not yet "
+    "run.",
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST": "VACUUM has removed files of the range: ask for later versions.",
+    "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS|RESERVED_CDC_COLUMNS": "The change feed needs the names _change_type, "
+    "_commit_version and _commit_timestamp: rename the column (ALTER TABLE … RENAME COLUMN, which needs "
+    "delta.columnMapping.mode = name), or write the table anew without it.",
+    "DELTA_SCHEMA_NOT_SET|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_PATH_DOES_NOT_EXIST|PATH_NOT_FOUND"
+    "|TABLE_OR_VIEW_NOT_FOUND|DELTA_MISSING_TRANSACTION_LOG|PARSE_SYNTAX_ERROR|REQUIRES_SINGLE_PART_NAMESPACE": "There is no "
+    "Delta table of that name: give the slug of a configured table, a path, or a name in the catalog.",
+}
+"""What to do about an error's text, for somebody who asked a table: the conditions' own steps are for a route."""
+
+
+def source_named(name: str, tables: Mapping[str, Table]) -> Source:
+    """A configured table by its slug, else a path (it has a slash), else a name in the catalog."""
+    if name in tables:
+        return Source(name, path=tables[name].path, name=tables[name].name)
+    return Source(name, path=name) if "/" in name else Source(name, name=name)
+
+
+def answer(reading: Reading, source: Source, work: Callable[[SourceTable], None]) -> int:
+    """Do the work with the table; returns the exit code. What goes wrong is told with a next step."""
+    conf = {**CONF, **reading.spark.conf}
+    try:
+        session = spark.start(reading.spark.model_copy(update={"conf": conf}))
+    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+        log.error(str(error))  # noqa: TRY400 - the sentence says it all
+        return service.EXIT_CONFIGURATION
+    try:
+        work(SourceTable(session, source))
+    except HaltError as error:
+        log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
+        return service.EXIT_FAILED
+    except Exception as error:  # noqa: BLE001 - whatever Spark raised is told in words
+        what, next_step = told(error)
+        log.error(what, table=source.location, next_step=next_step)  # noqa: TRY400
+        return service.EXIT_FAILED
+    finally:
+        session.stop()
+    return service.EXIT_DONE
+
+
+def told(error: Exception) -> tuple[str, str]:
+    """What an error says, and what whoever asked can do."""
+    verdict = judge(error, route="")
+    text = str(error)
+    found = (step for pattern, step in NEXT_STEPS.items() if re.search(pattern, text))
+    return verdict.what, next(found, verdict.next_step)

@@ -1,0 +1,132 @@
+"""``changes`` prints the feed as ``table_changes`` gives it; ``enable`` turns it on and says from which version it holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from cdf_replicator import asked
+from cdf_replicator.changes import Wanted, write
+from cdf_replicator.conditions import HaltError
+from cdf_replicator.enable import enabled
+from cdf_replicator.source import SourceTable
+
+FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def written(table, **wanted):
+    out = io.StringIO()
+    write(table, Wanted(**wanted), out)
+    return out.getvalue()
+
+
+def objects(table, **wanted):
+    return [json.loads(line) for line in written(table, format="json", **wanted).splitlines()]
+
+
+def refused(table, **wanted):
+    with pytest.raises(HaltError) as caught:
+        written(table, **wanted)
+    assert caught.value.verdict.next_step
+    return caught.value.verdict.what
+
+
+def test_the_feed_is_printed_as_table_changes_gives_it(world):
+    world.create("id bigint, name string, tags array<string>", rows=["(1, 'a', null)", "(2, '', array('x,y'))"])
+    world.sql("UPDATE {t} SET name = 'say \"hi\"' WHERE id = 1")
+    world.sql("UPDATE {t} SET id = 20 WHERE id = 2")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    table = world.source()
+    asked_sql = f"SELECT * FROM table_changes_by_path('{world.table}', 0)"
+    given = {tuple(map(repr, row[:3])) + row[3:5] for row in world.spark.sql(asked_sql).collect()}
+
+    rows = objects(table, first=0, keys=("id",))
+    assert [row["_commit_version"] for row in rows] == [1, 1, 2, 2, 3, 3, 4], "ordered by version"
+    assert [row["_change_type"] for row in rows if row["_commit_version"] == 2] == [
+        "update_preimage",
+        "update_postimage",
+    ]
+    assert list(rows[0]) == ["id", "name", "tags", *FEED]
+    assert {(*(repr(row[name]) for name in ("id", "name", "tags")), *list(row.values())[3:5]) for row in rows} == given
+    assert rows[0]["_commit_timestamp"].endswith("Z")
+
+    assert [row["_commit_version"] for row in objects(table, first=2, last=3)] == [2, 2, 3, 3]
+    assert len(objects(table, first=0, limit=3)) == 3
+    assert [(row["_change_type"], row["name"]) for row in objects(table, first=0, keys=("id",), key="1")] == [
+        ("insert", "a"),
+        ("update_preimage", "a"),
+        ("update_postimage", 'say "hi"'),
+        ("delete", 'say "hi"'),
+    ]
+
+    text = written(table, first=0, keys=("ID",), format="csv")
+    parsed = list(csv.reader(io.StringIO(text)))
+    assert parsed[0] == ["id", "name", "tags", *FEED]
+    assert [line[:3] for line in parsed[1:5]] == [
+        ["1", "a", ""],
+        ["2", "", '["x,y"]'],
+        ["1", "a", ""],
+        ["1", 'say "hi"', ""],
+    ]
+    assert '2,"","[' in text, "an empty text is told from a null"
+
+    lines = written(table, first=3, keys=("id",)).splitlines()
+    assert lines[0].split() == ["id", "name", "tags", *FEED]
+    assert lines[2].split()[:4] == ["2", '["x,y"]', "update_preimage", "3"]
+    assert {len(line.rstrip()) for line in lines[1:2]} == {max(map(len, lines))}
+    assert written(table, first=0, keys=("id",), key="99").count("\n") == 2, "headings, and no row"
+
+    assert "changes of versions 0 to 4 are available" in refused(table, first=5)
+    assert "Versions 1 to 9" in refused(table, first=1, last=9)
+    assert "later than its newest commit" in refused(table, first="2100-01-01")
+    assert "earlier than its oldest commit" in refused(table, first=0, last="2000-01-01")
+    assert "has no column nope; it has id, name, tags" in refused(table, first=0, keys=("nope",))
+    assert len(objects(table, first="2000-01-01", last="2100-01-01T00:00:00+14:00")) == 7
+
+
+def test_a_feed_turned_on_late_off_and_on_again_is_valid_from_the_last_time(world):
+    world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
+    assert "is off" in refused(world.source(), first=0)
+    assert "the change feed is on from version 2 on" in enabled(world.source())
+    world.insert("(2, 'b')")
+    assert "is on since version 2. Nothing was changed." in enabled(world.source())
+    assert world.version() == 3
+    assert "changes of versions 2 to 3 are available" in refused(world.source(), first=1)
+    assert [row["id"] for row in objects(world.source(), first=2)] == [2]
+
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    world.insert("(3, 'c')")
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    world.sql("ALTER TABLE {t} ADD COLUMN price int")
+    assert "is on since version 6. " in enabled(world.source())
+    world.insert("(4, 'd', 4)")
+    world.forget_log_before(world.version())
+    assert "is on since version 8. " in enabled(world.source()), "as far as the log tells"
+
+
+def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
+    world.create("id bigint, _change_type string", delta__enableChangeDataFeed="false")
+    with pytest.raises(Exception, match="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS") as caught:
+        enabled(world.source())
+    what, next_step = asked.told(caught.value)
+    assert "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS" in what
+    assert "rename the column" in next_step
+
+    other = world.folder / "mapped"
+    world.table = str(other)
+    world.create(rows=["(1, 'a')"], delta__columnMapping__mode="name")
+    world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+    world.insert("(2, 'b')")
+    table = SourceTable(world.spark, replace(world.source().source, path=str(other)))
+    with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE") as caught:
+        written(table, first=0)
+    assert "ask for the versions before that commit" in asked.told(caught.value)[1]
+    assert [row["title"] for row in objects(table, first=3)] == ["b"]
+
+    with pytest.raises(Exception) as caught:
+        SourceTable(world.spark, asked.source_named("no_such_table", {}))
+    assert "There is no Delta table of that name" in asked.told(caught.value)[1]
