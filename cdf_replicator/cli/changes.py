@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-
-if TYPE_CHECKING:
-    from cdf_replicator.settings import Reading
 
 Named = Annotated[
     str,
@@ -50,11 +47,14 @@ def changes(
     end = _one(last, _timestamp("--to-timestamp", to_timestamp), "--to", "--to-timestamp")
     if isinstance(begin, int) and isinstance(end, int) and end < begin:
         raise typer.BadParameter(f"{end} is before {begin}", param_hint="'--to'")
-    reading = _reading()
+    from cdf_replicator import logs, settings
+
+    reading = settings.load_reading()
     configured = reading.tables[table].keys if table in reading.tables else ()
     columns = tuple(name.strip() for name in keys.split(",")) if keys else configured
     if key is not None and not columns:
         raise typer.BadParameter("name the key columns with --keys", param_hint="'--key'")
+    logs.configure(reading.log.level, reading.log.format)
 
     from cdf_replicator import asked
     from cdf_replicator import changes as room
@@ -73,20 +73,15 @@ def enable(table: Named) -> None:
       cdf-replicator enable orders
       cdf-replicator enable s3a://lake/orders
     """  # noqa: D301 - click's own mark for a paragraph to be left alone
-    reading = _reading()
+    from cdf_replicator import logs, settings
+
+    reading = settings.load_reading()
+    logs.configure(reading.log.level, reading.log.format)
 
     from cdf_replicator import asked
     from cdf_replicator import enable as room
 
     raise typer.Exit(room.enable(reading, asked.source_named(table, reading.tables)))
-
-
-def _reading() -> Reading:
-    from cdf_replicator import logs, settings
-
-    reading = settings.load_reading()
-    logs.configure(reading.log.level, reading.log.format)
-    return reading
 
 
 def _timestamp(option: str, text: str | None) -> str | None:

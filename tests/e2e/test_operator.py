@@ -1,0 +1,125 @@
+"""What an operator does by hand: look at a feed, turn it on, rebuild a target that a kill left half swept."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from tests.e2e.reading import entries
+from tests.e2e.service import COMMAND, Service, command, environment, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from deploy.servers import Redis
+    from tests.e2e.conftest import Source
+
+ROWS = 10_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("operator")
+
+
+@pytest.fixture(scope="module")
+def past(folder: Path, new_source: Callable[..., Source]) -> Source:
+    """Versions 0 (created), 1 (10,000 inserts), 2 (one update), 3 (half of them deleted)."""
+    source = new_source(folder, "past", ROWS)
+    source.sql("UPDATE {} SET amount = 1 WHERE id = 7")
+    source.sql(f"DELETE FROM {{}} WHERE id >= {ROWS // 2}")
+    return source
+
+
+def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past: Source):
+    """For a path nothing needs to be configured; for a slug, neither state path nor sinks."""
+    known = environment(folder, STATE_PATH=folder / "none", TABLES__PAST__PATH=past.path, TABLES__PAST__KEYS="id")
+    bare = {name: value for name, value in known.items() if "STATE" not in name and "TABLES" not in name}
+
+    of_key = command(known, "changes", "past", "--from", "0", "--key", "7", "--format", "json")
+    assert of_key.code == 0, of_key.log
+    rows = [json.loads(line) for line in of_key.output.splitlines()]
+    assert [(row["_commit_version"], row["_change_type"], row["amount"]) for row in rows] == [
+        (1, "insert", 70),
+        (2, "update_preimage", 70),
+        (2, "update_postimage", 1),
+    ]
+
+    absent = command(known, "changes", "past", "--from", "9")
+    assert (absent.code, absent.output) == (1, "")
+    assert "changes of versions 0 to 3 are available" in absent.log
+
+    words = ("changes", str(past.path), "--from", "1", "--format", "csv")
+    whole = subprocess.run([COMMAND, *words], env=bare, capture_output=True, text=True, check=True, timeout=240)
+    assert len(list(csv.reader(io.StringIO(whole.stdout)))) == 1 + ROWS + 2 + ROWS // 2
+
+    cut = subprocess.Popen([COMMAND, *words], env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert cut.stdout
+    assert cut.stderr
+    assert cut.stdout.readline().startswith("id,name,amount,_change_type")
+    cut.stdout.close()
+    log = cut.stderr.read()
+    assert cut.wait(120) == 0, log
+    assert "Broken" not in log
+    assert "Traceback" not in log
+    assert not (folder / "none").exists()
+
+
+def test_enable_says_from_which_version_the_feed_is_valid(folder: Path, past: Source):
+    path = folder / "plain"
+    past.spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta")
+    bare = environment(folder)
+    first = command(bare, "enable", str(path))
+    assert first.code == 0, first.log
+    assert f"{path}): the change feed is on from version 1 on. Changes made before are not in it" in first.output
+    again = command(bare, "enable", str(path))
+    assert again.code == 0, again.log
+    assert again.output.endswith("the change feed is on since version 1. Nothing was changed.\n")
+
+
+def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_wrote(
+    folder: Path, past: Source, redis_server: Redis, sinks: Callable[[Path], dict[str, object]]
+):
+    given = environment(
+        folder,
+        **{name: value for name, value in sinks(folder).items() if "CACHE" in name},
+        TABLES__PAST__PATH=past.path,
+        TABLES__PAST__KEYS="id",
+        TABLES__PAST__SINKS="cache",
+    )
+    first = command(given, "run", "--once")
+    assert first.code == 0, first.log
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.mset({f"past:{number}": "theirs" for number in range(100_000, 160_000)})
+        client.set("past:1", "theirs")
+
+        tried = command(given, "resync", "past_cache", "--dry-run")
+        assert tried.code == 0, tried.log
+        assert "target  65000 entries, of which at least 60000 (92.3%) would be removed" in tried.output
+        refused = command(given, "resync", "past_cache")
+        assert refused.code == 1
+        assert "would remove 60000 of the target's 65000 entries (92.3%), more than 10.0%" in refused.log
+        assert "resync past_cache --yes" in refused.log
+        assert client.get("past:159999") == b"theirs"
+        assert client.get("past:1") != b"theirs", "the snapshot is loaded"
+
+        with Service(given) as service:
+            service.started()
+            service.wait_state("past_cache", "halted")
+            before = client.dbsize()
+            asking = subprocess.Popen([COMMAND, "resync", "past_cache", "--yes"], env=given, stderr=subprocess.DEVNULL)
+            until(lambda: client.exists("past:100000", "past:159999", "past:130000") < 3, 120, service.log.read_text)
+            service.kill()
+            asking.wait(60)
+        assert client.dbsize() <= before + 60_000
+
+    last = command(given, "run", "--once")
+    assert last.code == 0, last.log
+    assert entries(redis_server.url, "past:") == past.rows
