@@ -73,9 +73,10 @@ def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState |
         ]
     rows = snapshot.where(F.col(change.KEY).isNotNull()).count()
     spec = route.spec(owner="", epoch=0)
+    written = "those that pass the joined filter" if route.enrich and route.filter else "each"
     lines = [
         f"route   {route.name}: {sink.target(spec)}",
-        f"source  {rows} rows in version {latest} of {route.source.slug}: each would be written again",
+        f"source  {rows} rows in version {latest} of {route.source.slug}: {written} would be written again",
     ]
     if waiting is not None:
         held = sink.count(spec, guard_of(waiting.epoch, 0, upsert=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
@@ -45,14 +46,13 @@ def forge(world, key, guard, row):
 
 
 def test_a_resync_survives_a_kill_at_any_point(followed):
-    """Each time, a row is deleted and one inserted before the resync, and one more deleted before the restart."""
-    world, number = followed, 0
+    """Each time, a row goes and one comes before the resync, and once more before the restart."""
+    world, ids = followed, list(range(10))
 
     def commit():
-        nonlocal number
-        number += 1
-        world.sql(f"DELETE FROM {{t}} WHERE id = (SELECT min(id) FROM {{t}})")  # noqa: F541 - {t} is the table
-        world.insert(f"({100 + number}, 'later')")
+        world.sql(f"DELETE FROM {{t}} WHERE id = {ids.pop(0)}")
+        ids.append(ids[-1] + 1)
+        world.insert(f"({ids[-1]}, 'later')")
 
     def killed_after_the_pin():
         route = world.settings.resolved[ROUTE]
