@@ -134,8 +134,9 @@ TABLE: Final = (
         "DIVIDE_BY_ZERO|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|INVALID_ARRAY_INDEX|CANNOT_PARSE_TIMESTAMP",
         "halt",
         "bad_expression",
-        "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like, then "
-        "restart.",
+        "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like. Then "
+        + RESYNC[0].lower()
+        + RESYNC[1:],
     ),
     Condition(
         "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",

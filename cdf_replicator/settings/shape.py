@@ -54,6 +54,12 @@ def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: M
     _refuse_expressions(path, fields, problems)
     _refuse_names(path, fields, joined, problems)
     _refuse_idle(path, fields, joined, problems)
+    if joined and mode != "upsert":
+        expected = (
+            "no ENRICH: a sink that keeps every change keeps what the table said, and joined values are those of the "
+            "day they are read; join when you query it"
+        )
+        problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
     if fields.skip_unchanged and mode != "upsert":
         expected = "false: a sink that keeps every change keeps those that change nothing too"
         problems.append(Problem.at((*path, "skip_unchanged"), "'true'", expected))

@@ -10,7 +10,7 @@ from cdf_replicator import feed, validation
 from cdf_replicator.conditions import HaltError
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
-SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>"
+SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant"
 
 
 def judged(world, schema, **settings):

@@ -143,6 +143,13 @@ def test_a_joined_column_may_be_chosen_and_renamed() -> None:
     assert (route.columns, route.rename) == (("id", "name"), {"name": "carrier_name"})
 
 
+def test_a_sink_that_keeps_every_change_joins_nothing() -> None:
+    """A replay would not know its rows again once the joined table has changed."""
+    problem = the_problem(JOINED, "orders_log")
+    assert (problem.variable, problem.given) == ("CDF_ROUTES__ORDERS_LOG__ENRICH", "carriers")
+    assert "join when you query it" in problem.expected
+
+
 def test_the_reference_and_the_schema_tell_of_them() -> None:
     entries = {entry.variable: entry for entry in reference()}
     assert entries["CDF_ROUTES__<ROUTE>__COMPUTED"].type == "JSON object"
