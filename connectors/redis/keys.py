@@ -9,8 +9,8 @@ In the value's key, each key column stands percent-encoded (``%`` and ``:`` as i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from string import Formatter
 from typing import TYPE_CHECKING, Final
 
 from connectors.change import KEY
@@ -27,6 +27,8 @@ CLAIM_HEAD: Final = "cdf:claim:{"
 BRACES: Final = "{}"
 
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]^"})
+
+_COLUMN: Final = re.compile(r"\{([^{}]*)\}")
 
 Piece = tuple[str, "str | None"]
 
@@ -104,15 +106,12 @@ def key_names(route: RouteSpec, template: str | None) -> KeyNames:
 
 def parse_template(template: str) -> list[Piece]:
     """Literal texts and the column after each; raises ``ValueError`` where two rows could come to share a key."""
-    try:
-        fields = list(Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(f"{error}; expected something like orders:{{id}}") from None
-    if any(name == "" or conversion or spec for _, name, spec, conversion in fields):
-        raise ValueError("expected plain column names in braces, like orders:{id}")
-    pieces: list[Piece] = [(text, name) for text, name, _, _ in fields]
-    if any(brace in text for text, _ in pieces for brace in BRACES):
-        raise ValueError("braces other than around a column's name are not supported")
+    texts, names = _COLUMN.split(template)[::2], _COLUMN.findall(template)
+    if any(brace in text for text in texts for brace in BRACES):
+        raise ValueError("expected something like orders:{id}; a brace other than around a column's name can't be used")
+    if "" in names:
+        raise ValueError("expected column names in braces, like orders:{id}")
+    pieces: list[Piece] = [*zip(texts, names, strict=False), *([(texts[-1], None)] if texts[-1] else [])]
     if not pieces or not pieces[0][0]:
         raise ValueError("expected text before the first column, like orders:{id}: it sets this route's keys apart")
     if any(":" not in text for text, name in pieces[1:] if name is not None):

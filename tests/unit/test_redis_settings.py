@@ -67,7 +67,9 @@ def test_certificates_without_tls_are_an_error():
     RedisSettings(type="redis", url="rediss://cache:6379/0", ca_certs="/etc/ca.pem")
 
 
-@pytest.mark.parametrize("template", ["orders:{id}", "orders:{region}:{id}", "a/{id}/b", "x:{a}-:-{b}"])
+@pytest.mark.parametrize(
+    "template", ["orders:{id}", "orders:{region}:{id}", "a/{id}/b", "x:{a}-:-{b}", "x:{a.b}:{c:d!}:{e f}"]
+)
 def test_templates_that_keep_rows_apart_are_taken(template):
     assert RedisOptions(key_template=template).key_template == template
 
@@ -80,10 +82,8 @@ def test_templates_that_keep_rows_apart_are_taken(template):
         ("orders:{a}{b}", "colon"),
         ("orders:{a}-{b}", "colon"),
         ("orders:{a", "orders:{id}"),
-        ("orders:{}", "plain column names"),
-        ("orders:{a!r}", "plain column names"),
-        ("orders:{a:>5}", "plain column names"),
-        ("{{orders}}:{id}", "braces"),
+        ("orders:{}", "column names"),
+        ("{{orders}}:{id}", "a brace other than"),
     ],
 )
 def test_templates_by_which_rows_could_meet_are_refused(template, reason):
