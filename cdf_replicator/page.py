@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from cdf_replicator.board import BATCHES_KEPT
 from cdf_replicator.metrics import PHASES
-from cdf_replicator.status import BATCHES_KEPT
 
 if TYPE_CHECKING:
     from datetime import datetime

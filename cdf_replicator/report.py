@@ -13,12 +13,12 @@ from cdf_replicator.status import BatchStatus, ReplayStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cdf_replicator.board import Board
     from cdf_replicator.conditions import Verdict
     from cdf_replicator.delivery import Outcome
     from cdf_replicator.metrics import Metrics, State
     from cdf_replicator.metrics import Outcome as BatchOutcome
     from cdf_replicator.route import Route
-    from cdf_replicator.status import Board
 
 log = structlog.get_logger(__name__)
 

@@ -24,8 +24,8 @@ from cdf_replicator.status import waiting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from cdf_replicator.board import Board
     from cdf_replicator.metrics import Metrics
-    from cdf_replicator.status import Board
 
     Live = Callable[[], str | None]
     """Why the service is not alive, for people; None while it is."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cdf_replicator import requests, server, spark
+from cdf_replicator.board import Board
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner, Service
 from cdf_replicator.state import StateError, StatePath
-from cdf_replicator.status import Board
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

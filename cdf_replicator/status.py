@@ -1,33 +1,20 @@
-"""What the service is doing, as one board: routes' threads write it, HTTP reads immutable snapshots of it.
+"""What the service is doing at one moment, as values: ``board`` takes them, the page and the metrics read them.
 
-Reading never touches py4j, Delta or a sink, so a hung store cannot hang a probe. ``Status`` is the JSON of ``/status``,
-the page and the ``status`` command; ``schema`` grows when a field changes its meaning or goes.
+``Status`` is the JSON of ``/status``, the page and the ``status`` command; ``schema`` grows when a field changes its
+meaning or goes.
 """
 
 from __future__ import annotations
 
-import re
-import socket
-from collections import deque
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-from cdf_replicator import __version__
-from cdf_replicator.metrics import AT_REST
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from cdf_replicator.metrics import Outcome, State
 
 ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
-
-BATCHES_KEPT: Final = 60
-EVENTS_KEPT: Final = 100
-_TROUBLE: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
-WORST_FIRST: Final[tuple[State, ...]] = (*_TROUBLE, "starting", "bootstrapping", "paused", "stopped", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,151 +160,6 @@ class Status:
     schema: int = 1
 
 
-class Board:
-    """The service's present state. Every method may be called from any thread; an unknown name is a ``KeyError``."""
-
-    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
-        self._now = now
-        self._started_at = now()
-        self._lock = Lock()
-        self._routes: dict[str, RouteStatus] = {}
-        self._sinks: dict[str, SinkStatus] = {}
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        self._runtime: dict[str, str] = {}
-        self._stopping = False
-
-    def add_route(self, route: str, table: str, sink: str) -> None:
-        with self._lock:
-            self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now())
-
-    def add_sink(self, sink: str, type_: str, endpoint: str) -> None:
-        """``endpoint``: where the sink is, for people; a user and password in it are dropped."""
-        with self._lock:
-            self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
-
-    def runtime(self, **versions: str) -> None:
-        """Versions of what runs underneath: ``spark``, ``delta``, ``java``."""
-        with self._lock:
-            self._runtime = versions
-
-    def event(self, what: str, route: str = "") -> None:
-        with self._lock:
-            self._events.appendleft(Event(self._now(), what, route))
-
-    def stopping(self) -> None:
-        """SIGTERM came."""
-        with self._lock:
-            self._stopping = True
-            self._events.appendleft(Event(self._now(), "stopping: the running micro-batches finish first"))
-
-    def state(self, route: str, state: State, reason: str = "") -> None:
-        """Enter a state, or say another reason for the one it is in. A change of state is an event."""
-        with self._lock:
-            was = self._routes[route]
-            if was.state == state:
-                self._routes[route] = replace(was, reason=reason)
-                return
-            now = replace(was, state=state, since=self._now(), reason=reason)
-            if state in AT_REST:
-                now = replace(now, input_rows_per_second=0.0, processed_rows_per_second=0.0)
-            self._routes[route] = now
-            what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
-            self._events.appendleft(Event(now.since, what, route))
-
-    def source(self, route: str, version: int, oldest_undelivered_commit_at: datetime | None) -> None:
-        """What the source table was seen to hold; None if everything in it is delivered."""
-        self._set(route, source_version=version, oldest_undelivered_commit_at=oldest_undelivered_commit_at)
-
-    def delivered(self, route: str, version: int) -> None:
-        """Everything up to and with ``version`` is in the sink."""
-        self._set(route, delivered_version=version)
-
-    def position(self, route: str, generation: int, epoch: int) -> None:
-        self._set(route, generation=generation, epoch=epoch)
-
-    def headroom(self, route: str, seconds: float | None, versions: int | None) -> None:
-        """None: not known, or nothing the route needs can be removed."""
-        self._set(route, headroom_seconds=seconds, headroom_versions=versions)
-
-    def rates(self, route: str, input_rows: float, processed_rows: float) -> None:
-        """Rows per second, as Spark reports them."""
-        self._set(route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
-
-    def dead_letters(self, route: str, count: int) -> None:
-        """How many are open."""
-        self._set(route, dead_letters=count)
-
-    def replay(self, route: str, replay: ReplayStatus | None) -> None:
-        """How far the replay is; None once it is over."""
-        self._set(route, replay=replay)
-
-    def batch(self, route: str, batch: BatchStatus) -> None:
-        """A micro-batch ended; its counts are added to the totals."""
-        with self._lock:
-            was = self._routes[route]
-            self._routes[route] = replace(
-                was,
-                batches=(batch, *was.batches[: BATCHES_KEPT - 1]),
-                totals=was.totals.plus(batch),
-                last_delivery_at=batch.at if batch.outcome == "delivered" else was.last_delivery_at,
-            )
-
-    def failed(self, route: str, what: str, condition: str, next_step: str) -> None:
-        """The route met an error; the same ``condition`` again is counted."""
-        with self._lock:
-            was = self._routes[route]
-            error = _seen(was.last_error, what, condition, next_step, self._now())
-            self._routes[route] = replace(was, last_error=error)
-
-    def restarted(self, route: str) -> None:
-        with self._lock:
-            was = self._routes[route]
-            self._routes[route] = replace(was, restarts=was.restarts + 1)
-
-    def sink_up(self, sink: str) -> None:
-        """It answered; an event if it was away."""
-        with self._lock:
-            was = self._sinks[sink]
-            if was.up:
-                return
-            self._sinks[sink] = replace(was, up=True, since=self._now())
-            if was.up is False:
-                self._events.appendleft(Event(self._now(), f"sink {sink} answers again"))
-
-    def sink_down(self, sink: str, what: str, condition: str, next_step: str = "") -> None:
-        """It did not answer, or refused us; an event if that is news."""
-        with self._lock:
-            was, now = self._sinks[sink], self._now()
-            error = _seen(was.last_error, what, condition, next_step, now)
-            since = was.since if was.up is False else now
-            self._sinks[sink] = replace(was, up=False, since=since, last_error=error)
-            if was.up is not False:
-                self._events.appendleft(Event(now, f"sink {sink} is down: {what}"))
-
-    def snapshot(self) -> Status:
-        """The board as it is now; lag in seconds is measured at this moment, so it grows while nothing is delivered."""
-        with self._lock:
-            routes, sinks = tuple(self._routes.values()), tuple(self._sinks.values())
-            events, runtime, stopping = tuple(self._events), self._runtime, self._stopping
-        now = self._now()
-        state, summary = _summary(routes, sinks, stopping=stopping)
-        service = ServiceStatus(
-            version=__version__,
-            instance=socket.gethostname(),
-            started_at=self._started_at,
-            uptime_seconds=(now - self._started_at).total_seconds(),
-            state=state,
-            summary=summary,
-            runtime=runtime,
-        )
-        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=_badness))
-        return Status(at=now, service=service, routes=worst_first, sinks=sinks, events=events)
-
-    def _set(self, route: str, **fields: Any) -> None:
-        with self._lock:
-            self._routes[route] = replace(self._routes[route], **fields)
-
-
 def waiting(status: Status) -> list[RouteStatus]:
     """The routes for which the service is not ready: no query runs, or the sink has not answered.
 
@@ -329,71 +171,6 @@ def waiting(status: Status) -> list[RouteStatus]:
         for route in status.routes
         if route.state != "paused" and (route.state != "running" or route.sink not in answered)
     ]
-
-
-def without_credentials(endpoint: str) -> str:
-    """``redis://user:secret@cache:6379`` -> ``redis://cache:6379``; a container before an @ (``abfss://``) stays."""
-    return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
-
-
-def _with_lag(route: RouteStatus, now: datetime) -> RouteStatus:
-    if route.source_version is None or route.delivered_version is None:
-        versions = None
-    else:
-        versions = max(0, route.source_version - route.delivered_version)
-    oldest = route.oldest_undelivered_commit_at
-    if versions == 0:
-        seconds: float | None = 0.0
-    elif oldest is None:
-        seconds = None
-    else:
-        seconds = max(0.0, (now - oldest).total_seconds())
-    return replace(route, lag_versions=versions, lag_seconds=seconds)
-
-
-def _badness(route: RouteStatus) -> tuple[int, float, str]:
-    return WORST_FIRST.index(route.state), -(route.lag_seconds or 0.0), route.route
-
-
-def _summary(
-    routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool
-) -> tuple[ServiceState, str]:
-    """The service's state in one word, and why in one sentence."""
-    if stopping:
-        return "stopping", "Stopping: running micro-batches finish, then the service ends."
-    if not routes:
-        return "starting", "Starting: no route has been set up yet."
-    names = {state: [route.route for route in routes if route.state == state] for state in WORST_FIRST}
-    down = [sink.sink for sink in sinks if sink.up is False]
-    groups = (
-        ("Halted, waiting for you", names["halted"]),
-        ("Stalled", names["stalled"]),
-        ("Retrying", names["retrying"]),
-        ("No answer from", down),
-    )
-    troubles = [f"{words}: {_named(group)}." for words, group in groups if group]
-    if troubles:
-        return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles)
-    if names["starting"]:
-        return "starting", f"Starting: {_named(names['starting'])}."
-    notes = (
-        ("Loading a first snapshot", names["bootstrapping"]),
-        ("Paused", names["paused"]),
-        ("Stopped", names["stopped"]),
-    )
-    remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
-    return "healthy", " ".join(remarks) or "Every route does what it should."
-
-
-def _named(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def _seen(last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:
-    if last is not None and last.condition == condition:
-        return replace(last, what=what, next_step=next_step, last_seen=now, count=last.count + 1)
-    return ErrorStatus(what, condition, next_step, first_seen=now, last_seen=now, count=1)
 
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:

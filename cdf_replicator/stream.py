@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from cdf_replicator.board import Board
     from cdf_replicator.dead_letters import DeadLetters
     from cdf_replicator.metrics import Metrics
     from cdf_replicator.report import Report
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import RouteState, StatePath
-    from cdf_replicator.status import Board
     from connectors import Sink
 
 POLL_SECONDS: Final = 0.5

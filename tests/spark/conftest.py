@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdf_replicator import requests
+from cdf_replicator.board import Board
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.metrics import Metrics
@@ -18,7 +19,6 @@ from cdf_replicator.settings import load
 from cdf_replicator.source import SourceTable
 from cdf_replicator.spark import FIXED
 from cdf_replicator.state import StatePath
-from cdf_replicator.status import Board
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
 picky = tests.spark.sinks:PickySink

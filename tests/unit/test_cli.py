@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cdf_replicator import __version__, server
+from cdf_replicator.board import Board
 from cdf_replicator.cli.app import app
 from cdf_replicator.metrics import Metrics
-from cdf_replicator.status import Board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

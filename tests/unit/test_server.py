@@ -12,9 +12,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdf_replicator import server
+from cdf_replicator.board import Board
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.page import duration, number, prose
-from cdf_replicator.status import BatchStatus, Board, ReplayStatus
+from cdf_replicator.status import BatchStatus, ReplayStatus
 
 PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
 

@@ -6,17 +6,9 @@ from datetime import datetime, timedelta, timezone
 import orjson
 import pytest
 
+from cdf_replicator.board import BATCHES_KEPT, EVENTS_KEPT, WORST_FIRST, Board, without_credentials
 from cdf_replicator.metrics import STATES
-from cdf_replicator.status import (
-    BATCHES_KEPT,
-    EVENTS_KEPT,
-    WORST_FIRST,
-    BatchStatus,
-    Board,
-    ReplayStatus,
-    waiting,
-    without_credentials,
-)
+from cdf_replicator.status import BatchStatus, ReplayStatus, waiting
 
 START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
