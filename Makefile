@@ -25,7 +25,7 @@ lint: setup ## Check format, rules, types and import directions
 	$(bin)/mypy
 	$(bin)/lint-imports
 
-docs: setup ## Write the generated parts of README.md
+docs: setup ## Write the generated parts of README.md and docs
 	@$(bin)/python -m deploy.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)

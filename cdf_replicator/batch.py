@@ -14,7 +14,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import feed
-from cdf_replicator.conditions import RESYNC, HaltError
+from cdf_replicator.conditions import INTERRUPTED, RESYNC, HaltError, judge
 from cdf_replicator.delivery import Outcome, deliver
 from connectors import Batch, FrameSink, change, guard_of
 
@@ -66,7 +66,7 @@ class Delivering:
         observation = Observation()
         selected = shaped(frame.observe(observation, *_counts(frame)))
         clock.append(time.monotonic())
-        outcome, versions, delivered = Outcome(), None, False
+        outcome, versions, delivered, interrupted = Outcome(), None, False, False
         try:
             outcome = deliver(selected, self.sink, batch, self.policy)
             clock.append(time.monotonic())
@@ -77,10 +77,13 @@ class Delivering:
             self._settle(shaped(frame), outcome, batch)
             outcome.noop += unchanged  # the sink has not seen these
             delivered = True
+        except Exception as error:
+            interrupted = judge(error, route=self.route.name).reason == INTERRUPTED
+            raise
         finally:
             clock.append(time.monotonic())
             seconds = {name: end - start for name, start, end in zip(PHASES, clock, clock[1:], strict=False)}
-            if outcome.received or not delivered:
+            if (outcome.received or not delivered) and not interrupted:
                 ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
         return outcome.stale

@@ -58,6 +58,7 @@ class Bootstrap:
 
     def _loaded(self, state: RouteState) -> RouteState:
         try:
+            state = self.prepare(state)
             newer = self.load(state)
         except Exception as error:
             gone = any(name in str(error) for name in PINNED_GONE)

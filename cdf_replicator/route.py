@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from connectors import RouteSpec
 
@@ -30,6 +30,7 @@ class Source:
     max_files_per_trigger: int = 1000
     max_bytes_per_trigger: str | None = None
     include_preimages: bool = False
+    allow_schema_change: int | Literal["always"] | None = None
 
     @property
     def location(self) -> str:
@@ -79,6 +80,7 @@ class Route:
     computed: Mapping[str, str] = field(default_factory=dict)
     enrich: tuple[Dimension, ...] = ()
     skip_unchanged: bool = False
+    schema_changes: Literal["fail", "ignore", "add"] = "add"
 
     @property
     def filter_is_joined(self) -> bool:

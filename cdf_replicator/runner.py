@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import feed, start
+from cdf_replicator import evolution, feed, start
 from cdf_replicator.conditions import HaltError, Verdict, judge
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.report import Report
@@ -31,7 +31,6 @@ __all__ = ["Runner", "Service"]
 FAST_RESTARTS: Final = 5
 """Restarts within a minute that are free of waiting (a tracked schema change needs a few)."""
 MINUTE: Final = 60.0
-TRIES_BEFORE_HALT: Final = 5
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
@@ -120,7 +119,7 @@ class Runner:
             self._report.failed(verdict, detail=error)
         if verdict.of_sink:
             self._report.sink_down(verdict)
-        if verdict.action == "retry_then_halt" and self._failures >= TRIES_BEFORE_HALT:
+        if verdict.action == "retry_then_halt" and self._failures >= verdict.tries:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":
             return self._halt(verdict)
@@ -222,7 +221,9 @@ class Runner:
         source.check_range(last)
         # What of the range the stream has yet to deliver will be there already.
         state_path.save(replace(state, replay_until=max(state.replay_until, last)))
-        frame = feed.change_frame(source.changes(first, last), self.route, epoch=state.epoch)
+        rows, read = source.changes(first, last), self._stream.row_schema
+        _, rows = evolution.settled(self.route, source, state, rows, first, read)
+        frame = feed.change_frame(rows, self.route, epoch=state.epoch)
         batch = replace(self._stream.batch(state, 0), replay=True)
         self._stream.delivering(sink).write(frame, batch)
         self._answer(Progress("done", f"versions {first} to {last} delivered", 1.0))

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.conditions import HaltError
+from cdf_replicator.schema import CHANGE_FEED_PROPERTY, Metadata
 from cdf_replicator.settings import moment
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Source
 
-CHANGE_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 _COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_METADATA: Final = r'(?m)^\{"metaData":.*$'
 _CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
 
 
@@ -71,6 +72,27 @@ class SourceTable:
         reader = self._spark.read.format("delta")
         frame = reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
         return frame.schema
+
+    def metadata(self) -> Metadata:
+        """Return the newest metadata, with what Spark's schema lacks: the ids of column mapping."""
+        jvm: Any = self._spark._jvm
+        none = jvm.scala.Option.empty()
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.detail.location)
+        snapshot = log.update(False, none, none)
+        return Metadata.parse(int(snapshot.version()), snapshot.metadata().json())
+
+    def metadata_at(self, version: int) -> Metadata | None:
+        """Return the metadata that a commit sets; None if it sets none, or its file is gone."""
+        path = self._commit_file(version)
+        if not self._files.exists(path):
+            return None
+        jvm: Any = self._spark._jvm
+        scanner = jvm.java.util.Scanner(self._files.open(path), "UTF-8")
+        try:
+            action = scanner.findWithinHorizon(_METADATA, 0)
+        finally:
+            scanner.close()
+        return None if action is None else Metadata.parse(version, action)
 
     def available(self) -> tuple[int, int]:
         """Return (earliest, latest) commit version from which changes can be read.
@@ -214,6 +236,9 @@ class SourceTable:
             reader = reader.option("startingVersion", starting_version)
         if schema_log:
             reader = reader.option("schemaTrackingLocation", schema_log)
+            # What changed is judged by us (``evolution``), in the same way with column mapping and without.
+            for change in ("Rename", "Drop", "TypeChange"):
+                reader = reader.option(f"allowSourceColumn{change}", "always")
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
 
     def _commit_file(self, version: int) -> Any:

@@ -38,6 +38,7 @@ class RouteState:
     ``prepared``: the sink's target was made for this epoch, so its absence is a loss. ``loaded``: the snapshot is in
     the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
     bootstrap, which nobody asked to remove anything.
+    ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``).
     """
 
     route: str
@@ -53,6 +54,7 @@ class RouteState:
     prepared: bool = False
     loaded: bool = False
     max_removed_share: float | None = None
+    table_schema: dict[str, Any] | None = None
 
     @property
     def no_ops_above(self) -> int | None:
@@ -93,6 +95,7 @@ class RouteState:
             prepared=False,
             loaded=False,
             max_removed_share=share,
+            table_schema=None,
         )
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import checkpoint, feed, start
+from cdf_replicator import checkpoint, evolution, feed, start
 from cdf_replicator.batch import Delivering, check_duplicates
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
@@ -17,9 +17,11 @@ from connectors import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from cdf_replicator.board import Board
     from cdf_replicator.dead_letters import DeadLetters
@@ -79,7 +81,6 @@ class Stream:
         self._report.sink_up()
         state = start.resolve(self._route, source, sink, self._service.state_path, asked)
         self._report.position(state.generation, state.epoch)
-        state = self._prepare(state, source, sink)
         delivering = self.delivering(sink)
         # Cancelled by this group, a bootstrap takes no other route's jobs along.
         context = self._service.spark.sparkContext
@@ -108,10 +109,14 @@ class Stream:
             replay=delivered < state.replay_until,
         )
 
-    def _prepare(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
+    def row_schema(self, table: StructType) -> StructType:
+        """Return what the sink gets of rows of the source table, with what is joined; raises ``HaltError``."""
+        return feed.row_schema(table, self._route, self._dimensions.columns(table))
+
+    def _prepare(self, state: RouteState, table: StructType, sink: Sink) -> RouteState:
+        """Make the target fit for what is about to be written."""
         spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
-        schema = source.schema()
-        row = feed.row_schema(schema, self._route, self._dimensions.columns(schema))
+        row = self.row_schema(table)
         for warning in sink.prepare(row, spec):
             self._report.warning(warning)
         if not state.prepared:
@@ -127,8 +132,17 @@ class Stream:
             self._service.state_path,
             self._service.settings.delivery.max_removed_share,
             load=lambda pinned: self._load(pinned, source, delivering),
-            prepare=lambda fresh: self._prepare(fresh, source, delivering.sink),
+            prepare=lambda pinned: self._prepare_snapshot(pinned, source, delivering.sink),
         ).run(state)
+
+    def _prepare_snapshot(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
+        """Make the target fit for the pinned snapshot, and remember the columns the epoch begins with."""
+        assert state.pinned_version is not None
+        snapshot = source.snapshot(state.pinned_version)
+        known = evolution.known_as(source, snapshot, state.pinned_version)
+        state = replace(self._prepare(state, snapshot.schema, sink), table_schema=known.to_json())
+        self._service.state_path.save(state)
+        return state
 
     def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> int:
         """Write the pinned snapshot; returns how many of its rows an upsert sink did not take, since it held newer ones.
@@ -151,8 +165,14 @@ class Stream:
         schema_log = str(folder / "schema") if source.detail.column_mapping else None
         if schema_log and committed is None and not self._first_commit(state, source, wake):
             return
-        changes = feed.change_frame(source.stream(state.start_version, schema_log), self._route, epoch=state.epoch)
-        query = self._started(changes, str(folder), state, delivering)
+        frame = source.stream(state.start_version, schema_log)
+        first = committed.complete + 1 if committed else state.start_version or 0
+        lookout = evolution.Lookout(self._route, source, frame, first)
+        state, frame = evolution.settled(self._route, source, state, frame, first, self.row_schema)
+        self._service.state_path.save(state)
+        state = self._prepare(state, frame.schema, delivering.sink)
+        changes = feed.change_frame(frame, self._route, epoch=state.epoch)
+        query = self._started(changes, folder, state, delivering, lookout)
         self._report.state("running")
         watch = Watch(query, source, self._report, state, committed)
         while query.isActive:
@@ -190,7 +210,9 @@ class Stream:
             wake.clear()
         return True
 
-    def _started(self, changes: DataFrame, folder: str, state: RouteState, delivering: Delivering) -> StreamingQuery:
+    def _started(
+        self, changes: DataFrame, folder: Path, state: RouteState, delivering: Delivering, lookout: evolution.Lookout
+    ) -> StreamingQuery:
         no_ops_above = state.no_ops_above if self._route.skip_unchanged else None
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
@@ -198,6 +220,8 @@ class Stream:
                 raise StoppedError
             self._in_batch.set()
             try:
+                if planned := checkpoint.last_planned(folder):
+                    lookout.check(planned.touched)
                 delivering.write(frame, self.batch(state, batch_id + 1), no_ops_above=no_ops_above)
             except BaseException as error:
                 self._batch_error = error  # Spark would leave only its text
@@ -206,7 +230,7 @@ class Stream:
                 self._in_batch.clear()
 
         self._batch_error = None  # that of an earlier run says nothing of this one
-        writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", folder)
+        writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", str(folder))
         seconds = f"{self._service.settings.trigger_seconds} seconds"
         writer = writer.trigger(availableNow=True) if self._service.once else writer.trigger(processingTime=seconds)
         return writer.foreachBatch(on_batch).start()

@@ -107,6 +107,8 @@ class DeltaAuditSink(FrameSink):
                 f"the Delta table {path} is no audit table: it lacks {', '.join(missing)}.",
                 "Name another PATH for the sink, or move that table away.",
             )
+        else:
+            _widen(spark, path, schema)
         claim = Claim(route.owner, route.epoch)
         if self.claim(route) != claim:
             value = f"{claim.owner}:{claim.epoch}"
@@ -141,6 +143,17 @@ class DeltaAuditSink(FrameSink):
         if batch.replay:
             stale = total - sum(applied.values())
         return FrameResult(applied, stale)
+
+
+def _widen(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Make room for a column that was widened in the source; an append by itself widens some types only."""
+    from connectors.widening import widened
+
+    columns = list(widened(spark.read.format("delta").load(path).schema, schema))
+    if columns:
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    for column, data_type in columns:
+        spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN {column} TYPE {data_type.simpleString()}")
 
 
 def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:

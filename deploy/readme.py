@@ -1,4 +1,4 @@
-"""Writes the generated parts of README.md: `python -m deploy.readme` (`make docs`); a test sees that they are current.
+"""Writes the generated parts of README.md and docs: `python -m deploy.readme` (`make docs`); a test sees that they are current.
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -31,7 +33,20 @@ def example_sink() -> str:
     return f"```python\n{(ROOT / 'tests/contract/folder_sink.py').read_text().strip()}\n```"
 
 
-PARTS = {"configuration": configuration, "metrics": metrics, "example-sink": example_sink}
+def conditions() -> str:
+    head = ["| Condition | Action | Reason | Next step | Tried by |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(_cells(row))} |" for row in TABLE)])
+
+
+def _cells(row: Condition) -> list[str]:
+    names = "<br>".join(f"`{name}`" for name in row.names)
+    action = f"retry ({row.tries}) then halt" if row.action == "retry_then_halt" else row.action
+    file, _, test = (row.tried or "").partition("::")
+    tried = f"`{test}` ({file})" if test else "its text only"
+    return [names, action, row.reason, row.next_step.replace("{route}", "ROUTE"), tried]
+
+
+PARTS = {"configuration": configuration, "conditions": conditions, "metrics": metrics, "example-sink": example_sink}
 
 
 def current(text: str) -> str:
@@ -40,4 +55,5 @@ def current(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(current(README.read_text()))
+    for page in PAGES:
+        page.write_text(current(page.read_text()))

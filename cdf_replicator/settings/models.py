@@ -104,6 +104,10 @@ class Table(Group):
         default=False,
         description="Append sinks also keep the image before an update; needed to fold changes of key columns.",
     )
+    allow_schema_change: Annotated[int, Field(ge=0, le=2**43)] | Literal["always"] | None = Field(
+        None,
+        description="Approves what halted a route: the version that its message names, or always.",
+    )
 
     @field_validator("starting_version", mode="before")
     @classmethod
@@ -150,6 +154,10 @@ class RouteFields(Group):
     skip_unchanged: bool = Field(
         default=False,
         description="Leave out updates that change nothing of what is delivered (sinks that keep one entry per key).",
+    )
+    schema_changes: Annotated[Literal["fail", "ignore", "add"], BeforeValidator(_lower)] = Field(
+        "add",
+        description="Columns that the table gets later: deliver them (add), leave them out (ignore), or halt (fail).",
     )
 
 

@@ -91,6 +91,7 @@ def _trouble(folder):
     """None: all is well. A number: write so many changes, then die."""
     what = _said(folder)
     if what == "away":
+        (folder / "asked").touch()
         raise RetryableError("unreachable", "nobody answers")
     if what == "forbidden":
         raise PermanentError("The folder is locked.", "Unlock it.")

@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from cdf_replicator import checkpoint
 from cdf_replicator.requests import Request
 
 
@@ -97,17 +96,6 @@ def test_a_target_filled_from_another_state_path_is_left_alone(started):
     assert started.delivered().keys() == {"1", "2"}
     mended(started)
     assert started.state().epoch == 2
-
-
-def test_changes_that_vacuum_removed_are_not_passed_over(started):
-    started.sql("UPDATE {t} SET name = upper(name)")
-    started.insert("(3, 'c')")
-    started.overwrite(started.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
-    started.vacuum()
-    verdict = halted(started, "history_lost")
-    assert "FILE_NOT_EXIST" in verdict.what
-    assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
-    mended(started)
 
 
 def test_commits_that_log_cleanup_removed_are_not_passed_over(started):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
@@ -13,6 +13,7 @@ from cdf_replicator.delivery import DeliveryBugError
 from cdf_replicator.state import StateError
 from connectors import PermanentError, RetryableError
 
+ROOT = Path(__file__).parents[2]
 QUERY = "Query orders_search [id = 6b0, runId = 9f1] terminated with exception: "
 STREAM = "[STREAM_FAILED] " + QUERY
 IN_BATCH = (
@@ -27,7 +28,7 @@ IN_BATCH = (
 RECORDED = [
     ("restart", "schema_change", STREAM + "[DELTA_STREAMING_METADATA_EVOLUTION] The schema, table configuration or protocol of your Delta table has changed during streaming."),
     ("halt", "schema_change", STREAM + "[DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION] We've detected one or more non-additive schema change(s) (RENAME COLUMN) between Delta version 2 and 3. Set spark.databricks.delta.streaming.allowSourceColumnRename = \"3\"."),
-    ("halt", "schema_change", STREAM + "[DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG] Streaming read is not supported on tables with read-incompatible schema changes (e.g. rename or drop or datatype changes)."),
+    ("retry_then_halt", "schema_change", STREAM + "[DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG] Streaming read is not supported on tables with read-incompatible schema changes (e.g. rename or drop or datatype changes)."),
     ("retry_then_halt", "schema_change", STREAM + "[DELTA_SCHEMA_CHANGED_WITH_STARTING_OPTIONS] Detected schema change in version 4:"),
     ("retry_then_halt", "schema_change", STREAM + "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 4:"),
     ("halt", "schema_change", "[DELTA_STREAMING_SCHEMA_LOCATION_NOT_UNDER_CHECKPOINT] Schema location '/x' must be placed under checkpoint location '/y'."),
@@ -40,11 +41,16 @@ RECORDED = [
     ("halt", "history_lost", "[DELTA_TRUNCATED_TRANSACTION_LOG] 00000000000000000003.json: Unable to reconstruct state"),
     ("halt", "history_lost", "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (ArrayBuffer(2, 4)) are not contiguous."),
     ("retry_then_halt", "history_lost", STREAM + IN_BATCH + "org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/t/_change_data/cdc-00000.parquet. File does not exist. SQLSTATE: KD001"),
+    ("halt", "history_lost", "[DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION] Cannot time travel beyond delta.deletedFileRetentionDuration (168 HOURS) set on the table."),
+    ("halt", "history_lost", "[DELTA_STATE_RECOVER_ERROR] The metadata of your Delta table could not be recovered while Reconstructing version: 4."),
     ("halt", "start_out_of_range", "[DELTA_VERSION_NOT_FOUND] Cannot time travel Delta table to version 1. Available versions: [3, 9]."),
     ("halt", "start_out_of_range", "[DELTA_TIMESTAMP_GREATER_THAN_COMMIT] The provided timestamp (2030-01-01 00:00:00.0) is after the latest version"),
     ("halt", "start_out_of_range", STREAM + "[DELTA_INVALID_CDC_RANGE] CDC range from start 7 to end 6 was invalid. End cannot be before start."),
     ("halt", "start_out_of_range", STREAM + "Trying to load a non-existent version 9"),
     ("halt", "unsupported_table", '[DELTA_UNSUPPORTED_FEATURES_FOR_READ] Unsupported Delta read feature: table "/t" requires reader table feature(s) that are unsupported'),
+    ("halt", "unsupported_table", '[DELTA_INVALID_PROTOCOL_VERSION] Unsupported Delta protocol version: table "/t" requires reader version 4'),
+    ("halt", "bad_option", "[DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET] Please either provide 'startingVersion' or 'startingTimestamp'"),
+    ("halt", "bad_option", "[DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS] Invalid options for idempotent Dataframe writes: Both txnAppId and txnVersion must be specified"),
     ("halt", "second_writer", STREAM + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 3."),
     ("halt", "second_writer", "java.lang.IllegalStateException: Multiple streaming queries are concurrently using file:/state/offsets/3"),
     ("wait", "table_missing", "[DELTA_SCHEMA_NOT_SET] Table schema is not set. Write data into it or use CREATE TABLE to set the schema."),
@@ -52,11 +58,16 @@ RECORDED = [
     ("wait", "table_missing", "[DELTA_MISSING_DELTA_TABLE] `/t` is not a Delta table."),
     ("wait", "table_missing", QUERY + "java.io.FileNotFoundException: File file:/t/_delta_log does not exist"),
     ("retry_then_halt", "read_failed", STREAM + IN_BATCH + "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/t/part-0.parquet."),
+    ("retry_then_halt", "read_failed", STREAM + IN_BATCH + "[DELTA_DELETION_VECTOR_CHECKSUM_MISMATCH] Could not verify deletion vector integrity, CRC checksum verification failed."),
     ("halt", "bad_expression", "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `nme` cannot be resolved. Did you mean one of the following? [`name`]."),
     ("halt", "bad_expression", "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 5)"),
     ("halt", "bad_expression", IN_BATCH + "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. SQLSTATE: 22012"),
     ("halt", "bug", IN_BATCH + "[DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE] Cannot perform Merge as multiple source rows matched"),
     ("wait", "conflict", IN_BATCH + "[DELTA_CONCURRENT_APPEND.WITH_PARTITION_HINT] Transaction conflict detected."),
+    ("wait", "conflict", IN_BATCH + "[DELTA_METADATA_CHANGED] MetadataChangedException: The metadata of the Delta table has been changed by a concurrent update."),
+    ("restart", "stale_plan", STREAM + "assertion failed: Invalid batch: id#9174L,name#9175,price#9176 != id#9603L,name#9604,price#9605,c#9606"),
+    ("restart", "interrupted", "py4j.protocol.Py4JJavaError: An error occurred while calling o210.collectToPython.\n: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 12 cancelled part of cancelled job group 6b0 SQLSTATE: XXKDA"),
+    ("restart", "interrupted", "py4j.protocol.Py4JJavaError: An error occurred while calling o210.save.\n: java.lang.InterruptedException"),
 ]  # fmt: skip
 
 
@@ -71,8 +82,20 @@ def test_a_recorded_error_is_judged_as_the_table_says(action, reason, text):
 
 def test_every_row_of_the_table_has_a_recorded_text():
     """No row hides behind one above it."""
-    reached = {next(row for row in TABLE if re.search(row.pattern, text)) for _, _, text in RECORDED}
+    reached = {next(row for row in TABLE if row.fits(text)) for _, _, text in RECORDED}
     assert reached == set(TABLE)
+
+
+def test_every_row_is_provoked_by_a_test_that_exists_or_by_its_text_only():
+    tests = [row.tried.split("::") for row in TABLE if row.tried]
+    assert [name for file, name in tests if f"def {name}(" not in (ROOT / file).read_text()] == []
+    assert len(tests) == len(TABLE) - 2
+
+
+def test_how_often_a_row_is_tried_is_its_own():
+    verdict = judge(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
+    assert (verdict.action, verdict.tries) == ("retry_then_halt", 2)
+    assert judge(RuntimeError("[FAILED_READ_FILE.NO_HINT] torn"), route="r").tries == conditions.TRIES
 
 
 def test_every_row_says_what_to_do_next():

@@ -3,16 +3,18 @@
 import re
 from pathlib import Path
 
+import pytest
 import typer
 
 from cdf_replicator.cli.app import app
-from deploy.readme import README, current
+from deploy.readme import PAGES, README, current
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_generated_parts_are_current():
-    text = README.read_text()
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_generated_parts_are_current(page):
+    text = page.read_text()
     assert current(text) == text, "run: make docs"
 
 
