@@ -74,6 +74,7 @@ class Stream:
         self._dimensions = Dimensions(service.spark, route)
         self._in_batch = threading.Event()
         self._batch_error: BaseException | None = None
+        self._fits: StructType | None = None
 
     def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
         """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
@@ -82,6 +83,7 @@ class Stream:
         state = start.resolve(self._route, source, sink, self._service.state_path, asked)
         self._report.position(state.generation, state.epoch)
         delivering = self.delivering(sink)
+        self._fits = None
         # Cancelled by this group, a bootstrap takes no other route's jobs along.
         context = self._service.spark.sparkContext
         context.setJobGroup(f"cdf-{self._route.name}", self._route.name, interruptOnCancel=True)
@@ -114,11 +116,14 @@ class Stream:
         return feed.row_schema(table, self._route, self._dimensions.columns(table))
 
     def _prepare(self, state: RouteState, table: StructType, sink: Sink) -> RouteState:
-        """Make the target fit for what is about to be written."""
-        spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
+        """Make the target fit for what is about to be written, once for each schema of a run."""
         row = self.row_schema(table)
+        if state.prepared and row == self._fits:
+            return state
+        spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
         for warning in sink.prepare(row, spec):
             self._report.warning(warning)
+        self._fits = row
         if not state.prepared:
             state = replace(state, prepared=True)
             self._service.state_path.save(state)
