@@ -126,7 +126,8 @@ TABLE: Final = (
         ("DELTA_MISSING_CHANGE_DATA",),
         "halt",
         "change_feed_off",
-        "Enable it: ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Then " + RESYNC,
+        "Enable it: ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Then run: cdf-replicator "
+        "resync {route}",
         f"{_CONDITIONS}::test_a_start_where_the_change_feed_was_off",
     ),
     Condition(("DELTA_STREAMING_TRAILING_COMMIT_MISSING",), "retry_then_halt", "history_lost", RESYNC),

@@ -98,7 +98,7 @@ def test_other_changes_of_type_are_none(old, new):
 
 def route(policy="add", allow=None, keys=("id",)):
     source = Source("orders", path="/lake/orders", allow_schema_change=allow)
-    return Route("orders_search", source, "search", keys, None, None, {}, RouteOptions(), policy)
+    return Route("orders_search", source, "search", keys, None, None, {}, RouteOptions(), schema_changes=policy)
 
 
 def judged(old, new, *, mapped=True, **given):
