@@ -94,13 +94,15 @@ class Lookout:
     def check(self, last: int) -> None:
         """See that nothing was passed over up to a commit version; raises ``HaltError``.
 
-        A change feed that was switched off and on again leaves inserts and deletes where updates were, and a column
-        dropped without column mapping reads as null: Delta's stream raises neither.
+        A change feed that was switched off and on again leaves inserts and deletes where updates were, a column dropped
+        without column mapping reads as null, and a table replaced in place goes on: Delta's stream raises none of it.
         """
         for version in range(self._next, last + 1):
             metadata = self._source.metadata_at(version)
             if metadata is None:
                 continue
+            if metadata.table_id != self._source.detail.table_id:
+                raise _replaced(self._route, version)
             if not metadata.change_feed:
                 raise _feed_off(self._route, self._source, version)
             if not self._source.detail.column_mapping and self._lost(metadata.schema):
@@ -149,6 +151,15 @@ def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
         "changed there can't be told from it.",
         f"Enable it: ALTER TABLE delta.`{source.detail.location}` SET TBLPROPERTIES "
         "(delta.enableChangeDataFeed = true). Then " + RESYNC[0].lower() + RESYNC[1:],
+    )
+
+
+def _replaced(route: Route, version: int) -> HaltError:
+    return HaltError(
+        "table_replaced",
+        f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id, "
+        "so that what the sink holds may be of no row any more.",
+        RESYNC,
     )
 
 

@@ -60,6 +60,7 @@ class TableSchema:
 class Metadata:
     """A table's metadata as a commit sets it."""
 
+    table_id: str
     schema: TableSchema
     properties: dict[str, str]
 
@@ -68,7 +69,8 @@ class Metadata:
         """``action``: a line of Delta's log, ``{"metaData": ...}``."""
         fields = json.loads(action)["metaData"]
         columns = json.loads(fields["schemaString"])
-        return cls(TableSchema(version, columns, tuple(fields["partitionColumns"])), fields.get("configuration", {}))
+        schema = TableSchema(version, columns, tuple(fields["partitionColumns"]))
+        return cls(fields["id"], schema, fields.get("configuration", {}))
 
     @property
     def change_feed(self) -> bool:

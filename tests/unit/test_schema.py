@@ -175,5 +175,6 @@ def test_a_metadata_action_is_read_as_delta_writes_it():
         '"partitionColumns":["id"],"configuration":{"delta.enableChangeDataFeed":"true"},"createdTime":1}}'
     )
     found = Metadata.parse(4, line)
-    assert (found.change_feed, found.schema.version, found.schema.partitioned_by) == (True, 4, ("id",))
+    assert (found.table_id, found.change_feed) == ("x", True)
+    assert (found.schema.version, found.schema.partitioned_by) == (4, ("id",))
     assert changes(found.schema.columns, struct(id="long")) == []
