@@ -189,7 +189,8 @@ def test_an_unknown_variable_names_the_nearest_known_one(variable: str, nearest:
 def test_an_option_of_another_sink_lists_what_this_route_knows() -> None:
     problem = the_problem({"CDF_ROUTES__ORDERS_STORE__KEY_TEMPLATE": "x"})
     assert problem.expected.endswith(
-        "known here: COLUMNS, COMPUTED, ENRICH, FILTER, INDEX, KEYS, LAYOUT, RENAME, SINK, SKIP_UNCHANGED, TABLE"
+        "known here: COLUMNS, COMPUTED, ENRICH, FILTER, INDEX, KEYS, LAYOUT, RENAME, SCHEMA_CHANGES, SINK, "
+        "SKIP_UNCHANGED, TABLE"
     )
 
 
