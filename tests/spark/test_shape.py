@@ -21,7 +21,7 @@ def judged(world, schema, **settings):
 
 
 def test_rows_enter_and_leave_the_filter_in_every_way(world):
-    world.environ |= {ROUTE + "FILTER": "name <> 'draft'", "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "1"}
+    world.environ[ROUTE + "FILTER"] = "name <> 'draft'"
     world.create(rows=["(1, 'a')", "(2, 'draft')", "(3, NULL)", "(4, 'd')", "(5, 'draft')", "(6, 'f')"])
     assert world.run() is None
     assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
