@@ -136,8 +136,8 @@ def _first(route: Route, source: SourceTable, identity: dict[str, object], asked
         raise HaltError(
             "change_feed_off",
             f"Table {route.source.slug} ({route.source.location}) has no change feed.",
-            f"Enable it: ALTER TABLE delta.`{source.detail.location}` SET TBLPROPERTIES "
-            "(delta.enableChangeDataFeed = true). Then restart.",
+            f"Enable it: cdf-replicator enable {route.source.slug} (or ALTER TABLE delta.`{source.detail.location}` SET "
+            "TBLPROPERTIES (delta.enableChangeDataFeed = true)). Then restart.",
         )
     version = asked if asked is not None else route.source.starting_version
     if version is None and route.source.starting_timestamp is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import subprocess
 from typing import TYPE_CHECKING
@@ -57,9 +55,6 @@ def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past:
     assert "changes of versions 0 to 3 are available" in absent.log
 
     words = ("changes", str(past.path), "--from", "1", "--format", "csv")
-    whole = subprocess.run([COMMAND, *words], env=bare, capture_output=True, text=True, check=True, timeout=240)
-    assert len(list(csv.reader(io.StringIO(whole.stdout)))) == 1 + ROWS + 2 + ROWS // 2
-
     cut = subprocess.Popen([COMMAND, *words], env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert cut.stdout
     assert cut.stderr
@@ -79,9 +74,6 @@ def test_enable_says_from_which_version_the_feed_is_valid(folder: Path, past: So
     first = command(bare, "enable", str(path))
     assert first.code == 0, first.log
     assert f"{path}): the change feed is on from version 1 on. Changes made before are not in it" in first.output
-    again = command(bare, "enable", str(path))
-    assert again.code == 0, again.log
-    assert again.output.endswith("the change feed is on since version 1. Nothing was changed.\n")
 
 
 def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_wrote(

@@ -114,7 +114,8 @@ def test_a_change_feed_that_is_off_is_told_how_to_be_switched_on(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
-    assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in verdict.next_step
+    assert "cdf-replicator enable orders" in verdict.next_step
+    assert "(delta.enableChangeDataFeed = true)" in verdict.next_step
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     assert world.run() is None
     assert world.delivered() == world.expected()
