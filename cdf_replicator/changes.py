@@ -103,13 +103,13 @@ def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
         last = latest
     else:
         last = table.version_until(wanted.last) if isinstance(wanted.last, str) else wanted.last
-    if not (earliest <= first <= latest and earliest <= last <= latest):
-        raise HaltError(
-            "start_out_of_range",
-            f"Versions {first} to {last} of {where} are out of range: changes of versions {earliest} to {latest} are "
-            "available.",
-            "Ask for some of those.",
-        )
+    for version in (first, last):
+        if not earliest <= version <= latest:
+            raise HaltError(
+                "start_out_of_range",
+                f"Version {version} of {where} is out of range: changes of versions {earliest} to {latest} are available.",
+                "Ask for some of those.",
+            )
     if first > last:
         raise HaltError(
             "start_out_of_range",

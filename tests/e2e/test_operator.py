@@ -105,12 +105,10 @@ def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_w
         with Service(given) as service:
             service.started()
             service.wait_state("past_cache", "halted")
-            before = client.dbsize()
             asking = subprocess.Popen([COMMAND, "resync", "past_cache", "--yes"], env=given, stderr=subprocess.DEVNULL)
             until(lambda: client.exists("past:100000", "past:159999", "past:130000") < 3, 120, service.log.read_text)
             service.kill()
             asking.wait(60)
-        assert client.dbsize() <= before + 60_000
 
     last = command(given, "run", "--once")
     assert last.code == 0, last.log

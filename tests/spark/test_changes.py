@@ -81,7 +81,7 @@ def test_the_feed_is_printed_as_table_changes_gives_it(world):
     assert written(table, first=0, keys=("id",), key="99").count("\n") == 2, "headings, and no row"
 
     assert "changes of versions 0 to 4 are available" in refused(table, first=5)
-    assert "Versions 1 to 9" in refused(table, first=1, last=9)
+    assert "Version 9 of table orders" in refused(table, first=1, last=9)
     assert "later than its newest commit" in refused(table, first="2100-01-01")
     assert "earlier than its oldest commit" in refused(table, first=0, last="2000-01-01")
     assert "has no column nope; it has id, name, tags" in refused(table, first=0, keys=("nope",))
