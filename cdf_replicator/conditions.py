@@ -156,7 +156,8 @@ TABLE: Final = (
         ("DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",),
         "halt",
         "history_lost",
-        "That version can no longer be read. (A bootstrap pins a newer snapshot by itself.) " + RESYNC,
+        "That version may no longer be read. (The service does not ask Delta to refuse it, and a bootstrap whose files "
+        "are gone pins a newer version by itself.) " + RESYNC,
         f"{_CONDITIONS}::test_a_pinned_version_beyond_the_retention_is_pinned_anew",
     ),
     Condition(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_METADATA: Final = r'(?m)^\{"metaData":.*$'
+_METADATA: Final = r'(?md)^\{"metaData":.*$'
 _CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
 
 

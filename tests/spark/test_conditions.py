@@ -17,10 +17,10 @@ from cdf_replicator import batch as batch_module
 from cdf_replicator import checkpoint
 from cdf_replicator.conditions import judge
 from cdf_replicator.delivery import RetryPolicy
-from cdf_replicator.metrics import Metrics
 from cdf_replicator.requests import Request
 from connectors import Batch, RouteOptions, RouteSpec
 
+ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 MAPPED = {"delta__columnMapping__mode": "name"}
 
 
@@ -231,12 +231,11 @@ def test_a_pinned_version_beyond_the_retention_is_pinned_anew(world):
     pinned = world.state().pinned_version
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')")
     world.sql("DELETE FROM {t} WHERE id = 1")
-    name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-    world.spark.conf.set(name, "true")
+    world.spark.conf.set(ENFORCED, "true")
     try:
         assert world.run() is None
     finally:
-        world.spark.conf.set(name, "false")
+        world.spark.conf.set(ENFORCED, "false")
     assert world.state().epoch == 2
     assert world.state().start_version - 1 > pinned
     assert world.delivered() == world.expected()
@@ -244,28 +243,27 @@ def test_a_pinned_version_beyond_the_retention_is_pinned_anew(world):
     assert any("can no longer be read" in what for what in events)
 
 
-def test_a_second_instance_on_one_checkpoint(started, monkeypatch):
+def test_a_second_instance_on_one_checkpoint(started):
     started.insert("(3, 'c')")
     deliver = batch_module.Delivering.write
 
-    def overtaken(self, frame, batch):
-        deliver(self, frame, batch)
+    def overtaken(self, frame, batch, **more):
+        stale = deliver(self, frame, batch, **more)
         commits = started.state_path.checkpoint("orders_files", 0) / "commits"
         (commits / str(batch.number - 1)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        return stale
 
-    monkeypatch.setattr(batch_module.Delivering, "write", overtaken)
-    verdict = shown(started, started.run(), "halt", "second_writer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_module.Delivering, "write", overtaken)
+        verdict = shown(started, started.run(), "halt", "second_writer")
     assert "stop it, then restart" in verdict.next_step
-    monkeypatch.undo()
     assert started.run() is None
     assert started.delivered() == started.expected()
 
 
-def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started, monkeypatch):
+def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
     """A sink that is away keeps the batch open for longer than the service may take to stop."""
     started.environ |= {"CDF_DELIVERY__RETRY_SECONDS": "600", "CDF_SHUTDOWN_SECONDS": "0.5"}
-    metrics = Metrics()
-    monkeypatch.setattr("tests.spark.conftest.Metrics", lambda: metrics)
     started.insert("(3, 'c')")
     started.trouble("away")
     stop = threading.Event()
@@ -279,8 +277,9 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started, monkeypatch):
     assert runner.verdict is None
     route = started.board.snapshot().routes[0]
     assert (route.state, route.last_error) == ("stopped", None)
-    families = [family for family in metrics.registry.collect() if family.name == "cdf_batches"]
-    counted = {sample.labels["outcome"]: sample.value for sample in families[0].samples if "outcome" in sample.labels}
+    families = runner._service.metrics.registry.collect()
+    batches = [s for family in families for s in family.samples if s.name == "cdf_batches_total"]
+    counted = {sample.labels["outcome"]: sample.value for sample in batches}
     assert counted["failed"] == 0
     started.trouble(None)
     assert started.run() is None
@@ -334,8 +333,9 @@ def test_what_delta_itself_says_is_judged_as_the_table_says(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     spark, table = world.spark, world.table
 
-    def feed(**options):
-        return spark.read.format("delta").options(readChangeFeed=True, **options).load(table).collect()
+    def both_starts():
+        options = {"readChangeFeed": True, "startingVersion": 0, "startingTimestamp": "2020-01-01"}
+        streamed(spark.readStream.format("delta").options(**options).load(table), world.folder / "both")
 
     def merge():
         twice = spark.createDataFrame([(1, "x"), (1, "y")], "id long, name string")
@@ -353,7 +353,7 @@ def test_what_delta_itself_says_is_judged_as_the_table_says(world):
         streamed(frame, world.folder / "stale")
 
     cases = [
-        (lambda: feed(startingVersion=0, startingTimestamp="2020-01-01"), "halt", "bad_option"),
+        (both_starts, "halt", "bad_option"),
         (half_named, "halt", "bad_option"),
         (lambda: spark.read.format("delta").option("versionAsOf", 99).load(table), "halt", "start_out_of_range"),
         (lambda: spark.read.format("delta").load(str(world.folder / "none")), "wait", "table_missing"),
