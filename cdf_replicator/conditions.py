@@ -109,7 +109,8 @@ TABLE: Final = (
         tries=3,
     ),
     Condition(
-        ("DELTA_STREAMING_SCHEMA_LOG", "DELTA_STREAMING_SCHEMA_LOCATION"),
+        # A torn file of the log has no condition of its own: the reader of its JSON fails in there.
+        ("DELTA_STREAMING_SCHEMA_LOG", "DELTA_STREAMING_SCHEMA_LOCATION", "SchemaTrackingLog.deserialize"),
         "halt",
         "schema_change",
         RESYNC,
@@ -317,6 +318,7 @@ def _for_route(verdict: Verdict, route: str) -> Verdict:
 
 def _line(text: str) -> str:
     """The first line that says something: from the innermost named condition on."""
+    text = _CALLING.sub("", text)
     named = [m for m in re.finditer(r"\[[A-Z][A-Z0-9_]+(\.[A-Z0-9_]+)*\]", text) if m.group() not in _WRAPPERS]
     start = named[0].start() if named else 0
     lines = text[start:].strip().splitlines()
@@ -324,3 +326,4 @@ def _line(text: str) -> str:
 
 
 _WRAPPERS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
+_CALLING: Final = re.compile(r"^An error occurred while calling \S+\n: ")

@@ -50,6 +50,7 @@ class Runner:
         self._wake = threading.Event()
         self._watch: Watch | None = None
         self._failures = 0
+        self._what = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)
 
     # What other threads may call
@@ -112,7 +113,9 @@ class Runner:
 
     def _goes_on(self, verdict: Verdict, error: BaseException) -> bool:
         """Act on a verdict; False ends the thread (``--once`` only)."""
-        self._failures += 1
+        another_change = verdict.reason == "schema_change" and verdict.what != self._what
+        self._failures = 1 if another_change else self._failures + 1  # to fail at a later version is to get on
+        self._what = verdict.what
         if verdict.reason == "schema_change" and verdict.action != "halt" and self._failures == 1:
             self._report.event("the table's schema changed: the stream starts again with the new one")
         else:

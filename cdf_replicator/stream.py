@@ -191,10 +191,10 @@ class Stream:
         if self._interrupted():
             return  # a query that ended now ended because its next batch was parked
         error = query.exception()
+        watch.look(idle=error is None)
+        self._looked(watch, state)
         if error is not None:
             raise self._batch_error or error
-        watch.look(ended=True)
-        self._looked(watch, state)
 
     def _first_commit(self, state: RouteState, source: SourceTable, wake: threading.Event) -> bool:
         """Wait for the first commit to follow: Delta reads a schema to be tracked at that very version, and fails without.

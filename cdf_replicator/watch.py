@@ -45,8 +45,8 @@ class Watch:
         """A batch was committed in this run: earlier failures are over."""
         return self._batch is not None
 
-    def look(self, *, ended: bool = False) -> None:
-        """Look once, tell what changed; ``ended``: the query has read all there was."""
+    def look(self, *, idle: bool | None = None) -> None:
+        """Look once, tell what changed; ``idle``: whether the query has read all there was, None to ask it."""
         assert self._query is not None
         progress = self._query.lastProgress
         status = self._query.status  # after the progress: idle now means that no more of its version follows
@@ -57,7 +57,8 @@ class Watch:
                 self._offset = Offset.parse(end)
             self._report.rates(progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0)
         # The last version of an offset may be read in part only; it is whole once a trigger found nothing more.
-        idle = ended or not (status["isDataAvailable"] or status["isTriggerActive"])
+        if idle is None:
+            idle = not (status["isDataAvailable"] or status["isTriggerActive"])
         if self._offset is not None:
             version = self._offset.touched if idle else self._offset.complete
             self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back

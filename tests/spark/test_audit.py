@@ -164,12 +164,8 @@ def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
     verdict = run(world)
     assert (verdict.action, verdict.reason) == ("halt", "schema_change")
     assert "Approve it" in verdict.next_step
-    allowed = "spark.databricks.delta.streaming.allowSourceColumnRename"
-    world.spark.conf.set(allowed, "always")
-    try:
-        assert run(world) is None
-    finally:
-        world.spark.conf.unset(allowed)
+    world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "5"
+    assert run(world) is None
     assert world.audited("id", "title") == [(1, None), (2, None), (3, None), (4, "d")]
 
 

@@ -116,6 +116,11 @@ def test_one_line_is_told_of_a_long_text():
     assert len(verdict.what) == 500
 
 
+def test_what_the_jvm_threw_is_told_not_that_it_was_called():
+    text = "An error occurred while calling o6.load.\n: java.io.IOException: disk\n\tat somewhere"
+    assert judge(AnalysisException(message=text), route="r").what == "java.io.IOException: disk"
+
+
 def test_an_error_without_words_is_still_told():
     assert judge(ValueError(), route="r").what == "ValueError: no message"
 
