@@ -61,8 +61,9 @@ class Delivering:
         if no_ops_above is not None:
             frame = feed.no_ops_marked(frame, no_ops_above)
         shaped = self._shaped()
-        if isinstance(self.sink, FrameSink) and shaped(frame).isEmpty():
-            return 0  # an empty append would still make a version
+        # An empty append would still make a version. A reduction reads all rows to find the first, so it is not tried.
+        if isinstance(self.sink, FrameSink) and (frame if self.sink.mode == "upsert" else shaped(frame)).isEmpty():
+            return 0
         observation = Observation()
         selected = shaped(frame.observe(observation, *_counts(frame)))
         clock.append(time.monotonic())
@@ -174,7 +175,7 @@ def check_duplicates(frame: DataFrame, route: Route, version: int) -> None:
 def _selected(changes: DataFrame, sink: Sink, route: Route) -> DataFrame:
     if sink.mode == "upsert":
         return feed.latest_per_key(changes)
-    return changes if route.source.include_preimages else feed.without_preimages(changes)
+    return changes if route.source.include_preimages or sink.preimages else feed.without_preimages(changes)
 
 
 def _counts(frame: DataFrame) -> list[Column]:

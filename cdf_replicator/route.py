@@ -37,6 +37,13 @@ class Source:
         """Path or catalog name, for messages."""
         return self.path or self.name or ""
 
+    @property
+    def identifier(self) -> str:
+        """The table in SQL."""
+        if self.path is None:
+            return self.name or ""
+        return "delta.`" + self.path.replace("`", "``") + "`"
+
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
@@ -94,7 +101,18 @@ class Route:
 
     def spec(self, *, owner: str, epoch: int) -> RouteSpec:
         """What the sink may know of this route."""
-        return RouteSpec(self.name, self.source.slug, self.keys, self.options, owner, epoch)
+        joined = (name for dimension in self.enrich for name in dimension.columns.values())
+        return RouteSpec(
+            self.name,
+            self.source.slug,
+            self.keys,
+            self.options,
+            owner,
+            epoch,
+            self.source.identifier,
+            self.filter,
+            (*self.rename.values(), *self.computed, *joined),
+        )
 
     def identity(self, sink_target: str) -> dict[str, Any]:
         """What may not change under a checkpoint (rule 16), by name, so that a difference can be told.

@@ -12,6 +12,7 @@ from cdf_replicator.batch import Delivering, check_duplicates
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.upkeep import Upkeep
 from cdf_replicator.watch import Watch
 from connectors import Batch
 
@@ -75,6 +76,7 @@ class Stream:
         self._in_batch = threading.Event()
         self._batch_error: BaseException | None = None
         self._fits: StructType | None = None
+        self._upkeep: Upkeep
 
     def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
         """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
@@ -90,7 +92,14 @@ class Stream:
         context.setLocalProperty("spark.scheduler.pool", self._route.name)
         if state.phase == "bootstrapping":
             state = self._bootstrap(state, source, delivering)
-        self._follow(state, source, delivering, wake)
+        spec = self._route.spec(owner=self._service.state_path.owner, epoch=state.epoch)
+        self._upkeep = Upkeep(self._service.spark, sink, spec, self._report)
+        try:
+            self._follow(state, source, delivering, wake)
+            if self._service.once:
+                self._upkeep.finish(self._interrupted)
+        finally:
+            self._upkeep.cancel()
 
     def delivering(self, sink: Sink) -> Delivering:
         letters = self._service.letters
@@ -186,6 +195,7 @@ class Stream:
                 break
             watch.look()
             self._looked(watch, state)
+            self._upkeep.look()
             wake.wait(POLL_SECONDS)
             wake.clear()
         if self._interrupted():

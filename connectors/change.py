@@ -51,6 +51,8 @@ class RouteSpec:
     ``name``, ``table``: slugs. ``keys``: key columns of the source table, empty only for append sinks.
     ``options``: an instance of the sink's own ``Options``. ``owner``: identity of the state path that writes;
     ``epoch``: identity of the target's content (design: a resync or a recreated source starts the next).
+    ``source``: the source table as SQL names it; ``filter``: the route's condition on its rows, if it has one.
+    ``made``: columns of the row that are not the source's own of that name, but renamed, computed or joined.
     """
 
     name: str
@@ -59,6 +61,9 @@ class RouteSpec:
     options: BaseModel
     owner: str
     epoch: int
+    source: str = ""
+    filter: str | None = None
+    made: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

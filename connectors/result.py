@@ -54,7 +54,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """Of one micro-batch in a ``FrameSink``: rows applied by change type, and rows it already held.
+    """Of one micro-batch in a ``FrameSink``: rows applied by change type, ``stale`` ones it holds already or newer,
+    ``noop`` ones that found nothing to change.
 
     ``skipped``: the target already held the batch identity, so that the frame was not read at all.
     """
@@ -62,3 +63,4 @@ class FrameResult:
     applied: Mapping[str, int] = field(default_factory=dict)
     stale: int = 0
     skipped: bool = False
+    noop: int = 0

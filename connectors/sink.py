@@ -1,6 +1,6 @@
 """What a sink must do: the contract.
 
-    Sink                 settings, check, claim, prepare, target, count, sweep, close
+    Sink                 settings, check, claim, prepare, target, count, sweep, upkeep, close
     ├── FrameSink        write(frame, batch): for sinks that speak DataFrame; runs on the driver
     └── ArrowSink        render(...) builds the bytes in the JVM; open, write(chunk) run in Spark's Python workers
         └── RowSink      write_rows(changes): the thirty-line sink
@@ -83,6 +83,9 @@ class Sink(ABC):
 
     targets_are_prefixes: ClassVar[bool] = False
 
+    preimages: ClassVar[bool] = False
+    """An append sink that needs the image before an update, whether or not INCLUDE_PREIMAGES asks for it."""
+
     @abstractmethod
     def check(self) -> None:
         """Reachable and allowed, without changing anything; raises ``RetryableError`` or ``PermanentError``."""
@@ -112,6 +115,17 @@ class Sink(ABC):
         Ends a resync: what the new epoch has not written is an orphan, whoever wrote it. Append sinks have none.
         """
         return 0
+
+    def next_upkeep(self, route: RouteSpec) -> float | None:  # noqa: ARG002
+        """When the target next wants ``upkeep``, in epoch seconds, after a restart too; None: never."""
+        return None
+
+    def upkeep(self, route: RouteSpec) -> str:  # noqa: ARG002
+        """Look after the target while changes go on arriving; returns what was done, in words.
+
+        May be cancelled at any point. Whatever it raises is a warning and stops no route.
+        """
+        return ""
 
     def close(self) -> None:
         """Release connections; may be called twice, and on a sink never opened."""

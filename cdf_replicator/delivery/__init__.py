@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
+
 from cdf_replicator.delivery import worker
 from cdf_replicator.delivery.outcome import DeliveryBugError, Letter, Outcome
 from cdf_replicator.delivery.policy import RetryPolicy
@@ -36,9 +39,15 @@ def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> 
 
 
 def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy) -> Outcome:
-    outcome = Outcome()
+    outcome, without_key, seen = Outcome(), F.col(change.KEY).isNull(), Observation()
+    keyed = frame
+    if sink.mode == "upsert":
+        keyed = frame.observe(seen, F.count_if(without_key).alias("without_key")).where(~without_key)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
-    result = retrying(sink.write, frame, batch)
+    result = retrying(sink.write, keyed, batch)
     outcome.applied.update(result.applied)
-    outcome.stale, outcome.skipped = result.stale, result.skipped
+    outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
+    # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
+    if sink.mode == "upsert" and (result.skipped or seen.get["without_key"]):
+        outcome.reject_null_keys(row[0] for row in frame.where(without_key).select(change.GUARD).toLocalIterator())
     return outcome

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from connectors import PermanentError, RetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MOST_LETTERS: Final = 100_000
 """Rejected changes one task names; beyond, they are only counted, and the route halts long before it matters."""
@@ -56,6 +59,13 @@ class Outcome:
     sent_bytes: int = 0
     failure: Failure | None = None
     skipped: bool = False
+
+    def reject_null_keys(self, guards: Iterable[int]) -> None:
+        """A row without a key has no place in an upsert sink: a dead letter, and the rest goes on."""
+        for guard in guards:
+            self.rejected["null_key"] += 1
+            if len(self.letters) < MOST_LETTERS:
+                self.letters.append(Letter(None, guard, "null_key", "a key column is null"))
 
     def add(self, other: Outcome) -> None:
         """Sum; the first failure stays."""

@@ -119,14 +119,10 @@ def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None
 
 
 def _without_null_keys(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
-    """A row without a key has no place in an upsert sink: a dead letter, and the rest goes on."""
     if batch.column(KEY).null_count == 0:
         return batch
     null = pc.is_null(batch.column(KEY))
-    for guard in batch.filter(null).column(GUARD).to_pylist():
-        outcome.rejected["null_key"] += 1
-        if len(outcome.letters) < MOST_LETTERS:
-            outcome.letters.append(Letter(None, guard, "null_key", "a key column is null"))
+    outcome.reject_null_keys(batch.filter(null).column(GUARD).to_pylist())
     return batch.filter(pc.invert(null))
 
 

@@ -22,7 +22,7 @@ from connectors.change import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from connectors.change import RouteSpec
     from connectors.sink import ArrowSink
@@ -47,10 +47,8 @@ def key_of(identity: str) -> str:
     return identity.replace("%", "%25").replace(":", "%3A")
 
 
-def render_chunk(
-    spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, changes: Sequence[Change]
-) -> pa.RecordBatch:
-    """One chunk of ``changes``, rendered by Spark as the service renders it. Columns a row leaves out are null."""
+def change_frame(spark: SparkSession, schema: StructType, changes: Sequence[Change]) -> DataFrame:
+    """The change frame of ``changes``. Columns a row leaves out are null."""
     frame_schema = StructType(
         [
             StructField(KEY, StringType()),
@@ -65,7 +63,14 @@ def render_chunk(
         (c.key, c.guard, c.change_type, c.commit_version, COMMITTED_AT, tuple(c.row.get(n) for n in schema.names))
         for c in changes
     ]
-    frame = spark.createDataFrame(rows, frame_schema).coalesce(1)
+    return spark.createDataFrame(rows, frame_schema).coalesce(1)
+
+
+def render_chunk(
+    spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, changes: Sequence[Change]
+) -> pa.RecordBatch:
+    """One chunk of ``changes``, rendered by Spark as the service renders it."""
+    frame = change_frame(spark, schema, changes)
     table = frame.select(KEY, GUARD, CHANGE_TYPE, *sink.render(schema, route)).toArrow()
     arrays = [pa.concat_arrays(c.chunks) if c.chunks else pa.array([], c.type) for c in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

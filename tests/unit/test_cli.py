@@ -58,6 +58,7 @@ GOOD = {
 def command(example_sinks: Path) -> Command:
     """Run ``cdf-replicator`` with these words and nothing but these ``CDF_`` variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CDF_")}
+    path = os.pathsep.join(filter(None, [str(example_sinks), os.environ.get("PYTHONPATH")]))
 
     def run(
         *words: str, environ: dict[str, str] | None = None, before: str = "pass"
@@ -65,7 +66,7 @@ def command(example_sinks: Path) -> Command:
         code = f"import sys; sys.argv[0] = 'cdf-replicator'; {before}; from cdf_replicator.cli import main; main()"
         return subprocess.run(
             [sys.executable, "-c", code, *words],
-            env=clean | {"PYTHONPATH": str(example_sinks)} | (environ or {}),
+            env=clean | {"PYTHONPATH": path} | (environ or {}),
             capture_output=True,
             text=True,
             timeout=60,

@@ -1,0 +1,138 @@
+"""``delta_audit``: every change of a source table, appended to a Delta table at ``<PATH>/<table slug>``.
+
+Columns: those of the route, then ``change_type``, ``commit_version``, ``commit_timestamp`` (the feed's own names are
+reserved in Delta), ``commit_date`` (the partition), ``source_table``, ``source_table_id``, ``route``, ``generation``,
+``batch``. Exactly once: an append carries ``txnAppId`` and ``txnVersion``, and a replay appends what is missing,
+compared by (table id, version, change type, whole row) with multiplicity.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from connectors.change import CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
+from connectors.delta import table
+from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.result import FrameResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from connectors.change import Batch, RouteSpec
+    from connectors.sink import Mode
+
+OWN_COLUMNS: Final = (
+    "change_type",
+    COMMIT_VERSION,
+    COMMIT_TIMESTAMP,
+    "commit_date",
+    "source_table",
+    "source_table_id",
+    "route",
+    "generation",
+    "batch",
+)
+
+
+class DeltaAuditSink(DeltaSink):
+    """Append-only history of a source table."""
+
+    Settings = DeltaSettings
+    mode: ClassVar[Mode] = "append"
+    what = "audit"
+
+    def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
+        """Create the table, or see that it is one of ours and takes the columns."""
+        path = self.target(route)
+        self.check_columns(schema, route, OWN_COLUMNS)
+        if table.exists(path):
+            self.check_table(path, OWN_COLUMNS)
+            table.grow(path, schema)
+        else:
+            columns = type(schema)([*schema.fields, *_own_schema().fields])
+            # A session default may switch the feed on for every new table: the audit table has no use for one.
+            given = {"delta.enableChangeDataFeed": "false"}
+            table.create(path, columns, partitioned_by="commit_date", **given)
+        self.record_claim(route)
+        return ()
+
+    def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
+        """Append in one action; a redelivered batch is dropped by Delta, a replayed row by its content."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows, path = _audit_rows(frame, batch), self.target(batch.route)
+        app = table.application(batch, path)
+        stale = 0
+        if batch.replay:
+            total = rows.count()
+            rows = _missing(rows, frame.sparkSession.read.format("delta").load(path))
+        elif table.recorded(path, app) >= batch.txn_version:
+            return FrameResult(skipped=True)
+        counted = Observation()
+        counts = [F.count_if(F.col("change_type") == kind).alias(kind) for kind in CHANGE_TYPES]
+        writer = rows.observe(counted, *counts).write.format("delta").mode("append").option("mergeSchema", "true")
+        if not batch.replay:
+            writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
+        try:
+            writer.save(path)
+        except Exception as error:
+            raise table.classified(error, path) from error
+        applied = dict(counted.get)
+        if batch.replay:
+            stale = total - sum(applied.values())
+        return FrameResult(applied, stale)
+
+
+def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return frame.select(
+        "row.*",
+        "change_type",
+        COMMIT_VERSION,
+        COMMIT_TIMESTAMP,
+        F.to_date(COMMIT_TIMESTAMP).alias("commit_date"),
+        F.lit(batch.route.table).alias("source_table"),
+        F.lit(batch.table_id).alias("source_table_id"),
+        F.lit(batch.route.name).alias("route"),
+        F.lit(batch.generation).cast("long").alias("generation"),
+        F.lit(batch.number).cast("long").alias("batch"),
+    )
+
+
+def _missing(rows: DataFrame, kept: DataFrame) -> DataFrame:
+    """Rows the table lacks; of identical twins in one version as many as are missing."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from connectors.render import JSON_OPTIONS
+
+    identity = ["source_table_id", COMMIT_VERSION, "change_type"]
+    content = sorted(set(rows.columns) - set(OWN_COLUMNS))
+
+    def numbered(frame: DataFrame) -> DataFrame:
+        # Null fields are left out of the text, so that a column added later does not change an older row's hash.
+        present = [F.col(table.quoted(name)) for name in content if name in frame.columns]
+        text = F.to_json(F.struct(*present), {**JSON_OPTIONS, "ignoreNullFields": "true"}) if present else F.lit("")
+        told = frame.select(*identity, F.sha2(text, 256).alias("hash"), F.struct("*").alias("whole"))
+        window = Window.partitionBy(*identity, "hash").orderBy(F.lit(1))
+        return told.withColumn("copy", F.row_number().over(window))
+
+    versions = rows.agg(F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).first()
+    if versions is None or versions[0] is None:
+        return rows
+    near = kept.where(F.col(COMMIT_VERSION).between(*versions))
+    on = [*identity, "hash", "copy"]
+    return numbered(rows).join(numbered(near).select(*on), on, "left_anti").select("whole.*")
+
+
+def _own_schema() -> StructType:
+    from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
+
+    types = {COMMIT_VERSION: LongType(), COMMIT_TIMESTAMP: TimestampType(), "commit_date": DateType()}
+    types |= {"generation": LongType(), "batch": LongType()}
+    return StructType([StructField(name, types.get(name, StringType())) for name in OWN_COLUMNS])

@@ -1,0 +1,239 @@
+"""``delta_replica``: the rows of a source table, as they are now, in a Delta table at ``<PATH>/<table slug>``.
+
+Columns: those of the route, then ``_cdf_key`` (the key text, on which a micro-batch is merged) and ``_cdf_guard`` (a
+change of a lower guard never overwrites). A reader finds the source's rows and no others: what is remembered of deleted
+keys, so that an older upsert of one loses, is a table of its own, at ``<PATH>/_tombstones/<table slug>``. With
+``SOFT_DELETE=true`` a deleted row stays instead, with ``_cdf_deleted``, for good.
+
+A micro-batch is one MERGE, before it an append of tombstones where keys are deleted. Both carry ``txnAppId`` and
+``txnVersion``, so that a redelivered one is dropped, and a leftover writer of an older generation loses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pydantic import Field
+
+from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW
+from connectors.delta import table
+from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.result import FrameResult, Held
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from connectors.change import Batch, RouteSpec
+    from connectors.sink import Mode
+
+HELD_KEY: Final = "_cdf_key"
+HELD_GUARD: Final = "_cdf_guard"
+DELETED: Final = "_cdf_deleted"
+_TOMBSTONES: Final = "key string, guard bigint, deleted_at timestamp"
+_HOUR: Final = 3600
+
+
+class DeltaReplicaSettings(DeltaSettings):
+    soft_delete: bool = Field(
+        default=False, description="Keep deleted rows, marked in the column _cdf_deleted. Resync after a change."
+    )
+    tombstone_seconds: int = Field(
+        86_400, gt=0, description="How long a deleted key is remembered, so that a late older row can't revive it."
+    )
+
+
+class DeltaReplicaSink(DeltaSink):
+    """One row per key."""
+
+    Settings = DeltaReplicaSettings
+    mode: ClassVar[Mode] = "upsert"
+    settings: DeltaReplicaSettings
+    what = "replica"
+
+    def tombstones(self, route: RouteSpec) -> str:
+        return f"{self.settings.path.rstrip('/')}/_tombstones/{route.table}"
+
+    def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
+        """Create the tables, or see that they are ours and take the columns."""
+        path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
+        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED))
+        columns = type(schema)([*schema.fields]).add(HELD_KEY, "string").add(HELD_GUARD, "long")
+        if self.settings.soft_delete:
+            columns = columns.add(DELETED, "boolean")
+        if table.exists(path):
+            self.check_table(path, (HELD_KEY, HELD_GUARD))
+            self.redefined(route, definition, "SOFT_DELETE")
+            table.grow(path, columns)
+        else:
+            table.create(path, columns)
+        if not self.settings.soft_delete and not table.exists(self.tombstones(route)):
+            remembered = table.session().createDataFrame([], _TOMBSTONES).schema
+            table.create(self.tombstones(route), remembered, **{"delta.enableChangeDataFeed": "false"})
+        self.record_claim(route, definition)
+        known = {name.lower() for name in [*columns.names, DELETED]}
+        lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
+        return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
+
+    def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
+        """Merge the reduced micro-batch; it is read once and kept until both tables have it."""
+        path = self.target(batch.route)
+        app = table.application(batch, path)
+        if table.recorded(path, app) >= batch.txn_version:
+            return FrameResult(skipped=True)
+        changes = frame.persist()
+        try:
+            given, oldest = _counted(changes)
+            if not given:
+                return FrameResult()
+            fresh = changes
+            if not self.settings.soft_delete:
+                fresh = self._remember(changes, batch, given, oldest)
+            affected, deleted = self._merge(fresh, batch, path, app)
+            if affected == sum(given.values()):
+                return FrameResult(given)
+            return _told(changes, given, deleted, path)
+        except Exception as error:
+            raise table.classified(error, path) from error
+        finally:
+            changes.unpersist()
+
+    def count(self, route: RouteSpec, below_guard: int) -> Held:
+        """Count rows by their guard; a soft-deleted one, like a tombstone, is no entry."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        path = self.target(route)
+        if not table.exists(path):
+            return Held()
+        self.check_table(path, (HELD_KEY, HELD_GUARD))
+        rows = table.session().read.format("delta").load(path)
+        shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
+        told = rows.agg(F.count_if(shown), F.count_if(shown & _orphan(below_guard)), F.max(HELD_GUARD)).first()
+        assert told is not None
+        highest = told[2] or 0
+        if table.exists(self.tombstones(route)):
+            buried = table.session().read.format("delta").load(self.tombstones(route)).agg(F.max(GUARD)).first()
+            highest = max(highest, (buried and buried[0]) or 0)
+        return Held(told[0], told[1], highest)
+
+    def sweep(self, route: RouteSpec, below_guard: int) -> int:
+        """Remove, or mark, the rows no change of the new epoch was about."""
+        name, orphans = table.identifier(self.target(route)), f"({HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard})"
+        if self.settings.soft_delete:
+            done = f"UPDATE {name} SET {DELETED} = true WHERE {orphans} AND coalesce({DELETED}, false) = false"  # noqa: S608 - as below
+        else:
+            tombstones = table.identifier(self.tombstones(route))
+            table.session().sql(f"DELETE FROM {tombstones} WHERE {GUARD} < {below_guard}")  # noqa: S608 - a number
+            done = f"DELETE FROM {name} WHERE {orphans}"  # noqa: S608 - a quoted path and a number
+        told = table.session().sql(done).first()
+        assert told is not None
+        return int(told["num_affected_rows"])
+
+    def upkeep_hours(self) -> float | None:
+        """Tombstones have to be forgotten, whether the table is compacted or not."""
+        if self.settings.soft_delete:
+            return self.settings.optimize_hours
+        return self.settings.optimize_hours or max(1.0, self.settings.tombstone_seconds / _HOUR)
+
+    def upkeep(self, route: RouteSpec) -> str:
+        """Forget old tombstones, then as every Delta sink."""
+        from delta.tables import DeltaTable
+
+        if not self.settings.soft_delete:
+            path = self.tombstones(route)
+            age = f"INTERVAL {self.settings.tombstone_seconds} SECONDS"
+            DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - {age}")
+            table.session().sql(f"OPTIMIZE {table.identifier(path)}")
+        return super().upkeep(route)
+
+    def _remember(self, changes: DataFrame, batch: Batch, given: Counter[str], oldest: int) -> DataFrame:
+        """Append the batch's tombstones, and return the changes without the upserts that a tombstone beats."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        path = self.tombstones(batch.route)
+        if any(given[kind] for kind in DELETES):
+            deleted = changes.where(_is_delete()).select(KEY, GUARD, F.current_timestamp().alias("deleted_at"))
+            writer = deleted.write.format("delta").mode("append").option("txnVersion", batch.txn_version)
+            writer.option("txnAppId", table.application(batch, path)).save(path)
+        # A batch is newer than the batches before it, so that statistics leave nearly every file of these out.
+        newer = changes.sparkSession.read.format("delta").load(path).where(F.col(GUARD) > oldest).alias("tombstone")
+        beaten = (F.col("change.key") == F.col("tombstone.key")) & (F.col("change.guard") < F.col("tombstone.guard"))
+        return changes.alias("change").join(newer, ~_is_delete("change.") & beaten, "left_anti")
+
+    def _merge(self, changes: DataFrame, batch: Batch, path: str, app: str) -> tuple[int, int]:
+        """Merge in one commit; return how many rows that changed, and how many of them it deleted."""
+        from delta.tables import DeltaTable
+        from pyspark.sql import functions as F  # noqa: N812
+
+        writer = table.transaction(changes.sparkSession, app, batch.txn_version)
+        held = DeltaTable.forPath(writer, path).alias("held")
+        rows = changes.select(KEY, GUARD, _is_delete().alias("deleted"), ROW).alias("change")
+        columns = _columns(changes, path)
+        merge = held.merge(rows, f"held.{HELD_KEY} = change.{KEY}")
+        # Without a guard the row is not ours: somebody else wrote it.
+        not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
+        if self.settings.soft_delete:
+            columns[table.quoted(DELETED)] = F.col("change.deleted")
+            merge = merge.whenMatchedUpdate(not_older, set=columns).whenNotMatchedInsert(values=columns)
+        else:
+            merge = merge.whenMatchedDelete(f"change.deleted AND {not_older}")
+            merge = merge.whenMatchedUpdate(f"NOT change.deleted AND {not_older}", set=columns)
+            merge = merge.whenNotMatchedInsert("NOT change.deleted", values=columns)
+        done = merge.execute().first()
+        assert done is not None
+        return done["num_affected_rows"], done["num_deleted_rows"]
+
+
+def _counted(changes: DataFrame) -> tuple[Counter[str], int]:
+    """Changes by type, and the lowest guard; it is this action that fills the cache."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = changes.groupBy(CHANGE_TYPE).agg(F.count("*"), F.min(GUARD)).collect()
+    return Counter({row[0]: row[1] for row in told}), min((row[2] for row in told), default=0)
+
+
+def _columns(changes: DataFrame, path: str) -> dict[str, str | Column]:
+    """What the merge sets: every column of the table, null where the changes lack it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    given = {name.lower(): name for name in changes.select(f"{ROW}.*").columns}
+    own = {HELD_KEY: F.col(f"change.{KEY}"), HELD_GUARD: F.col(f"change.{GUARD}"), DELETED: F.lit(False)}
+    columns: dict[str, str | Column] = {}
+    for name in table.schema_of(path).fieldNames():
+        source = given.get(name.lower())
+        value = F.lit(None) if source is None else F.col(f"change.{ROW}.{table.quoted(source)}")
+        columns[table.quoted(name)] = own.get(name, value)
+    return columns
+
+
+def _told(changes: DataFrame, given: Mapping[str, int], deleted: int, path: str) -> FrameResult:
+    """What became of a batch that was not taken as a whole, read from what the table holds now."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    held = changes.sparkSession.read.format("delta").load(path)
+    both = changes.join(held.select(HELD_KEY, HELD_GUARD), F.col(KEY) == F.col(HELD_KEY), "left")
+    taken, absent = F.col(GUARD) == F.col(HELD_GUARD), F.col(HELD_KEY).isNull() & _is_delete()
+    told = both.groupBy(CHANGE_TYPE).agg(F.count_if(taken), F.count_if(absent)).collect()
+    applied = Counter({row[0]: row[1] + row[2] for row in told})
+    stale = sum(given.values()) - sum(applied.values())
+    noop = left = sum(row[2] for row in told) - deleted
+    for kind in DELETES:  # which of the absent keys were there before, Delta does not say
+        fewer = min(left, applied[kind])
+        applied[kind] -= fewer
+        left -= fewer
+    return FrameResult(applied, stale, noop=noop)
+
+
+def _orphan(below_guard: int) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(HELD_GUARD).isNull() | (F.col(HELD_GUARD) < below_guard)
+
+
+def _is_delete(prefix: str = "") -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"{prefix}{CHANGE_TYPE}").isin(*DELETES)

@@ -1,0 +1,258 @@
+"""A Delta table at a path: what it remembers (properties, transactions), how its schema grows, what its errors mean.
+
+Facts of Delta 4.4: a MERGE honours ``txnAppId`` and ``txnVersion`` of its session, and is dropped without a word where
+the table has recorded that version; an append of no rows records them too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import PermanentError, RetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    from connectors.change import Batch
+
+_NEED_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
+"""What Parquet does not take in a column's name: Delta then needs column mapping."""
+_FEATURES: Final = re.compile(r"DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT.*?feature\(s\): ([\w, -]+)\.", re.DOTALL)
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+_TYPE_ERRORS: Final = (
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_MERGE_INCOMPATIBLE",
+    "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+    "DELTA_ALTER_TABLE_CHANGE_COL",
+    "CAST_OVERFLOW_IN_TABLE_INSERT",
+)
+
+
+def session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
+def quoted(column: str) -> str:
+    return "`" + column.replace("`", "``") + "`"
+
+
+def identifier(path: str) -> str:
+    """The table in SQL."""
+    return f"delta.{quoted(path)}"
+
+
+def exists(path: str) -> bool:
+    from delta.tables import DeltaTable
+
+    return bool(DeltaTable.isDeltaTable(session(), path))
+
+
+def schema_of(path: str) -> StructType:
+    return session().read.format("delta").load(path).schema
+
+
+def properties(path: str) -> dict[str, str]:
+    detail = session().sql(f"DESCRIBE DETAIL {identifier(path)}").first()
+    assert detail is not None
+    return dict(detail["properties"])
+
+
+def set_properties(path: str, given: Mapping[str, str]) -> None:
+    """Set those that differ, in one commit."""
+    held = properties(path)
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items() if held.get(name) != value)
+    if listed:
+        session().sql(f"ALTER TABLE {identifier(path)} SET TBLPROPERTIES ({listed})")
+
+
+def reach(path: str, what: str) -> None:
+    """See that a folder's file system can be asked, without writing; raises ``PermanentError``."""
+    spark = session()
+    jvm: Any = spark._jvm
+    try:
+        folder = jvm.org.apache.hadoop.fs.Path(path)
+        folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(folder)
+    except Exception as error:
+        raise PermanentError(
+            f"the {what} path {path} can't be reached: {line(error)}.",
+            "Correct the sink's PATH, or add the file system's jars and credentials by CDF_SPARK__CONF.",
+        ) from error
+
+
+# Transactions
+
+
+def application(batch: Batch, path: str) -> str:
+    """Who writes, as Delta's ``txnAppId``.
+
+    A generation's number is in the version, so that a leftover writer of an older one loses. Generations are counted
+    by the state path, the owner: another one that takes the target over begins again.
+    """
+    return f"cdf-replicator:{batch.route.owner}:{batch.route.name}:{path}"
+
+
+def recorded(path: str, app: str) -> int:
+    """The last ``txnVersion`` the table holds for an application; -1 if none.
+
+    Delta drops such a write by itself, but silently, and then nobody could count its rows.
+    """
+    spark = session()
+    jvm: Any = spark._jvm
+    none = jvm.scala.Option.empty()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    version = log.update(False, none, none).transactions().get(app)
+    return int(version.get()) if version.isDefined() else -1
+
+
+def latest_version(spark: SparkSession, name: str) -> int:
+    """The newest version of a table as SQL names it."""
+    newest = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").first()
+    assert newest is not None
+    return int(newest["version"])
+
+
+def private_session(spark: SparkSession) -> SparkSession:
+    """A copy of a session whose settings and views nobody else sees: a bootstrap's frame is of the one all share."""
+    return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+
+
+def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
+    """A session for one MERGE, DELETE or UPDATE, which the table then records."""
+    private = private_session(spark)
+    private.conf.set("spark.databricks.delta.write.txnAppId", app)
+    private.conf.set("spark.databricks.delta.write.txnVersion", str(version))
+    return private
+
+
+def record(path: str, app: str, version: int) -> None:
+    """Commit the transaction alone."""
+    _append(empty(schema_of(path)), path, {"txnAppId": app, "txnVersion": version})
+
+
+# Schema
+
+
+def empty(schema: StructType) -> DataFrame:
+    """No rows, which Spark does not know while it plans."""
+    spark = session()
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+
+
+def create(path: str, schema: StructType, *, partitioned_by: str | None = None, **given: str) -> None:
+    """Create the table, every column nullable; its names may be odd."""
+    from delta.tables import DeltaTable
+
+    if any(_NEED_MAPPING.search(name) for name in _names(schema)):
+        given["delta.columnMapping.mode"] = "name"
+    builder = DeltaTable.createIfNotExists(session()).location(path).addColumns(schema.toNullable())
+    if partitioned_by is not None:
+        builder = builder.partitionedBy(partitioned_by)
+    for name, value in given.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def grow(path: str, schema: StructType) -> None:
+    """Give the table the columns it lacks and the wider types it needs; raises ``PermanentError`` where it can't."""
+    from connectors.widening import widened
+
+    wider = list(widened(schema_of(path), schema))
+    try:
+        if wider:
+            set_properties(path, {"delta.enableTypeWidening": "true"})
+        for column, data_type in wider:
+            session().sql(f"ALTER TABLE {identifier(path)} ALTER COLUMN {column} TYPE {data_type.simpleString()}")
+        lacking = _lacking(path, schema)
+        if any(_NEED_MAPPING.search(name) for name in _names(lacking)):
+            set_properties(path, {"delta.columnMapping.mode": "name"})
+        if lacking:
+            _append(empty(type(schema)(lacking).toNullable()), path, {"mergeSchema": "true"})
+    except Exception as error:
+        raise classified(error, path) from error
+
+
+def _lacking(path: str, schema: StructType) -> list[StructField]:
+    """Columns that the table does not have, or not with all the fields within; raises ``PermanentError``."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    held = {field.name.lower(): field.dataType for field in schema_of(path)}
+    lacking = [field for field in schema if not _takes(held.get(field.name.lower()), field.dataType)]
+    for field in lacking:
+        known = held.get(field.name.lower())
+        if known is not None and not isinstance(field.dataType, StructType | ArrayType | MapType):
+            raise _unfit(path, f"{field.name} is {known.simpleString()} there, {field.dataType.simpleString()} now")
+    return lacking
+
+
+def replace(path: str, schema: StructType) -> None:
+    """Empty the table and give it this schema."""
+    writer = empty(schema.toNullable()).write.format("delta").mode("overwrite")
+    writer.option("overwriteSchema", "true").save(path)
+
+
+def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> None:
+    try:
+        rows.write.format("delta").mode("append").options(**options).save(path)
+    except Exception as error:
+        needed = _FEATURES.search(str(error))
+        if needed is None:
+            raise
+        features = {f"delta.feature.{name.strip()}": "supported" for name in needed[1].split(",")}
+        set_properties(path, features)
+        rows.write.format("delta").mode("append").options(**options).save(path)
+
+
+def _names(fields: Iterable[StructField]) -> Iterable[str]:
+    """Of the columns, and of the fields inside them."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    for field in fields:
+        yield field.name
+        inner: list[DataType] = [field.dataType]
+        while inner:
+            data_type = inner.pop()
+            if isinstance(data_type, StructType):
+                yield from _names(data_type)
+            elif isinstance(data_type, ArrayType):
+                inner.append(data_type.elementType)
+            elif isinstance(data_type, MapType):
+                inner += [data_type.keyType, data_type.valueType]
+
+
+def _takes(held: DataType | None, given: DataType) -> bool:
+    """Whether a column takes values as they are: one that is wider does."""
+    from connectors.widening import widens
+
+    if held is None:
+        return False
+    return held.simpleString() == given.simpleString() or widens(str(given.jsonValue()), str(held.jsonValue()))
+
+
+# Errors
+
+
+def classified(error: Exception, path: str) -> Exception:
+    """The error as a sink says it; itself where it is none of the sink's."""
+    text = str(error)
+    if any(name in text for name in _CONFLICTS):
+        return RetryableError("conflict", line(error))
+    if any(name in text for name in _TYPE_ERRORS):
+        return _unfit(path, line(error))
+    return error
+
+
+def _unfit(path: str, why: str) -> PermanentError:
+    return PermanentError(
+        f"the Delta table {path} can't take the changed type of a column: {why}.",
+        "Move the table away or give the sink another PATH, then resync the route.",
+    )
+
+
+def line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:300]

@@ -1,0 +1,169 @@
+"""What an upsert sink that takes DataFrames promises: the same as one that takes chunks, told in counts.
+
+A write costs such a sink seconds, so that these tests tell several stories at once, a key each.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.change import Batch, Change, Claim, RouteSpec, guard_of
+from connectors.result import FrameResult, Held
+from connectors.testing.chunk import SCHEMA, change_frame, deletion, key_of, upsert
+from connectors.testing.contract import ODD_KEYS, Read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from connectors.sink import FrameSink
+
+WriteFrame = Callable[..., FrameResult]
+Shown = Callable[[str], "dict[str, Any] | None"]
+
+
+@pytest.mark.usefixtures("spark")
+class FrameContract:
+    """The suite of an upsert ``FrameSink``. You provide ``sink``, ``route`` and ``read``, as for ``SinkContract``.
+
+    You may override ``schema``, with further nullable columns after ``id`` and ``name``, ``other_route``, a second route
+    of the same sink with a target of its own, and ``keeps_deleted``, true where a delete is kept as an entry of its own.
+    """
+
+    keeps_deleted = False
+
+    @pytest.fixture
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    @pytest.fixture
+    def other_route(self, route: RouteSpec) -> RouteSpec:
+        return replace(route, name="other", table="other")
+
+    @pytest.fixture
+    def write(self, spark: SparkSession, sink: FrameSink, route: RouteSpec, schema: StructType) -> WriteFrame:
+        """Write changes as the next micro-batch, or as the one named, to a sink prepared for the route."""
+        sink.prepare(schema, route)
+        numbers = count(1)
+
+        def write(*changes: Change, generation: int = 0, number: int | None = None) -> FrameResult:
+            batch = Batch(route, generation, next(numbers) if number is None else number, table_id="t")
+            return sink.write(change_frame(spark, schema, changes), batch)
+
+        return write
+
+    @pytest.fixture
+    def shown(self, read: Read, route: RouteSpec) -> Shown:
+        """``id`` and ``name`` as read, None where no entry is."""
+
+        def show(identity: str) -> dict[str, Any] | None:
+            seen = read(route, key_of(identity))
+            return None if seen is None else {column: seen.get(column) for column in ("id", "name")}
+
+        return show
+
+    def test_a_target_is_unclaimed_until_prepared(
+        self, sink: FrameSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
+    ) -> None:
+        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - our own bytes
+        sink.check()
+        assert sink.claim(route) is None
+        below = guard_of(2, 0, upsert=False)
+        assert sink.count(route, below) == Held()
+        sink.prepare(schema, route)
+        assert sink.claim(route) == Claim(route.owner, route.epoch)
+        assert sink.count(route, below) == Held()
+        assert sink.claim(other_route) is None
+        assert sink.target(route) != sink.target(other_route)
+        sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
+        assert sink.claim(route) == Claim("someone else", route.epoch + 1)
+        sink.close()
+        sink.close()
+
+    def test_each_key_shows_its_change_of_the_highest_guard(self, write: WriteFrame, shown: Shown) -> None:
+        assert write().applied == {}
+        before = ["replaced", "newer", "kept", "rewritten", "first moved here", "deleted", "again", "moved back"]
+        told = write(*(upsert(key, 5, "one") for key in before), deletion("missing", 5))
+        assert told.applied["update_postimage"] == len(before)
+        assert (told.stale, told.noop) == (0, 0 if self.keeps_deleted else 1)
+
+        told = write(
+            upsert("replaced", 6, None),
+            upsert("newer", 4, "older"),
+            deletion("kept", 4),
+            upsert("rewritten", 5, "after the filter was widened"),
+            deletion("first moved here", 5),
+            deletion("deleted", 7),
+            deletion("again", 7),
+            deletion("moved back", 7),
+            upsert("missing", 4, "late"),
+            upsert("created", 4, "first"),
+        )
+        assert told.stale == len(["newer", "kept", "first moved here", "missing"])
+        assert told.noop == 0
+        assert {kind: n for kind, n in told.applied.items() if n} == {"update_postimage": 3, "delete": 3}
+
+        told = write(upsert("deleted", 6, "late"), upsert("again", 8, "again"), upsert("moved back", 7, "moved back"))
+        assert (told.stale, told.applied["update_postimage"]) == (1, 2)
+        expected = {
+            "replaced": None,
+            "newer": "one",
+            "kept": "one",
+            "rewritten": "after the filter was widened",
+            "first moved here": "one",
+            "again": "again",
+            "moved back": "moved back",
+            "created": "first",
+        }
+        assert {key: shown(key) for key in [*expected, "deleted", "missing", "unknown"]} == {
+            **{key: {"id": key, "name": name} for key, name in expected.items()},
+            **dict.fromkeys(["deleted", "missing", "unknown"]),
+        }
+
+    def test_a_batch_delivered_twice_is_written_once(self, write: WriteFrame, shown: Shown) -> None:
+        assert not write(upsert("a", 5, "one"), generation=1, number=3).skipped
+        for generation, number in ((1, 3), (1, 2), (0, 9)):
+            assert write(upsert("a", 6, "never"), deletion("b", 6), generation=generation, number=number).skipped
+        assert not write(upsert("b", 5, "two"), generation=2, number=1).skipped, "a replay begins a generation"
+        assert (shown("a"), shown("b")) == ({"id": "a", "name": "one"}, {"id": "b", "name": "two"})
+
+    def test_odd_keys_are_kept_apart(self, write: WriteFrame, shown: Shown) -> None:
+        write(*(upsert(key, 5, f"name of {key}") for key in ODD_KEYS))
+        write(*(deletion(key, 6) for key in ODD_KEYS[::2]))
+        assert [key for key in ODD_KEYS if shown(key)] == ODD_KEYS[1::2]
+        assert shown(ODD_KEYS[1]) == {"id": ODD_KEYS[1], "name": f"name of {ODD_KEYS[1]}"}
+
+    def test_a_sweep_removes_only_what_is_below_the_guard(
+        self,
+        write: WriteFrame,
+        spark: SparkSession,
+        sink: FrameSink,
+        route: RouteSpec,
+        other_route: RouteSpec,
+        schema: StructType,
+        read: Read,
+        shown: Shown,
+    ) -> None:
+        sink.prepare(schema, other_route)
+        sink.write(change_frame(spark, schema, [upsert("a", 8, "theirs")]), Batch(other_route, 0, 1, table_id="t"))
+        write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
+        told = write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
+        assert told.stale == 0, "a higher epoch wins over a higher version"
+        below, claim = guard_of(2, 0, upsert=False), sink.claim(route)
+        assert sink.count(route, below) == Held(total=4, below=len("de"), highest=guard_of(2, 3, upsert=True))
+        assert sink.sweep(route, below) == len("de")
+        assert sink.sweep(route, below) == 0
+        assert sink.count(route, below) == Held(total=2, below=0, highest=guard_of(2, 3, upsert=True))
+        assert [key for key in "abcde" if shown(key)] == ["a", "b"]
+        assert write(upsert("a", 9000, "leftover writer"), upsert("d", 4, "again", epoch=2)).stale == 1
+        assert (shown("a"), shown("d")) == ({"id": "a", "name": "new"}, {"id": "d", "name": "again"})
+        assert sink.claim(route) == claim
+        seen = read(other_route, "a")
+        assert seen is not None
+        assert seen["name"] == "theirs"

@@ -1,0 +1,58 @@
+"""Upkeep beside the stream: what fails is told, what takes long can be stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from pyspark.sql import SparkSession
+
+from cdf_replicator.metrics import Metrics
+from cdf_replicator.report import Report
+from cdf_replicator.upkeep import Upkeep
+from tests.contract.folder_sink import FolderSink
+
+began = threading.Event()
+
+
+class WantsUpkeep(FolderSink):
+    def next_upkeep(self, route):
+        return 0.0
+
+
+class BrokenSink(WantsUpkeep):
+    def upkeep(self, route):
+        raise RuntimeError("no room left\nat all")
+
+
+class SlowSink(WantsUpkeep):
+    def upkeep(self, route):
+        began.set()
+        spark = SparkSession.builder.getOrCreate()
+        spark.range(10**15).selectExpr("sum(hash(id))").collect()
+        return "never"
+
+
+def upkeep_of(world, kind):
+    route = world.settings.resolved["orders_files"]
+    sink = kind(kind.Settings(type="files", path=world.files))
+    return Upkeep(world.spark, sink, route.spec(owner="us", epoch=1), Report(route, Metrics(), world.board))
+
+
+def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
+    upkeep = upkeep_of(world, BrokenSink)
+    for _ in range(2):
+        upkeep.finish(lambda: False)
+    told = [event.what for event in world.board.snapshot().events]
+    assert told == ["upkeep failed and is tried again later: no room left"]
+    upkeep.cancel()
+
+
+def test_what_runs_is_stopped_when_the_route_stops(world):
+    upkeep = upkeep_of(world, SlowSink)
+    upkeep.look()
+    assert began.wait(30)
+    started = time.monotonic()
+    upkeep.cancel()
+    assert time.monotonic() - started < 20
+    assert not world.board.snapshot().events
