@@ -44,6 +44,8 @@ FIXED: Final = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.speculation": "false",
+    # Of a micro-batch that comes to nothing, it would cut away the plan's counts, and reading them would fail.
+    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
 }
 
 DEFAULTS: Final = {

@@ -12,12 +12,11 @@ OWN = ("_cdf_key", "_cdf_guard", "_cdf_deleted")
 @pytest.fixture
 def world(world):
     world.environ |= {
-        "CDF_TABLES__ORDERS__SINKS": "copy",
+        "CDF_TABLES__ORDERS__SINKS": "copy,files",
         "CDF_SINKS__COPY__TYPE": "delta_replica",
         "CDF_SINKS__COPY__PATH": str(world.folder / "copy"),
         "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "3",
     }
-    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.copy = f"delta.`{world.folder / 'copy' / 'orders'}`"
     return world
 
@@ -61,6 +60,15 @@ def test_the_replica_equals_the_table_after_everything(world, lose_commit):
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert run(world, ask=Request("resync", "orders_copy", max_removed_share=1.0)) is None
     assert same(world), "what somebody else did to the replica is undone"
+
+
+@pytest.mark.parametrize("route", ["orders_copy", "orders_files"])
+def test_a_batch_that_comes_to_nothing_is_delivered(world, route):
+    world.create(rows=["(NULL, 'nobody')"])
+    assert world.run(route) is None
+    world.sql("DELETE FROM {t}")
+    assert world.run(route) is None
+    assert world.buried("code") == [("null_key",)]
 
 
 def test_columns_may_be_added_and_widened_and_have_odd_names(world):
