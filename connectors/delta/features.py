@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 HELD_GUARD: Final = "_cdf_guard"
 _PRESENT: Final = "_cdf_present"
+_KIND: Final = "_cdf_change_type"
 
 
 class DeltaFeaturesSettings(DeltaSettings):
@@ -103,10 +104,10 @@ class DeltaFeaturesSink(DeltaSink):
         else:
             session = table.transaction(frame.sparkSession, app, batch.txn_version)
         names = [F.col(f"{ROW}.{table.quoted(name)}").alias(name) for name in entity]
-        touched = frame.select(CHANGE_TYPE, *names).persist()
+        touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:
-            given = {row[0]: row[1] for row in touched.groupBy(CHANGE_TYPE).count().collect()}
-            entities = None if given.keys() == {"snapshot"} else touched.drop(CHANGE_TYPE).distinct()
+            given = {row[0]: row[1] for row in touched.groupBy(_KIND).count().collect()}
+            entities = None if given.keys() == {"snapshot"} else touched.drop(_KIND).distinct()
             self._recompute(session, entities, route, path)
         except Exception as error:
             raise table.classified(error, path) from error
@@ -144,12 +145,14 @@ class DeltaFeaturesSink(DeltaSink):
         options, version = _options(route), table.latest_version(session, route.source)
         rows = _source(session, route, version)
         if entities is not None:
-            rows = rows.join(entities, _same(rows, entities, options.entity), "left_semi")
+            touched = entities.alias("touched")
+            rows = rows.alias("source").join(touched, _same("source", "touched", options.entity), "left_semi")
         answer = query.answer(options.query, rows).withColumn(_PRESENT, F.lit(True))
         if entities is not None:
-            kept = [answer[table.quoted(name)] for name in answer.columns if name.lower() not in _lower(options.entity)]
-            named = [entities[table.quoted(name)] for name in options.entity]
-            answer = entities.join(answer, _same(entities, answer, options.entity), "left").select(*named, *kept)
+            both = touched.join(answer.alias("answer"), _same("touched", "answer", options.entity), "left")
+            own = [name for name in answer.columns if name.lower() not in _lower(options.entity)]
+            named = [F.col(f"touched.{table.quoted(name)}") for name in options.entity]
+            answer = both.select(*named, *(F.col(f"answer.{table.quoted(name)}") for name in own))
         guard = guard_of(route.epoch, version, upsert=True)
         columns: dict[str, str | Column] = {
             table.quoted(name): F.col(f"answer.{table.quoted(name)}") for name in answer.columns if name != _PRESENT
@@ -187,9 +190,12 @@ def _check_entity(given: StructType, route: RouteSpec) -> None:
         )
 
 
-def _same(one: DataFrame, other: DataFrame, entity: Sequence[str]) -> Column:
-    """Null is an entity too: a group of its own."""
-    pairs = (one[table.quoted(name)].eqNullSafe(other[table.quoted(name)]) for name in entity)
+def _same(one: str, other: str, entity: Sequence[str]) -> Column:
+    """Of two aliases. Null is an entity too: a group of its own."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [table.quoted(name) for name in entity]
+    pairs = (F.col(f"{one}.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in names)
     return reduce(lambda left, right: left & right, pairs)
 
 

@@ -68,9 +68,8 @@ def _check_one_row_each(result: DataFrame, entity: Sequence[str]) -> None:
     plan = result._jdf.queryExecution().optimizedPlan()
     wanted = {name.lower() for name in entity}
     ids = {column.exprId().id() for column in _each(plan.output()) if column.name().lower() in wanted}
-    distinct = [
-        {part.exprId().id() for part in _each(key) if hasattr(part, "exprId")} for key in _each(plan.distinctKeys())
-    ]
+    keys = [[part for part in _each(key) if _kind(part) == "AttributeReference"] for key in _each(plan.distinctKeys())]
+    distinct = [{part.exprId().id() for part in key} for key in keys]
     if not any(key and key <= ids for key in distinct):
         raise QueryError(
             f"it may give several rows for one {', '.join(entity)}: group by {', '.join(entity)} and nothing else"
@@ -99,10 +98,14 @@ def _leaves(plan: Any, condition: str = "") -> Iterator[tuple[str, str]]:
         yield from _leaves(subquery)
     children = list(_each(plan.children()))
     if not children:
-        yield plan.getClass().getSimpleName(), condition
-    above = plan.condition().toString() if plan.getClass().getSimpleName() == "Filter" else ""
+        yield _kind(plan), condition
+    above = plan.condition().toString() if _kind(plan) == "Filter" else ""
     for child in children:
         yield from _leaves(child, above)
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
 def _each(collection: Any) -> Iterator[Any]:
