@@ -262,7 +262,11 @@ def test_a_slug_is_plain(tmp_path: Path, slug: str) -> None:
         ({"CDF_TRIGGER_SECONDS": "0"}, "CDF_TRIGGER_SECONDS", "greater than 0"),
         ({"CDF_TRIGGER_SECONDS": "nan"}, "CDF_TRIGGER_SECONDS", "finite"),
         ({"CDF_DELIVERY__MAX_REJECTED_SHARE": "1.5"}, "CDF_DELIVERY__MAX_REJECTED_SHARE", "less than or equal to 1"),
-        ({"CDF_SINKS__LOG__TYPE": "kafka"}, "CDF_SINKS__LOG__TYPE", "installed: delta_audit, elasticsearch, example"),
+        (
+            {"CDF_SINKS__LOG__TYPE": "kafka"},
+            "CDF_SINKS__LOG__TYPE",
+            "installed: delta_audit, delta_features, delta_replica, elasticsearch, example",
+        ),
         (
             {"CDF_SINKS__LOG__TYPE": "example_absent"},
             "CDF_SINKS__LOG__TYPE",
