@@ -172,7 +172,9 @@ def grow(path: str, schema: StructType) -> None:
         if any(_NEED_MAPPING.search(name) for name in _names(lacking)):
             set_properties(path, {"delta.columnMapping.mode": "name"})
         if lacking:
-            _append(empty(type(schema)(lacking).toNullable()), path, {"mergeSchema": "true"})
+            # With what is there already: an append needs the partition columns.
+            given = {field.name.lower(): field for field in [*schema_of(path), *lacking]}
+            _append(empty(type(schema)([*given.values()]).toNullable()), path, {"mergeSchema": "true"})
     except Exception as error:
         raise classified(error, path) from error
 
