@@ -50,4 +50,6 @@ def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: Retr
     # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
     if sink.mode == "upsert" and (result.skipped or seen.get["without_key"]):
         outcome.reject_null_keys(row[0] for row in frame.where(without_key).select(change.GUARD).toLocalIterator())
+        if result.skipped and outcome.rejected:
+            outcome.held = keyed.count()
     return outcome

@@ -45,7 +45,8 @@ class DeliveryBugError(Exception):
 class Outcome:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
-    ``skipped``: a ``FrameSink`` already held the batch, so that nothing was read or counted.
+    ``skipped``: a ``FrameSink`` already held the batch, so that nothing was read or counted; ``held``: its changes of
+    such a batch, counted only where others of it were rejected.
     """
 
     received: Counter[str] = field(default_factory=Counter)
@@ -59,6 +60,7 @@ class Outcome:
     sent_bytes: int = 0
     failure: Failure | None = None
     skipped: bool = False
+    held: int = 0
 
     def reject_null_keys(self, guards: Iterable[int]) -> None:
         """A row without a key has no place in an upsert sink: a dead letter, and the rest goes on."""
@@ -81,7 +83,7 @@ class Outcome:
     @property
     def changes(self) -> int:
         """Changes a sink was given, whatever became of them."""
-        return sum(self.applied.values()) + self.stale + self.noop + sum(self.rejected.values())
+        return sum(self.applied.values()) + self.stale + self.noop + self.held + sum(self.rejected.values())
 
     def raise_failure(self) -> None:
         """Raise what the worker met as the exception it was there."""
