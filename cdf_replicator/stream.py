@@ -195,7 +195,8 @@ class Stream:
                 break
             watch.look()
             self._looked(watch, state)
-            self._upkeep.look()
+            if not self._service.once:
+                self._upkeep.look()
             wake.wait(POLL_SECONDS)
             wake.clear()
         if self._interrupted():

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 0.2
+CANCEL_SECONDS: Final = 20.0
+"""A thread that waits for a file system and not for a job can't be cancelled; it does not keep a stopping route."""
 
 
 class Upkeep:
@@ -46,7 +48,8 @@ class Upkeep:
     def cancel(self) -> None:
         """Stop what runs: its jobs are cancelled, and what is not committed never was."""
         self._cancelled = True
-        while self._thread is not None and self._running():
+        deadline = time.monotonic() + CANCEL_SECONDS
+        while self._thread is not None and self._running() and time.monotonic() < deadline:
             self._spark.sparkContext.cancelJobGroup(self._group)
             self._thread.join(POLL_SECONDS)
         self._sink.close()
