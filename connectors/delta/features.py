@@ -85,6 +85,7 @@ class DeltaFeaturesSink(DeltaSink):
             table.create(path, columns)
         else:
             self.check_table(path, (HELD_GUARD,))
+            self.check_sole(path, route)
             if self.redefined(route, definition, "ENTITY or QUERY"):
                 table.replace(path, columns)
             table.grow(path, columns)

@@ -11,6 +11,7 @@ A micro-batch is one MERGE, before it an append of tombstones where keys are del
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -18,7 +19,7 @@ from pydantic import Field
 
 from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW
 from connectors.delta import table
-from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.sink import DeltaSettings, DeltaSink, due
 from connectors.result import FrameResult, Held
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 HELD_KEY: Final = "_cdf_key"
 HELD_GUARD: Final = "_cdf_guard"
 DELETED: Final = "_cdf_deleted"
+_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 _TOMBSTONES: Final = "key string, guard bigint, deleted_at timestamp"
+_FORGOTTEN: Final = "cdf-replicator:tombstones"
 _HOUR: Final = 3600
 
 
@@ -43,6 +46,9 @@ class DeltaReplicaSettings(DeltaSettings):
     )
     tombstone_seconds: int = Field(
         86_400, gt=0, description="How long a deleted key is remembered, so that a late older row can't revive it."
+    )
+    history: bool = Field(
+        default=False, description="Switch the replica's own change feed on, which tells every state it has shown."
     )
 
 
@@ -60,19 +66,23 @@ class DeltaReplicaSink(DeltaSink):
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the tables, or see that they are ours and take the columns."""
         path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
-        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED))
+        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *_FEED))
         columns = type(schema)([*schema.fields]).add(HELD_KEY, "string").add(HELD_GUARD, "long")
         if self.settings.soft_delete:
             columns = columns.add(DELETED, "boolean")
+        feed = {"delta.enableChangeDataFeed": "true"} if self.settings.history else {}
         if table.exists(path):
             self.check_table(path, (HELD_KEY, HELD_GUARD))
+            self.check_sole(path, route)
             self.redefined(route, definition, "SOFT_DELETE")
+            table.set_properties(path, feed)
             table.grow(path, columns)
         else:
-            table.create(path, columns)
+            table.create(path, columns, **feed)
         if not self.settings.soft_delete and not table.exists(self.tombstones(route)):
             remembered = table.session().createDataFrame([], _TOMBSTONES).schema
             table.create(self.tombstones(route), remembered, **{"delta.enableChangeDataFeed": "false"})
+            table.record(self.tombstones(route), _FORGOTTEN, int(time.time()))
         self.record_claim(route, definition)
         known = {name.lower() for name in [*columns.names, DELETED]}
         lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
@@ -132,22 +142,31 @@ class DeltaReplicaSink(DeltaSink):
         assert told is not None
         return int(told["num_affected_rows"])
 
-    def upkeep_hours(self) -> float | None:
+    def next_upkeep(self, route: RouteSpec) -> float | None:
         """Tombstones have to be forgotten, whether the table is compacted or not."""
+        compacting = super().next_upkeep(route)
         if self.settings.soft_delete:
-            return self.settings.optimize_hours
-        return self.settings.optimize_hours or max(1.0, self.settings.tombstone_seconds / _HOUR)
+            return compacting
+        forgetting = self._next_forgetting(route)
+        return forgetting if compacting is None else min(compacting, forgetting)
 
     def upkeep(self, route: RouteSpec) -> str:
-        """Forget old tombstones, then as every Delta sink."""
+        """Forget old tombstones, then as every Delta sink; each in its time."""
+        if not self.settings.soft_delete and time.time() >= self._next_forgetting(route):
+            self._forget(route)
+        return super().upkeep(route)
+
+    def _next_forgetting(self, route: RouteSpec) -> float:
+        return due(self.tombstones(route), _FORGOTTEN, max(_HOUR, self.settings.tombstone_seconds))
+
+    def _forget(self, route: RouteSpec) -> None:
         from delta.tables import DeltaTable
 
-        if not self.settings.soft_delete:
-            path = self.tombstones(route)
-            age = f"INTERVAL {self.settings.tombstone_seconds} SECONDS"
-            DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - {age}")
-            table.session().sql(f"OPTIMIZE {table.identifier(path)}")
-        return super().upkeep(route)
+        started, path = int(time.time()), self.tombstones(route)
+        age = f"INTERVAL {self.settings.tombstone_seconds} SECONDS"
+        DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - {age}")
+        table.session().sql(f"OPTIMIZE {table.identifier(path)}")
+        table.record(path, _FORGOTTEN, started)
 
     def _remember(self, changes: DataFrame, batch: Batch, given: Counter[str], oldest: int) -> DataFrame:
         """Append the batch's tombstones, and return the changes without the upserts that a tombstone beats."""

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 _CLAIM: Final = "cdf_replicator.claim"
 _DEFINITION: Final = "cdf_replicator.definition"
-_UPKEEP: Final = "cdf-replicator:upkeep"
+_OPTIMIZED: Final = "cdf-replicator:optimize"
 _MINUTE: Final = 60
 _HOUR: Final = 3600
+LOOK_SECONDS: Final = 600
+MOST_SMALL_FILES: Final = 50
+"""As Delta's own auto compaction has it, which would run within a micro-batch."""
 
 
 class DeltaSettings(SinkSettings):
@@ -36,21 +39,22 @@ class DeltaSettings(SinkSettings):
     )
     zorder_by: tuple[str, ...] = Field((), description="Cluster by these columns while compacting.")
     auto_compact: bool = Field(
-        default=False, description="Have Delta compact after a write that left many small files."
+        default=False, description="Compact when small files have piled up, beside the running stream."
     )
 
     @model_validator(mode="after")
     def _zorder_needs_optimize(self) -> Self:
-        if self.zorder_by and self.optimize_hours is None:
-            raise ValueError("zorder_by needs optimize_hours: it is done while compacting")
+        if self.zorder_by and self.optimize_hours is None and not self.auto_compact:
+            raise ValueError("zorder_by needs optimize_hours or auto_compact: it is done while compacting")
         return self
 
 
 class DeltaSink(FrameSink):
-    """One Delta table per route. ``what``: what such a table is called in messages."""
+    """One Delta table per route, or per source table. ``what``: what such a table is called in messages."""
 
     settings: DeltaSettings
     what: ClassVar[str]
+    _looked_at = 0.0
 
     @property
     def endpoint(self) -> str:
@@ -77,8 +81,6 @@ class DeltaSink(FrameSink):
         given = {f"{_CLAIM}.{route.name}": f"{route.owner}:{route.epoch}"}
         if definition:
             given[f"{_DEFINITION}.{route.name}"] = definition
-        if self.settings.auto_compact:
-            given["delta.autoOptimize.autoCompact"] = "true"
         table.set_properties(self.target(route), given)
 
     def redefined(self, route: RouteSpec, definition: str, options: str) -> bool:
@@ -103,6 +105,20 @@ class DeltaSink(FrameSink):
                 f"Rename it: CDF_ROUTES__{route.name.upper()}__RENAME={clashing[0]}=source_{clashing[0].lstrip('_')}",
             )
 
+    def check_sole(self, path: str, route: RouteSpec) -> None:
+        """See that nobody else fills an existing table, where a row has one owner; raises ``PermanentError``."""
+        claims = [name for name in table.properties(path) if name.startswith(f"{_CLAIM}.")]
+        if others := sorted(name.removeprefix(f"{_CLAIM}.") for name in claims if name != f"{_CLAIM}.{route.name}"):
+            raise PermanentError(
+                f"the Delta table {path} is filled by route {', '.join(others)}.",
+                "Name another PATH for the sink of one of them; or, if that route is no more, move the table away.",
+            )
+        if not claims and route.epoch == 1 and not table.session().read.format("delta").load(path).isEmpty():
+            raise PermanentError(
+                f"the Delta table {path} holds rows, and no route has recorded that it fills it.",
+                "Name another PATH for the sink, or move that table away.",
+            )
+
     def check_table(self, path: str, own: Iterable[str]) -> None:
         """See that an existing table is one of the sink's; raises ``PermanentError``."""
         if missing := sorted(set(own) - set(table.schema_of(path).fieldNames())):
@@ -111,29 +127,44 @@ class DeltaSink(FrameSink):
                 "Name another PATH for the sink, or move that table away.",
             )
 
-    def upkeep_hours(self) -> float | None:
-        return self.settings.optimize_hours
-
     def next_upkeep(self, route: RouteSpec) -> float | None:
-        """So many hours after the last one, which the table itself remembers."""
-        hours, path = self.upkeep_hours(), self.target(route)
-        if hours is None:
-            return None
-        if not table.exists(path):
-            return time.time() + _MINUTE
-        return table.recorded(path, _UPKEEP) + hours * _HOUR
+        """When to compact by the clock, or to look for small files."""
+        times = []
+        if self.settings.optimize_hours is not None:
+            times.append(self._next_compaction(route, self.settings.optimize_hours))
+        if self.settings.auto_compact:
+            times.append(self._looked_at + LOOK_SECONDS)
+        return min(times, default=None)
 
     def upkeep(self, route: RouteSpec) -> str:
-        """Compact the table. Its rows stay the same, and a write that meets it is tried again."""
-        started, path, done = int(time.time()), self.target(route), ""
-        if self.settings.optimize_hours is not None:
-            by = ", ".join(map(table.quoted, self.settings.zorder_by))
-            told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
-            metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
-            assert metrics is not None
-            done = f"compacted {metrics[0]} files into {metrics[1]}"
-        table.record(path, _UPKEEP, started)
-        return done
+        """Compact the table if it is time. Its rows stay the same, and a write that meets it is tried again."""
+        hours, now = self.settings.optimize_hours, time.time()
+        if hours is not None and now >= self._next_compaction(route, hours):
+            return self._compact(route)
+        if self.settings.auto_compact and now >= self._looked_at + LOOK_SECONDS:
+            self._looked_at = now
+            if table.small_files(self.target(route)) >= MOST_SMALL_FILES:
+                return self._compact(route)
+        return ""
+
+    def _next_compaction(self, route: RouteSpec, hours: float) -> float:
+        return due(self.target(route), _OPTIMIZED, hours * _HOUR)
+
+    def _compact(self, route: RouteSpec) -> str:
+        started, path = int(time.time()), self.target(route)
+        by = ", ".join(map(table.quoted, self.settings.zorder_by))
+        told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
+        metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+        assert metrics is not None
+        table.record(path, _OPTIMIZED, started)
+        return f"compacted {metrics[0]} files into {metrics[1]}"
+
+
+def due(path: str, what: str, seconds: float) -> float:
+    """When something is to be done again that a table has recorded, in epoch seconds; of no table, soon."""
+    if not table.exists(path):
+        return time.time() + _MINUTE
+    return table.recorded(path, what) + seconds
 
 
 def _an(word: str) -> str:

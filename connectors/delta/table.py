@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _NEED_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 """What Parquet does not take in a column's name: Delta then needs column mapping."""
 _FEATURES: Final = re.compile(r"DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT.*?feature\(s\): ([\w, -]+)\.", re.DOTALL)
+_SMALL_BYTES: Final = 64 * 2**20
+_NO_TABLES: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 _TYPE_ERRORS: Final = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
@@ -102,12 +104,28 @@ def recorded(path: str, app: str) -> int:
 
     Delta drops such a write by itself, but silently, and then nobody could count its rows.
     """
+    version = _snapshot(path).transactions().get(app)
+    return int(version.get()) if version.isDefined() else -1
+
+
+def small_files(path: str) -> int:
+    """Of the table's files, those that compacting would do away with: small ones, less one for each partition."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F  # noqa: N812
+
+    files = DataFrame(_snapshot(path).allFiles().toDF(), session()).where(F.col("size") < _SMALL_BYTES)
+    partitions = files.groupBy(F.to_json("partitionValues")).agg((F.count("*") - 1).alias("surplus"))
+    told = partitions.agg(F.sum("surplus")).first()
+    return int((told and told[0]) or 0)
+
+
+def _snapshot(path: str) -> Any:
+    """The newest, as Delta has it in the JVM."""
     spark = session()
     jvm: Any = spark._jvm
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    version = log.update(False, none, none).transactions().get(app)
-    return int(version.get()) if version.isDefined() else -1
+    return log.update(False, none, none)
 
 
 def latest_version(spark: SparkSession, name: str) -> int:
@@ -145,7 +163,7 @@ def empty(schema: StructType) -> DataFrame:
 
 
 def create(path: str, schema: StructType, *, partitioned_by: str | None = None, **given: str) -> None:
-    """Create the table, every column nullable; its names may be odd."""
+    """Create the table, every column nullable; its names may be odd. Raises ``PermanentError`` in another's folder."""
     from delta.tables import DeltaTable
 
     if any(_NEED_MAPPING.search(name) for name in _names(schema)):
@@ -155,7 +173,14 @@ def create(path: str, schema: StructType, *, partitioned_by: str | None = None, 
         builder = builder.partitionedBy(partitioned_by)
     for name, value in given.items():
         builder = builder.property(name, value)
-    builder.execute()
+    try:
+        builder.execute()
+    except Exception as error:
+        if not any(name in str(error) for name in _NO_TABLES):
+            raise
+        raise PermanentError(
+            f"the folder {path} is no Delta table, and not empty.", "Name another PATH for the sink, or empty it."
+        ) from error
 
 
 def grow(path: str, schema: StructType) -> None:
@@ -169,12 +194,13 @@ def grow(path: str, schema: StructType) -> None:
         for column, data_type in wider:
             session().sql(f"ALTER TABLE {identifier(path)} ALTER COLUMN {column} TYPE {data_type.simpleString()}")
         lacking = _lacking(path, schema)
-        if any(_NEED_MAPPING.search(name) for name in _names(lacking)):
-            set_properties(path, {"delta.columnMapping.mode": "name"})
+        _map_names(path, lacking)
         if lacking:
             # With what is there already: an append needs the partition columns.
             given = {field.name.lower(): field for field in [*schema_of(path), *lacking]}
             _append(empty(type(schema)([*given.values()]).toNullable()), path, {"mergeSchema": "true"})
+    except PermanentError:
+        raise
     except Exception as error:
         raise classified(error, path) from error
 
@@ -194,8 +220,15 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
 
 def replace(path: str, schema: StructType) -> None:
     """Empty the table and give it this schema."""
+    _map_names(path, schema)
     writer = empty(schema.toNullable()).write.format("delta").mode("overwrite")
     writer.option("overwriteSchema", "true").save(path)
+
+
+def _map_names(path: str, fields: Iterable[StructField]) -> None:
+    """Switch column mapping on where a column's name needs it."""
+    if any(_NEED_MAPPING.search(name) for name in _names(fields)):
+        set_properties(path, {"delta.columnMapping.mode": "name"})
 
 
 def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> None:

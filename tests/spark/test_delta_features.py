@@ -105,7 +105,7 @@ def test_another_query_needs_a_resync_which_repairs_too(world):
     assert held(world) == [("a", 1, "x")]
     world.environ["CDF_ROUTES__ORDERS_FEATURES__RENAME"] = "customer=client"
     assert (
-        "renames, computes or leaves out columns"
+        "ENTITY of route orders_features names customer, which the route leaves out, renames"
         in run(world, ask=Request("resync", "orders_features", max_removed_share=1.0)).what
     )
 

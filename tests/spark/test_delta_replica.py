@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pytest
 
 from cdf_replicator.requests import Request
+from connectors import Batch, PermanentError, RouteOptions, RouteSpec
+from connectors.delta import sink as delta_sink
+from connectors.delta.replica import DeltaReplicaSink
+from connectors.testing import SCHEMA, change_frame, deletion, upsert
 
 OWN = ("_cdf_key", "_cdf_guard", "_cdf_deleted")
+ROUTE = RouteSpec(name="orders_copy", table="orders", keys=("id",), options=RouteOptions(), owner="us", epoch=1)
+
+
+class KilledBeforeTheMerge(DeltaReplicaSink):
+    def _merge(self, *given):
+        raise RuntimeError("the plug was pulled")
+
+
+def copy_to(path):
+    return DeltaReplicaSink(DeltaReplicaSink.Settings(type="delta_replica", path=str(path)))
+
+
+def held(spark, sink):
+    return spark.read.format("delta").load(sink.target(ROUTE))
 
 
 @pytest.fixture
@@ -71,23 +92,39 @@ def test_a_batch_that_comes_to_nothing_is_delivered(world, route):
     assert world.buried("code") == [("null_key",)]
 
 
+def test_rows_without_a_key_are_judged_by_their_share_of_a_batch_given_again_too(world, lose_commit):
+    world.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "0.2"
+    world.create(rows=["(0, 'a')"])
+    assert run(world) is None
+    world.sql("INSERT INTO {t} SELECT IF(id <= 150, NULL, id), concat('row ', id) FROM range(1, 1001)")
+    assert run(world) is None
+    lose_commit("orders_copy")
+    assert run(world) is None
+    assert world.letters.open_count("orders_copy") == 150
+    world.sql("INSERT INTO {t} SELECT NULL, concat('nobody ', id) FROM range(150)")
+    assert run(world).reason == "too_many_rejected"
+
+
 def test_columns_may_be_added_and_widened_and_have_odd_names(world):
-    world.create("id int, name string", delta__enableTypeWidening="true", delta__columnMapping__mode="name")
+    given = {"delta__columnMapping__mode": "name", "delta__feature__timestampNtz": "supported"}
+    world.create("id int, name string", delta__enableTypeWidening="true", **given)
     world.insert("(1, 'a')")
     assert run(world) is None
     world.sql("ALTER TABLE {t} ALTER COLUMN id TYPE bigint")
     world.sql("ALTER TABLE {t} ADD COLUMNS (`odd, name` timestamp_ntz, `a.b` struct<`x y`: int>, `tick``s` string)")
     world.insert("(5000000000, 'b', TIMESTAMP_NTZ '2024-01-01 00:00:00', named_struct('x y', 1), 't')")
     assert run(world) is None
-    world.sql("UPDATE {t} SET `a.b` = NULL, `tick``s` = 'u' WHERE id = 5000000000")
+    world.insert("(6, 'c', NULL, NULL, 'u')")
+    world.sql("DELETE FROM {t} WHERE id = 1")
     assert run(world) is None
     assert same(world)
     assert world.spark.table(world.copy).schema["id"].dataType.simpleString() == "bigint"
     assert world.spark.table(world.copy).schema["a.b"].dataType.simpleString() == "struct<x y:int>"
 
 
-def test_a_deleted_row_stays_where_it_is_asked_for(world):
+def test_a_deleted_row_stays_where_it_is_asked_for_and_so_does_history(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
+    world.environ["CDF_SINKS__COPY__HISTORY"] = "true"
     assert run(world) is None
     world.environ["CDF_SINKS__COPY__SOFT_DELETE"] = "true"
     verdict = run(world)
@@ -98,9 +135,73 @@ def test_a_deleted_row_stays_where_it_is_asked_for(world):
     assert run(world) is None
     told = world.spark.sql(f"SELECT id, name, _cdf_deleted FROM {world.copy} ORDER BY id").collect()
     assert [tuple(row) for row in told] == [(1, "a", True), (2, "b", False)]
+    path = str(world.folder / "copy" / "orders")
+    feed = world.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
+    of_one = feed.where("id = 1").orderBy("_commit_version", "_change_type").collect()
+    assert [(row["_change_type"], row["_cdf_deleted"]) for row in of_one] == [
+        ("insert", None),
+        ("update_postimage", False),
+        ("update_preimage", None),
+        ("update_postimage", True),
+        ("update_preimage", False),
+    ]
+
+    world.environ["CDF_STATE_PATH"] = str(world.folder / "another")
+    assert run(world).reason == "target_claimed"
+    world.environ["CDF_STATE_PATH"] = str(world.folder / "state")
+    shutil.rmtree(path)
+    verdict = run(world)
+    assert (verdict.reason, verdict.next_step) == ("target_gone", "Run: cdf-replicator resync orders_copy")
 
 
-def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world):
+def test_a_kill_between_the_tombstones_and_the_merge_is_mended_by_the_next_delivery(spark, tmp_path):
+    sink, route = copy_to(tmp_path), ROUTE
+    sink.prepare(SCHEMA, route)
+
+    def write(kind, number, *changes):
+        return kind(sink.settings).write(change_frame(spark, SCHEMA, changes), Batch(route, 0, number, table_id="t"))
+
+    write(DeltaReplicaSink, 0, upsert("gone", 5, "one"), upsert("kept", 5, "one"))
+    batch = (1, deletion("gone", 7), deletion("kept", 6), upsert("new", 7, "new"))
+    with pytest.raises(RuntimeError, match="the plug was pulled"):
+        write(KilledBeforeTheMerge, *batch)
+    assert {row["id"] for row in rows(held(spark, sink))} == {"gone", "kept"}
+    assert not write(DeltaReplicaSink, *batch).skipped
+    assert write(DeltaReplicaSink, *batch).skipped
+    assert write(DeltaReplicaSink, 2, upsert("gone", 6, "older"), upsert("kept", 6, "newer")).stale == 1
+    assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"kept": "newer", "new": "new"}
+    buried = spark.read.format("delta").load(sink.tombstones(route)).select("key", "guard").collect()
+    assert sorted(row["key"] for row in buried) == ["gone", "kept"], "the tombstones of the batch are there once"
+
+
+def test_a_table_that_somebody_else_fills_is_left_alone(spark, tmp_path):
+    def refused(why):
+        with pytest.raises(PermanentError, match=why) as caught:
+            sink.prepare(SCHEMA, ROUTE)
+        assert "PATH" in caught.value.hint
+
+    sink = copy_to(tmp_path / "table")
+    spark.range(3).write.format("delta").save(sink.target(ROUTE))
+    refused("is no replica table: it lacks _cdf_guard, _cdf_key")
+    sink = copy_to(tmp_path / "folder")
+    spark.range(3).write.parquet(sink.target(ROUTE))
+    refused("is no Delta table, and not empty")
+    assert spark.read.parquet(sink.target(ROUTE)).count() == 3
+    sink = copy_to(tmp_path / "rows")
+    of_ours = "CAST(id AS string) AS id", "'x' AS name", "CAST(id AS string) AS _cdf_key", "id AS _cdf_guard"
+    spark.range(3).selectExpr(*of_ours).write.format("delta").save(sink.target(ROUTE))
+    refused("holds rows, and no route has recorded that it fills it")
+    sink.prepare(SCHEMA, replace(ROUTE, epoch=2))  # a resync sweeps them
+    sink.record_claim(replace(ROUTE, name="second"))
+    refused("is filled by route second")
+
+
+def test_clustering_is_done_while_compacting_or_not_at_all():
+    with pytest.raises(ValueError, match="zorder_by needs optimize_hours or auto_compact"):
+        DeltaReplicaSink.Settings(type="delta_replica", path="/copy", zorder_by=("id",))
+
+
+def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     assert run(world) is None
@@ -109,13 +210,24 @@ def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world):
     world.environ |= {
         "CDF_SINKS__COPY__OPTIMIZE_HOURS": "1",
         "CDF_SINKS__COPY__ZORDER_BY": "id",
-        "CDF_SINKS__COPY__AUTO_COMPACT": "true",
     }
-    for _ in range(2):
-        assert run(world) is None
+
+    def compacted():
         history = world.spark.sql(f"DESCRIBE HISTORY {world.copy}").collect()
-        ordered = [row["operationParameters"]["zOrderBy"] for row in history if row["operation"] == "OPTIMIZE"]
-        assert ordered == ['["id"]'], "a restart does not begin again"
-    detail = world.spark.sql(f"DESCRIBE DETAIL {world.copy}").first()
-    assert detail["properties"]["delta.autoOptimize.autoCompact"] == "true"
+        return [row["operationParameters"]["zOrderBy"] for row in history if row["operation"] == "OPTIMIZE"]
+
+    assert run(world) is None
+    assert "upkeep: compacted" in " ".join(event.what for event in world.board.snapshot().events)
+    assert run(world) is None
+    assert compacted() == ['["id"]'], "a restart does not begin again"
+
+    del world.environ["CDF_SINKS__COPY__OPTIMIZE_HOURS"], world.environ["CDF_SINKS__COPY__ZORDER_BY"]
+    world.environ["CDF_SINKS__COPY__AUTO_COMPACT"] = "true"
+    world.insert("(4, 'd')")
+    monkeypatch.setattr(delta_sink, "MOST_SMALL_FILES", 2)
+    assert run(world) is None
+    assert compacted() == ['["id"]'], "there are two small files, and one of them is left"
+    monkeypatch.setattr(delta_sink, "MOST_SMALL_FILES", 1)
+    assert run(world) is None
+    assert compacted() == ["[]", '["id"]']
     assert same(world)
