@@ -69,7 +69,7 @@ def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState |
     if sink.mode == "append":
         rows = snapshot.count()
         return [
-            f"{route.name}: {rows} rows of version {latest} would be appended, marked snapshot. Nothing was written."
+            f"{route.name}: {rows} rows of version {latest} would be delivered, marked snapshot. Nothing was written."
         ]
     rows = snapshot.where(F.col(change.KEY).isNotNull()).count()
     spec = route.spec(owner="", epoch=0)

@@ -67,7 +67,7 @@ def properties(path: str) -> dict[str, str]:
 
 def set_properties(path: str, given: Mapping[str, str]) -> None:
     """Set those that differ, in one commit."""
-    held = properties(path)
+    held = properties(path) if given else {}
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items() if held.get(name) != value)
     if listed:
         session().sql(f"ALTER TABLE {identifier(path)} SET TBLPROPERTIES ({listed})")

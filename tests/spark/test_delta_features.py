@@ -82,6 +82,7 @@ def test_the_features_equal_the_query_after_everything(world, lose_commit):
     assert {row[0] for row in held(world)} == {None, "b", "d", "e"}, "entities without rows are gone"
     lose_commit("orders_features")
     assert run(world) is None, "Spark gives the batch again"
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
     assert run(world, ask=Request("replay", "orders_features", 1)) is None
     assert run(world, ask=Request("replay", "orders_features", 1, 2)) is None
     assert held(world) == expected(world)

@@ -74,6 +74,7 @@ def test_the_replica_equals_the_table_after_everything(world, lose_commit):
     assert run(world) is None, "Spark gives the batch again"
     assert same(world)
 
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
     assert run(world, ask=Request("replay", "orders_copy", 1)) is None
     assert same(world)
     world.spark.sql(f"DELETE FROM {world.copy} WHERE id = 5")
