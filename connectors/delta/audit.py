@@ -108,16 +108,16 @@ def _missing(rows: DataFrame, kept: DataFrame) -> DataFrame:
     """Rows the table lacks; of identical twins in one version as many as are missing."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructType
 
-    from connectors.render import JSON_OPTIONS
+    from connectors.render import content_of
 
     identity = ["source_table_id", COMMIT_VERSION, "change_type"]
     content = sorted(set(rows.columns) - set(OWN_COLUMNS))
 
     def numbered(frame: DataFrame) -> DataFrame:
-        # Null fields are left out of the text, so that a column added later does not change an older row's hash.
-        present = [F.col(table.quoted(name)) for name in content if name in frame.columns]
-        text = F.to_json(F.struct(*present), {**JSON_OPTIONS, "ignoreNullFields": "true"}) if present else F.lit("")
+        present = StructType([frame.schema[name] for name in content if name in frame.columns])
+        text = content_of(present) if present.fields else F.lit("")
         told = frame.select(*identity, F.sha2(text, 256).alias("hash"), F.struct("*").alias("whole"))
         window = Window.partitionBy(*identity, "hash").orderBy(F.lit(1))
         return told.withColumn("copy", F.row_number().over(window))

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - as in connectors.render
-from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from connectors.change import CHANGE_TYPE, DELETES, GUARD, ROW
 from connectors.redis.keys import GUARD_HEAD, GUARD_TAIL
 from connectors.redis.script import GUARD_DIGITS
-from connectors.render import json_of, json_row, text_of
+from connectors.render import json_row, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import StructType
 
 KEYS: Final = "redis_keys"
 ARGUMENTS: Final = "redis_arguments"
@@ -34,8 +33,6 @@ KEYS_PER_ROW: Final = 2
 ROWS_PER_CALL: Final = 400
 """A call blocks the server for about a millisecond at this size (facts: 200 to 500 is the plateau)."""
 ARGUMENTS_PER_CALL: Final = 20_000
-
-NESTED: Final = (ArrayType, MapType, StructType, VariantType)
 
 
 def keys_column(value_key: Column) -> Column:
@@ -54,6 +51,15 @@ def argument_columns(schema: StructType, layout: str) -> list[Column]:
         F.when(deleted, delete).otherwise(upsert).alias(ARGUMENTS),
         (F.when(deleted, F.lit(0)).otherwise(count) + 1).alias(COUNT),
     ]
+
+
+def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
+    """Positions of the rows whose arguments take more than so many bytes."""
+    arguments = chunk.column(ARGUMENTS)
+    if arguments.nbytes <= most_bytes:
+        return []
+    positions: list[int] = pc.indices_nonzero(pc.greater(pc.binary_length(arguments), most_bytes)).to_pylist()
+    return positions
 
 
 def calls(chunk: pa.RecordBatch, head: tuple[str, ...], first: tuple[str, ...]) -> Iterator[tuple[int, bytes]]:
@@ -82,15 +88,11 @@ def _hash_fields(schema: StructType) -> tuple[Column, Column]:
     """Of the columns that are not null: their number, fields and values. Flat expressions, for wide tables."""
     parts = []
     for field in schema.fields:
-        text = _text(F.col(ROW).getField(field.name), field.dataType)
+        text = text_of(F.col(ROW).getField(field.name), field.dataType)
         parts.append(F.concat(F.lit(bulk(field.name)), _bulk(text)))
     kept = F.array_compact(F.array(*parts))
     count = F.size(kept) * 2
     return F.concat(_bulk(count.cast("string")), F.array_join(kept, "")), count + 1
-
-
-def _text(value: Column, data_type: DataType) -> Column:
-    return json_of(value, data_type) if isinstance(data_type, NESTED) else text_of(value, data_type)
 
 
 def _bytes_of(texts: pa.Array, start: int, rows: int) -> pa.Buffer:

@@ -44,6 +44,9 @@ class RedisSettings(ArrowSettings):
         description="json: a string that holds the row (GET). hash: a field per column (HGETALL). Resync after a change",
     )
     ttl_seconds: int | None = Field(None, gt=0, description="entries expire this long after they were last written")
+    max_value_bytes: int = Field(
+        512_000_000, ge=1_000, description="a larger row is rejected; no more than the server's proto-max-bulk-len"
+    )
     tombstone_seconds: int = Field(
         86_400, gt=0, description="how long a deleted key is remembered, so that a late older row can't revive it"
     )

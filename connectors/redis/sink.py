@@ -7,6 +7,7 @@ Arrow or redis-py are imported where they are used: a configuration is judged wi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import Claim
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 SCAN_PAGE: Final = 500
 VALUE_TYPES: Final = {"json": "string", "hash": "hash"}
 WRONG_TYPE: Final = "wrong_type"
+TOO_LARGE: Final = "too_large"
 
 
 class RedisSink(ArrowSink):
@@ -92,6 +94,8 @@ class RedisSink(ArrowSink):
 
         if not chunk.num_rows:
             return WriteResult()
+        if large := resp.larger(chunk, self.settings.max_value_bytes):
+            return self._without(large, chunk)
         kept = (
             VALUE_TYPES[self.settings.layout],
             str(self.settings.ttl_seconds or 0),
@@ -111,6 +115,23 @@ class RedisSink(ArrowSink):
                 Rejected(row, WRONG_TYPE, f"its Redis key holds {_foreign(self.settings.layout)}") for row in foreign
             ],
             sent_bytes=sum(len(command) for _, command in calls),
+        )
+
+    def _without(self, large: list[int], chunk: pa.RecordBatch) -> WriteResult:
+        """Write all other rows: the server ends the connection of whoever sends it more than it takes."""
+        import pyarrow as pa
+
+        rest = sorted(set(range(chunk.num_rows)) - set(large))
+        result = self.write(chunk.take(pa.array(rest, pa.int64())))
+        reason = f"larger than {self.settings.max_value_bytes} bytes (MAX_VALUE_BYTES)"
+        return WriteResult(
+            stale=[rest[row] for row in result.stale],
+            noop=[rest[row] for row in result.noop],
+            rejected=[
+                *(replace(entry, position=rest[entry.position]) for entry in result.rejected),
+                *(Rejected(row, TOO_LARGE, reason) for row in large),
+            ],
+            sent_bytes=result.sent_bytes,
         )
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:

@@ -301,6 +301,31 @@ def test_positions_are_those_of_the_chunk_however_many_calls_it_takes(sink_of, d
     assert client.dbsize() == 2 * 2000 - 3 - 1
 
 
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_row_too_large_is_rejected_and_the_rest_written(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout, max_value_bytes=1_000_000)
+    client.rpush("orders:theirs", "x")
+    deliver(sink, upsert("newer", 9, "b"))
+    names = {
+        "a": "x",
+        "huge": "y" * 1_200_000,
+        "newer": "a",
+        "large": "z" * 900_000,
+        "theirs": "x",
+        "huger": "y" * 2_000_000,
+    }
+    result = deliver(sink, *(upsert(key, 5, name) for key, name in names.items()), deletion("missing", 5))
+    rejected = {(entry.position, entry.code) for entry in result.rejected}
+    assert rejected == {(1, "too_large"), (4, "wrong_type"), (5, "too_large")}
+    assert (list(result.stale), list(result.noop)) == ([2], [6])
+    assert [key for key in names if client.exists(f"orders:{key}")] == ["a", "newer", "large", "theirs"]
+
+
+def test_a_key_of_many_bytes_is_a_key(sink_of, deliver, client):
+    deliver(sink_of(), upsert("k" * 5000, 1, "a"), upsert("k" * 5001, 1, "b"))
+    assert client.exists("orders:" + "k" * 5000, "orders:" + "k" * 5001) == 2
+
+
 def test_a_sweep_leaves_a_tombstone_against_leftover_writers(sink_of, deliver, client, route):
     sink = sink_of()
     deliver(sink, *(upsert(str(row), 9, "old") for row in range(1200)))
