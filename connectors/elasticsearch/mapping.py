@@ -37,6 +37,10 @@ WHOLE: Final = REAL | {"long", "unsigned_long"}
 DATES: Final = frozenset({"date", "date_nanos"})
 OBJECTS: Final = frozenset({"object", "nested", "passthrough", "flattened"})
 
+# What no search could find is kept in ``_source`` and named in ``_ignored``, instead of having the row refused: NaN and
+# infinities, which JSON writes as text, and years after 9999.
+REAL_NUMBER: Final = {"type": "double", "ignore_malformed": True}
+DATE: Final = {"type": "date", "ignore_malformed": True}
 STRING: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
 OPAQUE: Final = {"type": "object", "enabled": False}
 
@@ -76,11 +80,11 @@ KINDS: Final = {  # by the name Spark has for a type
     "short": Kind({"type": "long"}, WHOLE | TEXTUAL | {"integer", "short"}),
     "integer": Kind({"type": "long"}, WHOLE | TEXTUAL | DATES | {"integer"}),
     "long": Kind({"type": "long"}, WHOLE | TEXTUAL | DATES),
-    "float": Kind({"type": "double"}, REAL | TEXTUAL),
-    "double": Kind({"type": "double"}, REAL | TEXTUAL),
-    "date": Kind({"type": "date"}, DATES | TEXTUAL),
-    "timestamp": Kind({"type": "date"}, DATES | TEXTUAL),
-    "timestamp_ntz": Kind({"type": "date"}, DATES | TEXTUAL),
+    "float": Kind(REAL_NUMBER, REAL | TEXTUAL),
+    "double": Kind(REAL_NUMBER, REAL | TEXTUAL),
+    "date": Kind(DATE, DATES | TEXTUAL),
+    "timestamp": Kind(DATE, DATES | TEXTUAL),
+    "timestamp_ntz": Kind(DATE, DATES | TEXTUAL),
     "binary": Kind({"type": "binary"}, TEXTUAL | {"binary"}),
     "map": Kind({"type": "flattened", "ignore_above": LONGEST_TERM}, OBJECTS),
     "struct": Kind({"type": "object"}, OBJECTS),  # one without fields

@@ -76,7 +76,7 @@ def test_a_new_column_is_mapped(sink, es, route, write):
     sink.prepare(SCHEMA, route)
     wider = with_column("at", TimestampType())
     sink.prepare(wider, route)
-    assert es.mapping(route.table)["properties"]["at"] == {"type": "date"}
+    assert es.mapping(route.table)["properties"]["at"] == {"type": "date", "ignore_malformed": True}
     assert not write(route, upsert("a", 1), schema=wider).rejected
 
 
@@ -128,7 +128,7 @@ def test_an_index_somebody_made_is_used_as_it_is(sink, es, route, write):
 def test_an_index_without_a_mapping_gets_ours(sink, es, route):
     es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "1h"}}})
     sink.prepare(with_column("at", TimestampType()), route)
-    assert es.mapping(route.table)["properties"]["at"] == {"type": "date"}
+    assert es.mapping(route.table)["properties"]["at"] == {"type": "date", "ignore_malformed": True}
 
 
 def test_dynamic_templates_are_left_to_choose_the_types(sink, es, route, write):
