@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import feed
 from cdf_replicator.conditions import INTERRUPTED, RESYNC, HaltError, judge
-from cdf_replicator.delivery import Outcome, deliver
+from cdf_replicator.delivery import SEVERAL_ROWS, Outcome, deliver
 from connectors import Batch, FrameSink, change, guard_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Delivering:
         if isinstance(self.sink, FrameSink) and (frame if self.sink.mode == "upsert" else shaped(frame)).isEmpty():
             return 0
         observation = Observation()
-        selected = shaped(frame.observe(observation, *_counts(frame)))
+        selected = _selected(shaped(frame.observe(observation, *_counts(frame))), self.sink, self.route)
         clock.append(time.monotonic())
         outcome, versions, delivered, interrupted = Outcome(), None, False, False
         try:
@@ -90,24 +90,28 @@ class Delivering:
         return outcome.stale
 
     def _shaped(self) -> Callable[[DataFrame], DataFrame]:
-        """Return what makes the sink's changes of a change frame, the same each time it is asked."""
+        """Return what joins and filters a change frame, the same way each time it is asked."""
         join = self.dimensions.pin() if self.route.enrich else None
 
         def shaped(frame: DataFrame) -> DataFrame:
             frame = feed.without_no_ops(frame)
             if join is not None:
                 frame = feed.finished(join(frame), self.route)
-            return _selected(frame, self.sink, self.route)
+            return frame
 
         return shaped
 
-    def _settle(self, delivered: DataFrame, outcome: Outcome, batch: Batch) -> None:
+    def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
+        delivered = _selected(changes, self.sink, self.route)
         if outcome.rejected:
             self._check_share(outcome)
             rejected = self.letters.select(delivered, outcome.letters)
             if self.sink.mode == "upsert":
                 self._delete_older(rejected, batch)
             self.letters.bury(rejected, self.route, batch)
+        if outcome.rejected[change.DUPLICATE_KEY]:  # these rows are not among what was delivered
+            several = {"code": F.lit(change.DUPLICATE_KEY), "reason": F.lit(SEVERAL_ROWS)}
+            self.letters.bury(feed.doubled_rows(changes).withColumns(several), self.route, batch)
         # In an append sink a later change takes no earlier one's place.
         if self.open_letters and self.sink.mode == "upsert":
             self.letters.close_superseded(delivered, self.route, outcome.letters)
@@ -142,7 +146,11 @@ class Delivering:
         """
         upserts = rejected.where(F.col(change.KEY).isNotNull() & ~F.col(change.CHANGE_TYPE).isin(*change.DELETES))
         deletes = upserts.drop("code", "reason").withColumns(
-            {change.GUARD: F.col(change.GUARD) - 1, change.CHANGE_TYPE: F.lit("delete")}
+            {
+                change.GUARD: F.col(change.GUARD) - 1,
+                change.CHANGE_TYPE: F.lit("delete"),
+                change.DOUBLED: F.lit(None).cast("long"),  # told already
+            }
         )
         outcome = deliver(deletes, self.sink, batch, self.policy)
         self.report.requests(outcome)

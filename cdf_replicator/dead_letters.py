@@ -1,6 +1,7 @@
 """Where a rejected change is kept, with its reason: a Delta table under the state path.
 
-One row a letter, identified by (route, key, guard), so that a redelivered micro-batch finds its letters written.
+One row a letter, identified by (route, key, guard), and by its row where that does not tell it apart, so that a
+redelivered micro-batch finds its letters written.
 Columns: id, route, table, sink, key, guard, change_type, commit_version, row (JSON), code, reason, generation, batch,
 state (open | closed), created_at, closed_at.
 """
@@ -55,11 +56,16 @@ class DeadLetters:
         return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
 
     def bury(self, rejected: DataFrame, route: Route, batch: Batch) -> None:
-        """Keep the rows of ``select`` as open letters; those already there stay as they are."""
+        """Keep rows, with ``code`` and ``reason`` as ``select`` adds them, as open letters.
+
+        Letters already there stay as they are.
+        """
         row_type = rejected.schema[change.ROW].dataType
         assert isinstance(row_type, StructType)
         row = json_row(row_type)
-        identity = F.concat_ws("\x1f", F.lit(route.name), F.coalesce(F.col("key"), row), F.col("guard"))
+        # Each of several rows without a key, or of one key in one commit, is a letter of its own.
+        own = F.when(F.col("key").isNull() | (F.col("code") == change.DUPLICATE_KEY), row)
+        identity = F.concat_ws("\x1f", F.lit(route.name), "key", own, F.col("guard"))
         letters = rejected.select(
             F.sha2(identity, 256).alias("id"),
             F.lit(route.name).alias("route"),
@@ -83,7 +89,11 @@ class DeadLetters:
             merge.whenNotMatchedInsertAll().execute()
 
     def close_superseded(self, delivered: DataFrame, route: Route, refused: Iterable[Letter]) -> None:
-        """Close open letters of keys for which a later change was delivered, and not refused in its turn."""
+        """Close open letters of keys for which a later change was delivered, and not refused in its turn.
+
+        Not those of a key that had several rows: a later change is one row's, and the others may still be there. Only
+        a look at the table can tell, which is what a resync has.
+        """
         again = self._spark.createDataFrame(
             [(letter.key, letter.guard) for letter in refused], "key string, guard long"
         )
@@ -96,6 +106,7 @@ class DeadLetters:
                     newer.alias("new"),
                     (F.col("kept.route") == route.name)
                     & (F.col("kept.state") == "open")
+                    & (F.col("kept.code") != change.DUPLICATE_KEY)
                     & (F.col("kept.key") == F.col("new.key"))
                     & (F.col("new.guard") > F.col("kept.guard")),
                 )

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from cdf_replicator.conditions import HaltError
 from cdf_replicator.expressions import check_filter, computed_types, quoted
 from connectors import change
-from connectors.render import json_row, key_text
+from connectors.render import KEYLESS, json_row, key_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,7 @@ def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) ->
     source = StructType([field for field in table.fields if field.name not in FEED_COLUMNS])
     everything = StructType([*source.fields, *joined.fields])
     _check_names(source.fieldNames(), route)
+    _check_keys(source, route)
     check_filter(everything if route.filter_is_joined else source, route)
     computed = computed_types(everything, route)
     types = [everything[name].dataType for name in _wanted(everything.fieldNames(), route)]
@@ -111,23 +112,56 @@ def without_no_ops(frame: DataFrame) -> DataFrame:
 
 
 def latest_per_key(frame: DataFrame) -> DataFrame:
-    """Keep the change of the highest guard per key: what an upsert sink gets.
+    """Keep the change of the highest guard per key: what an upsert sink gets. Adds ``doubled`` (see ``change``).
 
-    Rows whose key is null are no key's rows: each stays by itself, to become a dead letter. A deleted one of them
-    was never delivered, so there is nothing to do.
+    A commit leaves one row of a key, or its key columns do not identify a row. That shows here, and none of several rows
+    may win silently: where they are the newest, the key becomes a delete of their commit. Rows whose key is null are no
+    key's rows: each stays by itself, to become a dead letter. A deleted one of them was never delivered, so there is
+    nothing to do. One shuffle and one sort, for all of it.
     """
-    frame = frame.where(F.col(change.KEY).isNotNull() | ~F.col(change.CHANGE_TYPE).isin(*change.DELETES))
+    deleted = F.col(change.CHANGE_TYPE).isin(*change.DELETES)
+    frame = frame.where(F.col(change.KEY).isNotNull() | ~deleted)
     row_type = frame.schema[change.ROW].dataType
     assert isinstance(row_type, StructType)
-    alone = F.when(F.col(change.KEY).isNull(), json_row(row_type))
-    columns = [name for name in frame.columns if name != change.KEY]
-    newest = F.max_by(F.struct(*columns), F.col(change.GUARD)).alias("newest")
-    return frame.groupBy(change.KEY, alone.alias("alone")).agg(newest).select(change.KEY, "newest.*")
+    guard = F.col(change.GUARD)
+    alone = F.when(F.col(change.KEY).isNull(), F.concat_ws(":", guard, json_row(row_type)))
+    frame = frame.withColumn("alone", alone)
+    of_key = Window.partitionBy(change.KEY, "alone")
+    newest_first = of_key.orderBy(F.desc(change.GUARD))
+    again = F.col(change.KEY).isNotNull() & ~deleted & (F.lead(guard).over(newest_first) == guard)
+    ranked = frame.withColumns({"rank": F.row_number().over(newest_first), "again": F.when(again, guard)})
+    newest = ranked.withColumn(change.DOUBLED, F.max("again").over(of_key)).where("rank = 1")
+    several = F.col(change.DOUBLED).eqNullSafe(guard)
+    gone = {
+        change.CHANGE_TYPE: F.when(several, "delete").otherwise(F.col(change.CHANGE_TYPE)),
+        change.GUARD: F.when(several, guard - 1).otherwise(guard),
+    }
+    return newest.withColumns(gone).drop("rank", "again", "alone")
+
+
+def doubled_rows(frame: DataFrame) -> DataFrame:
+    """Every row of which one commit left several of its key; ``latest_per_key`` tells whether there are any."""
+    same = Window.partitionBy(change.KEY, change.GUARD)
+    upserts = frame.where(F.col(change.KEY).isNotNull() & ~F.col(change.CHANGE_TYPE).isin(*change.DELETES))
+    return upserts.withColumn("rows", F.count(F.lit(1)).over(same)).where("rows > 1").drop("rows")
 
 
 def without_preimages(frame: DataFrame) -> DataFrame:
     """What an append sink gets unless preimages were asked for."""
     return frame.where(F.col(change.CHANGE_TYPE) != "update_preimage")
+
+
+def _check_keys(table: StructType, route: Route) -> None:
+    """Raise ``HaltError`` for a key column whose type can't be a key."""
+    keyless = [name for name in route.keys if isinstance(table[name].dataType, KEYLESS)]
+    if keyless:
+        told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
+        raise HaltError(
+            "bad_expression",
+            f"Key column {told} of table {route.source.slug} has a type that can't be a key: two equal values of it may be "
+            "written in two ways.",
+            f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart.",
+        )
 
 
 def key_column(table: StructType, route: Route) -> Column:
@@ -143,6 +177,7 @@ def _shaped(
     table = frame.schema
     names = [name for name in table.fieldNames() if name not in FEED_COLUMNS]
     _check_names(names, route)
+    _check_keys(table, route)
     if route.filter and not route.filter_is_joined:
         frame = frame.where(F.expr(route.filter))
     upsert = (~change_type.isin(*change.DELETES)).cast("long")

@@ -27,6 +27,11 @@ CHANGE_TYPE: Final = "change_type"
 COMMIT_VERSION: Final = "commit_version"
 COMMIT_TIMESTAMP: Final = "commit_timestamp"
 ROW: Final = "row"
+DOUBLED: Final = "doubled"
+"""A column between the service's reduction and its workers, which no sink sees: the guard at which one commit left several
+rows of the key; null as a rule."""
+DUPLICATE_KEY: Final = "duplicate_key"
+"""Code of the letters that makes."""
 
 CHANGE_TYPES: Final = ("snapshot", "insert", "update_preimage", "update_postimage", "delete")
 DELETES: Final = ("update_preimage", "delete")

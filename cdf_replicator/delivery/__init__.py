@@ -11,7 +11,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import worker
-from cdf_replicator.delivery.outcome import DeliveryBugError, Letter, Outcome
+from cdf_replicator.delivery.outcome import (
+    SEVERAL_ROWS,
+    DeliveryBugError,
+    Letter,
+    Outcome,
+    duplicate_key,
+    null_key,
+)
 from cdf_replicator.delivery.policy import RetryPolicy
 from connectors import ArrowSink, FrameSink, change
 
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
     from connectors import Batch, Sink
 
-__all__ = ["DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver"]
+__all__ = ["SEVERAL_ROWS", "DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver"]
 
 
 def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> Outcome:
@@ -29,7 +36,8 @@ def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> 
         return _deliver_frame(frame, sink, batch, policy)
     assert isinstance(sink, ArrowSink)
     row: Any = frame.schema[change.ROW].dataType
-    rendered = frame.select(change.KEY, change.GUARD, change.CHANGE_TYPE, *sink.render(row, batch.route))
+    told = [name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DOUBLED) if name in frame.columns]
+    rendered = frame.select(*told, *sink.render(row, batch.route))
     unopened = type(sink)(sink.settings)  # the driver's own may hold a connection, and those don't pickle
     tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy), "outcome string").toArrow()
     total = Outcome()
@@ -39,17 +47,20 @@ def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> 
 
 
 def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy) -> Outcome:
-    outcome, without_key, seen = Outcome(), F.col(change.KEY).isNull(), Observation()
-    keyed = frame
-    if sink.mode == "upsert":
-        keyed = frame.observe(seen, F.count_if(without_key).alias("without_key")).where(~without_key)
+    key, doubled = F.col(change.KEY), F.col(change.DOUBLED)
+    outcome, refused, seen = Outcome(), key.isNull() | doubled.isNotNull(), Observation()
+    given = frame
+    if sink.mode == "upsert":  # what it can't be given is refused here, as ``worker`` does for the others
+        counted = frame.observe(seen, F.count_if(refused).alias("refused"))
+        given = counted.where(key.isNotNull()).drop(change.DOUBLED)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
-    result = retrying(sink.write, keyed, batch)
+    result = retrying(sink.write, given, batch)
     outcome.applied.update(result.applied)
     outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
     # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
-    if sink.mode == "upsert" and (result.skipped or seen.get["without_key"]):
-        outcome.reject_null_keys(row[0] for row in frame.where(without_key).select(change.GUARD).toLocalIterator())
+    if sink.mode == "upsert" and (result.skipped or seen.get["refused"]):
+        for name, guard, several in frame.where(refused).select(key, change.GUARD, doubled).toLocalIterator():
+            outcome.refuse(null_key(guard) if name is None else duplicate_key(name, several))
         if result.skipped and outcome.rejected:
-            outcome.held = keyed.count()
+            outcome.held = given.count()
     return outcome

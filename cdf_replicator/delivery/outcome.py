@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from connectors import PermanentError, RetryableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from connectors.change import DUPLICATE_KEY
 
 MOST_LETTERS: Final = 100_000
 """Rejected changes one task names; beyond, they are only counted, and the route halts long before it matters."""
+SEVERAL_ROWS: Final = "one commit left several rows of this key: KEYS do not identify a row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,16 @@ class Letter:
     guard: int
     code: str
     reason: str
+
+
+def null_key(guard: int) -> Letter:
+    """A row without a key has no place in an upsert sink."""
+    return Letter(None, guard, "null_key", "a key column is null")
+
+
+def duplicate_key(key: str, guard: int) -> Letter:
+    """Nor have several rows of one key: this names the key, whose rows become a letter each."""
+    return Letter(key, guard, DUPLICATE_KEY, SEVERAL_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +71,6 @@ class Outcome:
     skipped: bool = False
     held: int = 0
 
-    def reject_null_keys(self, guards: Iterable[int]) -> None:
-        """A row without a key has no place in an upsert sink: a dead letter, and the rest goes on."""
-        for guard in guards:
-            self.rejected["null_key"] += 1
-            if len(self.letters) < MOST_LETTERS:
-                self.letters.append(Letter(None, guard, "null_key", "a key column is null"))
-
     def add(self, other: Outcome) -> None:
         """Sum; the first failure stays."""
         for name in ("received", "applied", "rejected", "retries"):
@@ -79,6 +81,12 @@ class Outcome:
         self.request_seconds += other.request_seconds
         self.sent_bytes += other.sent_bytes
         self.failure = self.failure or other.failure
+
+    def refuse(self, letter: Letter) -> None:
+        """Count a rejected change, and name it while there is room."""
+        self.rejected[letter.code] += 1
+        if len(self.letters) < MOST_LETTERS:
+            self.letters.append(letter)
 
     @property
     def changes(self) -> int:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdf_replicator.delivery.outcome import MOST_LETTERS, Failure, Letter, Outcome
+from cdf_replicator.delivery.outcome import Failure, Letter, Outcome, duplicate_key, null_key
 from connectors import PermanentError, RetryableError
-from connectors.change import CHANGE_TYPE, GUARD, KEY
+from connectors.change import CHANGE_TYPE, DOUBLED, GUARD, KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def write_all(
     try:
         opened = False
         for batch in batches:
-            keyed = _without_null_keys(batch, outcome) if sink.mode == "upsert" else batch
+            keyed = _admitted(batch, outcome) if sink.mode == "upsert" else batch
             for chunk in chunks(keyed, sink.settings.chunk_rows, sink.settings.chunk_bytes):
                 if not opened:
                     policy.retrying(lambda error: _retried(outcome, error), sleep)(sink.open, route)
@@ -112,17 +112,22 @@ def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None
     outcome.noop += len(result.noop)
     outcome.sent_bytes += result.sent_bytes
     for entry in result.rejected:
-        outcome.rejected[entry.code] += 1
-        if len(outcome.letters) < MOST_LETTERS:
-            key, guard = (chunk.column(name)[entry.position].as_py() for name in (KEY, GUARD))
-            outcome.letters.append(Letter(key, guard, entry.code, entry.reason))
+        key, guard = (chunk.column(name)[entry.position].as_py() for name in (KEY, GUARD))
+        outcome.refuse(Letter(key, guard, entry.code, entry.reason))
 
 
-def _without_null_keys(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
+def _admitted(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
+    """What an upsert sink is given of a batch; what it can't be is a dead letter, and the rest goes on."""
+    if DOUBLED in batch.schema.names:
+        several = batch.filter(pc.is_valid(batch.column(DOUBLED)))
+        for key, guard in zip(*(several.column(name).to_pylist() for name in (KEY, DOUBLED)), strict=True):
+            outcome.refuse(duplicate_key(key, guard))
+        batch = batch.drop_columns([DOUBLED])
     if batch.column(KEY).null_count == 0:
         return batch
     null = pc.is_null(batch.column(KEY))
-    outcome.reject_null_keys(batch.filter(null).column(GUARD).to_pylist())
+    for guard in batch.filter(null).column(GUARD).to_pylist():
+        outcome.refuse(null_key(guard))
     return batch.filter(pc.invert(null))
 
 

@@ -76,16 +76,17 @@ def test_a_filter_over_joined_columns_makes_deletes_of_what_fails_it(world, carr
     assert world.delivered() == {"1": {"id": 1, "carrier_name": "American", "label": "AA:American"}, "2": united}
     world.sql("UPDATE {t} SET carrier = 'ZZ' WHERE id = 1")  # neither true nor false: out
     world.sql("UPDATE {t} SET qty = 2 WHERE id = 4")  # in
-    world.insert("(5, 'ZZ', 1)")
+    world.insert("(5, 'ZZ', 1)", "(6, 'UA', 1)", "(6, 'ZZ', 1)", "(7, 'UA', 1)", "(7, 'AA', 1)")
     assert world.run() is None
-    assert world.delivered() == {"2": united, "4": united | {"id": 4}}
+    assert world.delivered() == {"2": united, "4": united | {"id": 4}, "6": united | {"id": 6}}
+    assert world.buried("key", "code") == [("7", "duplicate_key")] * 2, "of key 6 one row passes, of key 7 two"
     batch = world.last_batch()
-    assert batch.received == {"insert": 1, "update_preimage": 2, "update_postimage": 2}, "as the feed had them"
-    assert sum(batch.applied.values()) == 2, "as the sink got them"
+    assert batch.received == {"insert": 5, "update_preimage": 2, "update_postimage": 2}, "as the feed had them"
+    assert sum(batch.applied.values()) == 3, "as the sink got them"
     assert batch.applied["update_postimage"] == 1
     carriers("UPDATE {c} SET key = 7 WHERE code = 'UA'")
     world.sql("UPDATE {t} SET qty = 3 WHERE id = 4")
-    world.sql("DELETE FROM {t} WHERE id IN (3, 5)")
+    world.sql("DELETE FROM {t} WHERE id IN (3, 5, 6)")
     assert world.run() is None
     assert world.delivered() == {"2": united}, "row 2 has not changed since; row 4 was judged by today's carriers"
 

@@ -143,3 +143,30 @@ def test_an_append_sink_gets_no_preimages_unless_asked(spark):
     rows = [("1", 14, "update_preimage", 5, None, (1, "a")), ("1", 15, "update_postimage", 5, None, (1, "b"))]
     frame = feed.without_preimages(spark.createDataFrame(rows, CHANGES))
     assert [row["change_type"] for row in frame.collect()] == ["update_postimage"]
+
+
+def test_several_rows_of_a_key_in_one_commit_leave_a_delete_that_says_so(spark):
+    rows = [
+        ("twice", 11, "insert", 1, "a"),
+        ("twice", 11, "insert", 1, "b"),
+        ("twins", 11, "insert", 2, "a"),
+        ("twins", 11, "insert", 2, "a"),
+        ("moved on", 11, "insert", 3, "a"),
+        ("moved on", 11, "insert", 3, "b"),
+        ("moved on", 13, "update_postimage", 3, "c"),
+        ("gone", 10, "delete", 4, "a"),
+        ("gone", 10, "delete", 4, "b"),
+        (None, 11, "insert", None, "a"),
+        (None, 11, "insert", None, "a"),
+    ]
+    frame = spark.createDataFrame([(k, g, t, g // 2, None, (i, n)) for k, g, t, i, n in rows], CHANGES).repartition(3)
+    reduced = feed.latest_per_key(frame)
+    plan = reduced._jdf.queryExecution().executedPlan().toString()
+    assert (plan.count("Exchange hashpartitioning"), plan.count("Sort ")) == (1, 1)
+    assert {r["key"]: (r["guard"], r["change_type"], r["doubled"]) for r in reduced.collect()} == {
+        "twice": (10, "delete", 11),
+        "twins": (10, "delete", 11),
+        "moved on": (13, "update_postimage", 11),
+        "gone": (10, "delete", None),
+        None: (11, "insert", None),
+    }

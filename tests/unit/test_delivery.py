@@ -247,7 +247,7 @@ def test_letters_of_a_sliced_chunk_are_of_that_chunk():
 
 
 def test_letters_beyond_the_most_are_only_counted(monkeypatch):
-    monkeypatch.setattr(worker, "MOST_LETTERS", 2)
+    monkeypatch.setattr("cdf_replicator.delivery.outcome.MOST_LETTERS", 2)
     memory = sink(lambda keys: WriteResult(rejected=[Rejected(i, "bad", "") for i in range(len(keys))]))
     outcome = write(memory, batch((None, 1, "insert"), ("a", 1, "insert"), ("b", 1, "insert"), ("c", 1, "insert")))
     assert len(outcome.letters) == 2
@@ -264,6 +264,18 @@ def test_a_row_without_a_key_never_reaches_an_upsert_sink():
         ("b", 11, "bad"),
     ]
     assert outcome.rejected == {"null_key": 2, "bad": 1}
+
+
+def test_several_rows_of_a_key_are_a_letter_beside_what_is_written_of_it():
+    memory = sink()
+    reduced = batch(("twice", 10, "delete"), ("moved on", 13, "insert"), ("a", 7, "insert"))
+    doubled = pa.array([11, 11, None], pa.int64())
+    outcome = write(memory, reduced.append_column("doubled", doubled))
+    assert memory.writes == [["twice", "moved on", "a"]]
+    assert [(x.key, x.guard, x.code) for x in outcome.letters] == [
+        ("twice", 11, "duplicate_key"),
+        ("moved on", 11, "duplicate_key"),
+    ]
 
 
 def test_a_row_without_a_key_does_reach_an_append_sink():

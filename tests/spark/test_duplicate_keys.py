@@ -1,0 +1,113 @@
+"""Keys that do not identify a row: no row of several wins silently, and what the feed can't show is found by comparing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdf_replicator.requests import Request
+
+
+@pytest.fixture
+def started(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(9, 'z')"])
+    assert world.run() is None
+    return world
+
+
+def letters(world):
+    return [
+        (key, version, json.loads(row)["name"], state)
+        for key, version, code, row, state in world.buried("key", "commit_version", "code", "row", "state")
+        if code == "duplicate_key"
+    ]
+
+
+def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_commit):
+    started.insert("(1, 'again')", "(5, 'x')", "(5, 'y')", "(6, 'twin')", "(6, 'twin')", "(7, 'one')")
+    started.sql(
+        "UPDATE {t} SET name = 'both' WHERE id = 1"
+    )  # of a row the sink has shown, and of one of another commit
+    assert started.run() is None
+    kept = [
+        ("1", 3, "both", "open"),
+        ("5", 2, "x", "open"),
+        ("5", 2, "y", "open"),
+        ("6", 2, "twin", "open"),
+    ]
+    assert letters(started) == kept
+    assert started.delivered().keys() == {"2", "3", "7", "9"}
+    assert started.last_batch().rejected == {"duplicate_key": 3}
+
+    lose_commit("orders_files")
+    assert started.run() is None
+    assert letters(started) == kept, "a redelivered batch finds its letters written"
+
+    started.sql("DELETE FROM {t} WHERE name = 'y'")  # one of the two: the feed says that key 5 is gone
+    started.sql("UPDATE {t} SET name = 'later' WHERE id = 6 OR id = 7")
+    assert started.run() is None
+    assert started.delivered().keys() == {"2", "3", "7", "9"}, "5 is there once more, and absent"
+    assert {(key, state) for key, _, _, state in letters(started)} == {("1", "open"), ("5", "open"), ("6", "open")}
+
+    assert started.run(ask=Request("resync", "orders_files")).reason == "duplicate_keys"
+    started.sql("DELETE FROM {t} WHERE id IN (1, 6)")
+    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.delivered() == started.expected()
+    assert {state for *_, state in letters(started)} == {"closed"}
+
+
+@pytest.mark.parametrize("files", ["1", "1000"])
+def test_what_is_shown_and_kept_does_not_depend_on_how_the_commits_were_split(started, files):
+    started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = files
+    started.environ["CDF_ROUTES__ORDERS_FILES__SKIP_UNCHANGED"] = "true"
+    started.insert("(5, 'x')", "(5, 'y')", "(6, 'x')", "(6, 'y')", "(NULL, 'same')")
+    started.sql("UPDATE {t} SET name = name WHERE id = 5 OR id = 3")  # of 5 that is no pair of images
+    started.sql("DELETE FROM {t} WHERE id = 5 AND name = 'x'")
+    started.sql("DELETE FROM {t} WHERE id = 6")
+    started.insert("(6, 'only')", "(NULL, 'same')")
+    assert started.run() is None
+    kept = [
+        ("5", 2, "x", "open"),
+        ("5", 2, "y", "open"),
+        ("5", 3, "x", "open"),
+        ("5", 3, "y", "open"),
+        ("6", 2, "x", "open"),
+        ("6", 2, "y", "open"),
+    ]
+    assert started.delivered().keys() == {"1", "2", "3", "6", "9"}
+    assert letters(started) == kept
+    assert [version for key, version in started.buried("key", "commit_version") if key is None] == [2, 6]
+    assert started.run(asked=1) is None
+    assert started.delivered().keys() == {"1", "2", "3", "6", "9"}, "after a replay"
+    assert letters(started) == kept
+
+
+def test_rows_of_one_key_that_do_not_pass_the_filter_do_not_count(started):
+    started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
+    assert started.run(ask=Request("resync", "orders_files")) is None
+    started.insert("(5, 'x')", "(5, 'draft')", "(6, 'x')", "(6, 'y')", "(6, 'draft')", "(7, NULL)", "(7, 'z')")
+    started.sql("UPDATE {t} SET name = 'draft' WHERE id = 6 AND name = 'x'")  # in the feed, key 6 is gone
+    assert started.run() is None
+    assert started.delivered().keys() == {"1", "2", "3", "5", "7", "9"}
+    assert [(key, name) for key, _, name, _ in letters(started)] == [("6", "x"), ("6", "y")]
+    verdict = started.run(ask=Request("resync", "orders_files"))
+    assert verdict is None, "of each key one row passes"
+    assert started.delivered() == started.expected("SELECT * FROM {t} WHERE name <> 'draft'")
+
+
+def test_rows_of_one_key_that_never_meet_are_seen_by_a_comparison_alone(started):
+    """In different commits, or in files of one commit that went into two micro-batches."""
+    started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    started.insert("(1, 'second')")
+    two_files = started.spark.range(0, 2, 1, 2).selectExpr("5L AS id", "CAST(id AS string) AS name")
+    two_files.write.format("delta").mode("append").save(started.table)
+    assert started.run() is None
+    assert started.delivered()["1"] == {"id": 1, "name": "second"}
+    assert started.delivered()["5"]["name"] in {"0", "1"}
+    assert letters(started) == []
+    doubled = started.sql("SELECT id FROM {t} GROUP BY id HAVING count(*) > 1 ORDER BY id").collect()
+    assert doubled == [(1,), (5,)]
+    verdict = started.run(ask=Request("resync", "orders_files"))
+    assert verdict.reason == "duplicate_keys"
+    assert "1 (2 rows), 5 (2 rows)" in verdict.what
