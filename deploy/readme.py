@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
+from deploy import types_page
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -57,3 +58,4 @@ def current(text: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(current(page.read_text()))
+    types_page.PAGE.write_text(types_page.page())
