@@ -167,6 +167,12 @@ def test_delta_tables_hold_every_value_as_it_is(everything):
     assert differences == {"rows": len(rows()) + len(REFUSED_BY_ELASTICSEARCH)}
 
 
+def test_a_replay_into_the_audit_table_knows_every_value_again(everything):
+    assert everything.world.run("orders_audit", asked=1) is None
+    audit = everything.world.spark.read.format("delta").load(everything.world.audit)
+    assert audit.count() == len(rows()) + len(REFUSED_BY_ELASTICSEARCH)
+
+
 def test_delta_has_no_column_of_the_other_types(world):
     for kind, condition in NO_DELTA_COLUMN.items():
         with pytest.raises(PySparkException) as caught:
