@@ -5,7 +5,7 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test lint docs test-system clean
+.PHONY: help setup demo test soak lint docs test-system clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,8 +16,11 @@ setup: ## Install everything into .venv and .cache (again: only what is missing)
 demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
 	@$(bin)/python -m deploy.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
-test: setup ## Run every test: unit, contract, spark, e2e
-	$(pytest) $(wildcard tests/unit tests/contract tests/spark tests/e2e)
+test: setup ## Run every test: unit, contract, spark, oracle, e2e
+	$(pytest) $(wildcard tests/unit tests/contract tests/spark tests/oracle tests/e2e)
+
+soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
+	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## Check format, rules, types and import directions
 	$(bin)/ruff format --check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,28 +52,7 @@ def redis_server(redis_process: Redis) -> Redis:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
+    from tests.session import started
 
-    from cdf_replicator.java import java_home
-
-    folder = tmp_path_factory.mktemp("spark")
-    settings = {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.driver.memory": "1g",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("JAVA_HOME", str(java_home()))
-        environment.setenv("PYSPARK_PYTHON", sys.executable)
-        environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = SparkSession.builder.master("local[2]").appName("tests").config(map=settings).getOrCreate()
+    with started(tmp_path_factory.mktemp("spark")) as session:
         yield session
-        session.stop()

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.oracle.oracle import live
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def life(spark, elasticsearch, redis_server, tmp_path):
+    """Live a history; a name of its own each time, since targets are claimed."""
+    return lambda history: live(history, f"t{next(_numbers)}", tmp_path, spark, elasticsearch, redis_server)

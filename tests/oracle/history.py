@@ -1,0 +1,139 @@
+"""Random lives of a Delta table, as data: drawn by hypothesis, the same for the same seed, and pasted into a test when
+one of them finds a difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+
+Layout = Literal["plain", "region", "bucket", "clustered"]
+
+WRITES = (
+    "append",
+    "insert",
+    "update",
+    "update_to_same",
+    "swap_keys",
+    "rotate_keys",
+    "move_partition",
+    "delete_rows",
+    "delete_partition",
+    "merge",
+    "merge_same_key",
+    "merge_inserts",
+    "merge_nothing",
+    "overwrite",
+    "insert_overwrite",
+    "replace_where_partition",
+    "replace_where_data",
+    "dynamic_overwrite",
+    "restore",
+)
+RARE = (
+    "delete_all",
+    "truncate",
+    "optimize",
+    "zorder",
+    "purge",
+    "vacuum",
+    "toggle_deletion_vectors",
+    "add_column",
+    "append_with_new_column",
+    "widen_type",
+    "map_columns",
+    "set_property",
+    "add_constraint",
+    "in_commit_timestamps",
+)
+SERVICE = ("deliver", "lose_commit", "replay")
+LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Act:
+    """One operation on the table, or on the service. ``a``, ``b``: what it picks rows, keys and versions by."""
+
+    kind: str
+    a: int = 0
+    b: int = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the table is like when it is created, and how it is read.
+
+    ``odd_region``: one of the regions, and so perhaps of the partitions, has characters that paths and keys escape.
+    ``feed_late``: so many acts pass before the change feed is switched on. ``from_version``: start there, without a
+    snapshot; None bootstraps. ``keys``: key columns of the routes.
+    """
+
+    layout: Layout = "plain"
+    deletion_vectors: bool = False
+    column_mapping: bool = False
+    type_widening: bool = False
+    in_commit_timestamps: bool = False
+    row_tracking: bool = False
+    generated: bool = False
+    odd_region: bool = False
+    feed_late: int = 0
+    from_version: int | None = None
+    keys: tuple[str, ...] = ("id",)
+    max_files: int = 1
+
+
+@dataclass(frozen=True)
+class History:
+    shape: Shape
+    acts: tuple[Act, ...]
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    generated = draw(st.booleans())
+    layout = draw(st.sampled_from(("plain", "region", "bucket", "clustered")))
+    feed_late = draw(st.sampled_from((0, 0, 0, 3)))
+    return Shape(
+        layout="region" if layout == "bucket" and not generated else layout,
+        deletion_vectors=draw(st.booleans()),
+        column_mapping=draw(st.sampled_from((False, False, False, True))),
+        type_widening=draw(st.sampled_from((False, False, False, True))),
+        in_commit_timestamps=draw(st.booleans()),
+        row_tracking=draw(st.booleans()),
+        generated=generated,
+        odd_region=draw(st.booleans()),
+        feed_late=feed_late,
+        from_version=None if feed_late else draw(st.sampled_from((None, None, 0))),
+        keys=draw(st.sampled_from((("id",), ("id",), ("region", "id")))),
+        max_files=draw(st.integers(1, 3)),
+    )
+
+
+def acts() -> st.SearchStrategy[Act]:
+    kinds = st.sampled_from((*WRITES, *WRITES, *RARE, *SERVICE))
+    numbers = st.integers(0, 23)
+    return st.builds(Act, kinds, numbers, numbers)
+
+
+def histories(length: int = LENGTH) -> st.SearchStrategy[History]:
+    return st.builds(History, shapes(), st.lists(acts(), min_size=length, max_size=length).map(tuple))
+
+
+def history_of(seed: int, length: int = LENGTH) -> History:
+    """The history of a seed. Hypothesis begins with the simplest one, so the last it draws is taken."""
+    drawn: list[History] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=4, database=None, phases=[Phase.generate], deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @hypothesis.given(histories(length))
+    def draw(history: History) -> None:
+        drawn.append(history)
+
+    draw()
+    return drawn[-1]

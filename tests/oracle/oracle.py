@@ -1,0 +1,174 @@
+"""Lives one history with the service beside it, and says every difference between the sinks and the engines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.e2e.reading import key_text
+from tests.oracle import engines
+from tests.oracle.operations import OPERATIONS
+from tests.oracle.service import Replicator
+from tests.oracle.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from deploy.servers import Elasticsearch, Redis
+    from tests.oracle.history import Act, History
+    from tests.oracle.table import Row
+
+REWRITES = {
+    "overwrite",
+    "insert_overwrite",
+    "replace_where_partition",
+    "replace_where_data",
+    "dynamic_overwrite",
+    "restore",
+}
+
+
+@dataclass
+class Findings:
+    """``compared``: rows held against an engine's. ``other``: whether ``deltalake`` could read the feed."""
+
+    differences: list[str] = field(default_factory=list)
+    operations: Counter[str] = field(default_factory=Counter)
+    versions: int = 0
+    batches: int = 0
+    compared: int = 0
+    other: bool = False
+
+    def plus(self, more: Findings) -> Findings:
+        return Findings(
+            self.differences + more.differences,
+            self.operations + more.operations,
+            self.versions + more.versions,
+            self.batches + more.batches,
+            self.compared + more.compared,
+        )
+
+
+def live(
+    history: History, slug: str, folder: Path, spark: SparkSession, elasticsearch: Elasticsearch, cache: Redis
+) -> Findings:
+    """Do what the history says, deliver at its end, and compare."""
+    found = Findings()
+    table = Table(spark, folder / "source", history.shape)
+    service = Replicator(table, slug, folder, elasticsearch, cache)
+    table.look()
+    for number, act in enumerate(history.acts):
+        if history.shape.feed_late and number == history.shape.feed_late:
+            table.enable_feed()
+        _perform(act, table, service, found)
+    found.differences += _halts(service.deliver())
+    if not found.differences:
+        table.capture()
+        _compare(table, service, found)
+    found.versions, found.batches = len(table.versions), service.batches
+    return found
+
+
+def _perform(act: Act, table: Table, service: Replicator, found: Findings) -> None:
+    feed_is_on = table.feed_from > 0 or not table.shape.feed_late
+    if act.kind in ("deliver", "lose_commit", "replay", "vacuum"):
+        if not feed_is_on:
+            return
+        found.differences += _halts(service.deliver())  # VACUUM takes what is not delivered: that is another test
+    if act.kind == "lose_commit":
+        service.lose_commits()
+    elif act.kind == "replay":
+        first = table.restorable_from
+        found.differences += _halts(service.replay(first + act.a % (table.version - first + 1)))
+    elif act.kind != "deliver":
+        OPERATIONS[act.kind](table, act)
+        table.rewritten_after_vectors |= table.vectors and act.kind in REWRITES
+        table.look()
+    found.operations[act.kind] += 1
+
+
+def _halts(verdicts: dict) -> list[str]:
+    return [f"route {name} halted: {verdict.reason}: {verdict.what}" for name, verdict in verdicts.items()]
+
+
+def _compare(table: Table, service: Replicator, found: Findings) -> None:
+    expected = {"Spark's SELECT": engines.selected(table)}
+    first = min(service.pinned.values())
+    expected["the snapshots' differences"] = engines.summed(table, first)
+    found.other = _other_reads(table)
+    if found.other:
+        base = table.versions[first] if first >= 0 else {}
+        expected["deltalake's fold"] = engines.folded(table.other_feed, base, first)
+        expected["the same of Spark's feed"] = engines.folded(table.spark_feed, base, first)
+    shown = {"Elasticsearch": service.documents(), "Redis": service.entries()}
+    for engine, rows in expected.items():
+        wanted = {_key(table, row): _row(table, row) for row in rows.values()}
+        for sink, held in shown.items():
+            given = {key: _row(table, row) for key, row in held.items()}
+            found.differences += _different(f"{sink} against {engine}", wanted, given)
+            found.compared += len(wanted)
+        narrow = {key: {"id": row["id"], "price": row["amount"]} for key, row in wanted.items() if _passes(row)}
+        found.differences += _different(f"Redis, filtered, against {engine}", narrow, service.narrow_entries())
+    _compare_audit(table, service, found)
+    if letters := service.letters():
+        found.differences.append(f"{letters} dead letters, none expected")
+
+
+def _compare_audit(table: Table, service: Replicator, found: Findings) -> None:
+    """As a multiset: the snapshot's rows, then the feed after it, or from an earlier version that was replayed."""
+    pinned = service.pinned[f"{service.slug}_audit"]
+    snapshot = table.versions[pinned].values() if pinned >= 0 else ()
+    first = min([pinned + 1, *service.replayed])
+    feeds = {"Spark's feed": table.spark_feed} | ({"deltalake's feed": table.other_feed} if found.other else {})
+    held = Counter(_audit_row(table, row, row["change_type"], row["commit_version"]) for row in service.audited())
+    for engine, feed in feeds.items():
+        wanted = Counter(_audit_row(table, row, "snapshot", pinned) for row in snapshot)
+        wanted += Counter(
+            _audit_row(table, row, row["_change_type"], row["_commit_version"])
+            for row in feed
+            if row["_commit_version"] >= first and row["_change_type"] != "update_preimage"
+        )
+        found.compared += sum(wanted.values())
+        for row, count in (wanted - held).items():
+            found.differences.append(f"audit against {engine}: lacks {count} x {row}")
+        for row, count in (held - wanted).items():
+            found.differences.append(f"audit against {engine}: has {count} too many x {row}")
+
+
+def _other_reads(table: Table) -> bool:
+    """Whether ``deltalake`` can be believed here (design.md section 6): told beforehand, not by what it answers."""
+    shape = table.shape
+    if table.mapped or shape.type_widening or (shape.odd_region and shape.layout == "region"):
+        return False
+    if table.other_refused:
+        raise AssertionError(f"deltalake can't read a table it should read: {table.other_refused}")
+    return not table.rewritten_after_vectors
+
+
+def _passes(row: Row) -> bool:
+    """The filter of the narrow route, in Python."""
+    return row["region"] == "us" or (row["amount"] is not None and row["amount"] > 40)
+
+
+def _key(table: Table, row: Row) -> str:
+    return key_text(row, table.shape.keys)
+
+
+def _row(table: Table, row: Row) -> Row:
+    """A row with today's columns: one that was written before a column was added has none of it."""
+    return {name: row.get(name) for name in table.all_columns}
+
+
+def _audit_row(table: Table, row: Row, change_type: str, version: int) -> tuple:
+    return (version, change_type, *(row.get(name) for name in table.all_columns))
+
+
+def _different(what: str, wanted: dict[str, Row], held: dict[str, Row]) -> list[str]:
+    return [
+        f"{what}: key {key}: expected {wanted.get(key)}, found {held.get(key)}"
+        for key in sorted(wanted.keys() | held.keys())
+        if wanted.get(key) != held.get(key)
+    ]

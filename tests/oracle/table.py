@@ -1,0 +1,180 @@
+"""A real Delta table that remembers each of its versions, read by ``versionAsOf``, and its feed before VACUUM takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from tests.oracle.operations import KEYS, TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.oracle.history import Act, Shape
+
+Row = dict[str, Any]
+
+FEED = "delta.enableChangeDataFeed"
+TYPES = {"id": "bigint", "region": "string", "name": "string", "amount": "int"}
+
+
+class Table:
+    """``versions``: rows by key number, of every version. ``columns``: those a writer gives."""
+
+    def __init__(self, spark: SparkSession, path: Path, shape: Shape) -> None:
+        self.spark = spark
+        self.path = str(path)
+        self.shape = shape
+        self.columns = list(TYPES)
+        self.versions: list[dict[int, Row]] = []
+        self.widened = False
+        self.mapped = shape.column_mapping
+        self.regions = ("eu", "us", "a:p %" if shape.odd_region else "ap")
+        self.vectors = shape.deletion_vectors
+        self.rewritten_after_vectors = False
+        self.feed_from = 0
+        self.restorable_from = 0
+        self.spark_feed: list[Row] = []
+        self.other_feed: list[Row] = []
+        self.other_refused = ""
+        self._captured = -1
+        self._create()
+
+    def _create(self) -> None:
+        shape, columns = self.shape, [f"{name} {kind}" for name, kind in TYPES.items()]
+        if shape.generated:
+            columns += ["bucket INT GENERATED ALWAYS AS (CAST(id % 3 AS INT))"]
+            columns += ["serial BIGINT GENERATED ALWAYS AS IDENTITY"]
+        layout = {"plain": "", "clustered": "CLUSTER BY (id)"}.get(shape.layout, f"PARTITIONED BY ({shape.layout})")
+        properties = {
+            FEED: not shape.feed_late,
+            "delta.enableDeletionVectors": shape.deletion_vectors,
+            "delta.enableTypeWidening": shape.type_widening,
+            "delta.enableInCommitTimestamps": shape.in_commit_timestamps,
+            "delta.enableRowTracking": shape.row_tracking,
+            "delta.columnMapping.mode": "name" if shape.column_mapping else "none",
+        }
+        listed = ", ".join(f"'{name}' = '{str(value).lower()}'" for name, value in properties.items())
+        self.sql(f"CREATE TABLE {{t}} ({', '.join(columns)}) USING delta {layout} TBLPROPERTIES ({listed})")
+
+    # What operations use
+
+    @property
+    def version(self) -> int:
+        return len(self.versions) - 1
+
+    @property
+    def rows(self) -> dict[int, Row]:
+        return self.versions[-1]
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(self.rows)
+
+    @property
+    def absent(self) -> list[int]:
+        return [number for number in range(KEYS) if number not in self.rows]
+
+    @property
+    def columns_text(self) -> str:
+        return ", ".join(self.columns)
+
+    @property
+    def all_columns(self) -> list[str]:
+        """Of the table as it is now, those that Delta fills in too."""
+        return [*self.columns, *(("bucket", "serial") if self.shape.generated else ())]
+
+    def columns_of(self, alias: str) -> str:
+        return ", ".join(f"{alias}.{name}" for name in self.columns)
+
+    def fresh(self, act: Act, ids: Iterable[int]) -> list[Row]:
+        """New rows for keys, with the values that are easy to get wrong among them."""
+        rows = []
+        for number in ids:
+            turn = number + act.a + self.version
+            text = TEXTS[turn % len(TEXTS)] if turn % 3 == 0 else f"{act.kind} {self.version} {number}"
+            amount = None if turn % 7 == 0 else (number * 11 + act.b * 7 + self.version) % 100
+            row: Row = {"id": number, "region": self.regions[turn % len(self.regions)], "name": text, "amount": amount}
+            rows.append(row | {name: f"{name} of {number}" for name in self.columns[len(TYPES) :]})
+        return rows
+
+    def view(self, name: str, rows: Sequence[Row]) -> None:
+        self._frame(rows).createOrReplaceTempView(name)
+
+    def write(self, rows: Sequence[Row], *, files: int, mode: str, **options: str) -> None:
+        frame = self._frame(rows).repartition(files)
+        if self.shape.layout == "bucket" and "partitionOverwriteMode" in options:  # Delta derives no partition here
+            frame = frame.withColumn("bucket", F.expr("CAST(id % 3 AS INT)"))
+        frame.write.format("delta").mode(mode).options(**options).save(self.path)
+
+    def sql(self, statement: str) -> DataFrame:
+        return self.spark.sql(statement.replace("{t}", f"delta.`{self.path}`"))
+
+    def set_properties(self, **properties: str) -> None:
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        self.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({listed})")
+
+    def enable_feed(self) -> None:
+        self.set_properties(**{FEED: "true"})
+        self.look()
+        self.feed_from = self.restorable_from = self.version
+        self._captured = self.version - 1
+
+    def schema_changed(self, *added: str) -> None:
+        """Going back behind this version would drop a column or narrow a type: tests of schema changes do that."""
+        self.columns += added
+        self.look()
+        self.restorable_from = self.version
+
+    def vacuum(self) -> None:
+        """Remove every file that today's version does not need."""
+        self.capture()
+        settings = {
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else 10,000 tasks list a folder
+        }
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            self.sql("VACUUM {t} RETAIN 0 HOURS")
+        finally:
+            for name in settings:
+                self.spark.conf.unset(name)
+        self.look()
+        self.restorable_from = self._captured = self.version
+
+    # What the engines use
+
+    def look(self) -> None:
+        """Read the versions there are by now, one by one."""
+        newest = self.sql("DESCRIBE HISTORY {t} LIMIT 1").first()["version"]
+        for version in range(len(self.versions), newest + 1):
+            frame = self.spark.read.format("delta").option("versionAsOf", version).load(self.path)
+            rows = [row.asDict() for row in frame.collect()]
+            self.versions.append({row["id"]: row for row in rows})
+            assert len(self.versions[-1]) == len(rows), "an operation of this test gave two rows one key"
+
+    def capture(self) -> None:
+        """Read the feed of the versions not yet read: by Spark in a batch, and by ``deltalake``."""
+        from tests.oracle import engines
+
+        self.look()
+        first, last = max(self._captured + 1, self.feed_from), self.version
+        if first > last:
+            return
+        self.spark_feed += engines.spark_feed(self, first, last)
+        if not self.other_refused:
+            try:
+                self.other_feed += engines.other_feed(self, first, last)
+            except Exception as error:  # noqa: BLE001 - what may be refused is judged by the engine's rules
+                self.other_refused = str(error)
+        self._captured = last
+
+    def _frame(self, rows: Sequence[Row]) -> DataFrame:
+        types = {**TYPES, "amount": "bigint" if self.widened else "int"}
+        schema = ", ".join(f"{name} {types.get(name, 'string')}" for name in self.columns)
+        return self.spark.createDataFrame([tuple(row[name] for name in self.columns) for row in rows], schema)

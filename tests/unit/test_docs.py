@@ -1,0 +1,42 @@
+"""What the docs name exists: every test they call as a witness, every page and heading they link to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITNESS = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+
+
+@cache
+def functions_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def headings_of(path: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page):
+    for path, name in WITNESS.findall(page.read_text()):
+        assert (ROOT / path).exists(), path
+        assert name in functions_of(ROOT / path), f"{path}::{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_within_the_project_leads_somewhere(page):
+    for path, heading in LINK.findall(page.read_text()):
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), path
+        if heading:
+            assert heading in headings_of(linked), f"{path}#{heading}"
