@@ -203,6 +203,7 @@ def append_with_new_column(table: Table, act: Act) -> None:
 
 def widen_type(table: Table, act: Act) -> None:
     if table.shape.type_widening and not table.widened:
+        table.capture()  # a batch of the feed can't reach over it
         table.sql("ALTER TABLE {t} ALTER COLUMN amount TYPE BIGINT")
         table.widened = True
         table.schema_changed()
@@ -210,6 +211,7 @@ def widen_type(table: Table, act: Act) -> None:
 
 def map_columns(table: Table, act: Act) -> None:
     if not table.mapped:
+        table.capture()
         table.set_properties(**{"delta.columnMapping.mode": "name"})
         table.mapped = True
         table.schema_changed()
