@@ -108,7 +108,7 @@ class Table:
 
     def write(self, rows: Sequence[Row], *, files: int, mode: str, **options: str) -> None:
         frame = self._frame(rows).repartition(files)
-        if self.shape.layout == "bucket":  # Delta does not derive it for replaceWhere and dynamic overwrite
+        if self.shape.generated:  # Delta does not derive it for replaceWhere and dynamic overwrite
             frame = frame.withColumn("bucket", F.expr("CAST(id % 3 AS INT)"))
         frame.write.format("delta").mode(mode).options(**options).save(self.path)
 
