@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdf_replicator import requests
+from cdf_replicator.board import Board
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner
 from cdf_replicator.settings import load
 from cdf_replicator.state import StatePath
-from cdf_replicator.status import Board
 from cdf_replicator.stream import Service
 from tests.e2e import reading
 
