@@ -28,8 +28,9 @@ def started(folder: Path) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "1g",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # The second compiler never earns back, in a JVM of some minutes, the processor time it takes.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # The second compiler never earns back, in a JVM of some minutes, the processor time it takes. Without it the
+        # code cache is small, and sweeping it takes more.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
