@@ -26,7 +26,7 @@ def started(folder: Path) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": "2g",
         "spark.databricks.delta.snapshotPartitions": "2",
         # The second compiler never earns back, in a JVM of some minutes, the processor time it takes. Without it the
         # code cache is small, and sweeping it takes more.

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WITNESS = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+WITNESS = re.compile(r"`((?:tests|connectors)/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
