@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
 Layout = Literal["plain", "region", "bucket", "clustered"]
+Further = Literal["none", "replica", "features"]
 
 WRITES = (
     "append",
@@ -69,7 +70,8 @@ class Shape:
 
     ``odd_region``: one of the regions, and so perhaps of the partitions, has characters that paths and keys escape.
     ``feed_late``: so many acts pass before the change feed is switched on. ``from_version``: start there, without a
-    snapshot; None bootstraps. ``keys``: key columns of the routes.
+    snapshot; None bootstraps. ``keys``: key columns of the routes. ``further``: a Delta sink that follows too, beside the
+    audit table, Elasticsearch and Redis.
     """
 
     layout: Layout = "plain"
@@ -84,6 +86,7 @@ class Shape:
     from_version: int | None = None
     keys: tuple[str, ...] = ("id",)
     max_files: int = 1
+    further: Further = "none"
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         from_version=None if feed_late else draw(st.sampled_from((None, None, 0))),
         keys=draw(st.sampled_from((("id",), ("id",), ("region", "id")))),
         max_files=draw(st.integers(1, 3)),
+        further=draw(st.sampled_from(("none", "replica", "features"))),
     )
 
 

@@ -104,6 +104,11 @@ def _compare(table: Table, service: Replicator, found: Findings) -> None:
         expected["deltalake's fold"] = engines.folded(table.other_feed, base, first)
         expected["the same of Spark's feed"] = engines.folded(table.spark_feed, base, first)
     shown = {"Elasticsearch": service.documents(), "Redis": service.entries()}
+    if table.shape.further == "replica":
+        replicated = service.replicated()
+        shown["the replica"] = {_key(table, row): row for row in replicated}
+        if len(shown["the replica"]) < len(replicated):
+            found.differences.append(f"the replica has a key more than once: {replicated}")
     for engine, rows in expected.items():
         wanted = {_key(table, row): _row(table, row) for row in rows.values()}
         for sink, held in shown.items():
@@ -112,6 +117,8 @@ def _compare(table: Table, service: Replicator, found: Findings) -> None:
             found.compared += len(wanted)
         narrow = {key: {"id": row["id"], "price": row["amount"]} for key, row in wanted.items() if _passes(row)}
         found.differences += _different(f"Redis, filtered, against {engine}", narrow, service.narrow_entries())
+        if table.shape.further == "features":
+            found.differences += _different(f"the features against {engine}", _features(wanted), service.features())
     _compare_audit(table, service, found)
     if letters := service.letters():
         found.differences.append(f"{letters} dead letters, none expected")
@@ -151,6 +158,22 @@ def _other_reads(table: Table) -> bool:
 def _passes(row: Row) -> bool:
     """The filter of the narrow route, in Python."""
     return row["region"] == "us" or (row["amount"] is not None and row["amount"] > 40)
+
+
+def _features(rows: dict[str, Row]) -> dict[str, Row]:
+    """The query of the feature route, in Python."""
+    answer: dict[str, Row] = {}
+    for region in {row["region"] for row in rows.values()}:
+        members = [row for row in rows.values() if row["region"] == region]
+        amounts = [row["amount"] for row in members if row["amount"] is not None]
+        names = [row["name"] for row in members if row["name"] is not None]
+        answer[region] = {
+            "region": region,
+            "held": len(members),
+            "total": sum(amounts) if amounts else None,
+            "newest": max(names, key=str.encode) if names else None,
+        }
+    return answer
 
 
 def _key(table: Table, row: Row) -> str:

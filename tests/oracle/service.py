@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
+FEATURES = "SELECT region, count(*) AS held, sum(amount) AS total, max(name) AS newest FROM {source} GROUP BY region"
 NARROW = "amount > 40 OR region = 'us'"
 NARROW_COLUMNS = ("id", "amount")
 PATIENCE_SECONDS = 240
@@ -46,7 +47,7 @@ class Replicator:
             "CDF_STATE_PATH": str(folder / "state"),
             prefix + "PATH": table.path,
             prefix + "KEYS": ",".join(shape.keys),
-            prefix + "SINKS": ",".join(SINKS),
+            prefix + "SINKS": ",".join(SINKS if shape.further == "none" else (*SINKS, shape.further)),
             prefix + "MAX_FILES_PER_TRIGGER": str(shape.max_files),
             "CDF_SINKS__AUDIT__TYPE": "delta_audit",
             "CDF_SINKS__AUDIT__PATH": str(folder / "audit"),
@@ -61,6 +62,16 @@ class Replicator:
             "CDF_ROUTES__NARROW__RENAME": "amount=price",
             "CDF_ROUTES__NARROW__KEY_TEMPLATE": ":".join([f"narrow-{slug}", *(f"{{{key}}}" for key in shape.keys)]),
         }
+        if shape.further != "none":
+            environ |= {
+                "CDF_SINKS__REPLICA__TYPE": "delta_replica",
+                "CDF_SINKS__REPLICA__PATH": str(folder / "replica"),
+                "CDF_SINKS__FEATURES__TYPE": "delta_features",
+                "CDF_SINKS__FEATURES__PATH": str(folder / "features"),
+            }
+        if shape.further == "features":
+            route = f"CDF_ROUTES__{slug.upper()}_FEATURES__"
+            environ |= {route + "ENTITY": "region", route + "QUERY": FEATURES}
         if shape.from_version is not None:
             environ[prefix + "STARTING_VERSION"] = str(shape.from_version)
         self.settings = load(environ)
@@ -126,6 +137,14 @@ class Replicator:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "audit" / self.slug))
         own = [name for name in reading.AUDIT_COLUMNS if name not in ("change_type", "commit_version")]
         return [row.asDict() for row in frame.drop(*own).collect()]
+
+    def replicated(self) -> list[Row]:
+        frame = self.table.spark.read.format("delta").load(str(self.folder / "replica" / self.slug))
+        return [row.asDict() for row in frame.drop("_cdf_key", "_cdf_guard").collect()]
+
+    def features(self) -> dict[str, Row]:
+        frame = self.table.spark.read.format("delta").load(str(self.folder / "features" / f"{self.slug}_features"))
+        return {row["region"]: row.asDict() for row in frame.drop("_cdf_guard").collect()}
 
     def letters(self) -> int:
         if not Path(self.state_path.dead_letters).exists():
