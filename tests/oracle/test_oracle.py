@@ -1,6 +1,6 @@
 """Every sink holds what the table holds, whatever the table went through: a bounded number of random histories.
 
-`make soak` lives more of them. What one of them finds becomes a test by name in ``test_regressions.py``.
+`make soak` lives more of them. The history of one that finds a difference becomes a test by name here.
 """
 
 from __future__ import annotations
