@@ -24,7 +24,7 @@ WRITING_AND_DELIVERING = tuple(
 KEEPING = (*(Act(kind, 3, 1) for kind in RARE), Act("insert", 2, 0), Act("lose_commit"), Act("replay", 1))
 EVERY_OPERATION = (Act("deliver"), *WRITING_AND_DELIVERING, *KEEPING, Act("update", 1, 0), Act("merge", 2, 1))
 SHAPES = {
-    "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=2, further="features"),
+    "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=6, further="features"),
     "every feature": Shape(
         deletion_vectors=True,
         column_mapping=True,
@@ -32,6 +32,7 @@ SHAPES = {
         in_commit_timestamps=True,
         row_tracking=True,
         from_version=0,
+        max_files=2,
         further="replica",
     ),
 }
