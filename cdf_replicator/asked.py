@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cdf_replicator import service, spark
-from cdf_replicator.conditions import HaltError, judge
 from cdf_replicator.route import Source
 from cdf_replicator.source import SourceTable
+from cdf_replicator.verdict import HaltError, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

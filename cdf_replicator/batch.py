@@ -14,8 +14,9 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import feed
-from cdf_replicator.conditions import INTERRUPTED, RESYNC, HaltError, judge
+from cdf_replicator.conditions import INTERRUPTED, RESYNC
 from cdf_replicator.delivery import SEVERAL_ROWS, Outcome, deliver
+from cdf_replicator.verdict import HaltError, judge
 from connectors import Batch, FrameSink, change, guard_of
 
 if TYPE_CHECKING:

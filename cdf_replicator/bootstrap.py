@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import start
-from cdf_replicator.conditions import RESYNC, HaltError
+from cdf_replicator.conditions import RESYNC
+from cdf_replicator.verdict import HaltError
 from connectors import guard_of
 from connectors.change import EPOCH_STEP
 

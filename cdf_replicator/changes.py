@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import asked
-from cdf_replicator.conditions import HaltError
 from cdf_replicator.feed import FEED_COLUMNS
+from cdf_replicator.verdict import HaltError
 from connectors.change import DELETES
 from connectors.render import json_of, key_text, text_of
 

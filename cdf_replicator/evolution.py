@@ -13,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from cdf_replicator import feed, schema
-from cdf_replicator.conditions import RESYNC, HaltError
-from cdf_replicator.conditions import judge as judge_error
+from cdf_replicator.conditions import RESYNC
 from cdf_replicator.schema import TableSchema
+from cdf_replicator.verdict import HaltError
+from cdf_replicator.verdict import judge as judge_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

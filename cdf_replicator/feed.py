@@ -12,8 +12,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from cdf_replicator.conditions import HaltError
 from cdf_replicator.expressions import check_filter, computed_types, quoted
+from cdf_replicator.verdict import HaltError
 from connectors import change
 from connectors.render import KEYLESS, json_row, key_text
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cdf_replicator import feed, service, spark
-from cdf_replicator.conditions import HaltError, judge
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.verdict import HaltError, judge
 from connectors import change, guard_of
 
 if TYPE_CHECKING:

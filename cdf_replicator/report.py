@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cdf_replicator.board import Board
-    from cdf_replicator.conditions import Verdict
     from cdf_replicator.delivery import Outcome
     from cdf_replicator.metrics import Metrics, State
     from cdf_replicator.metrics import Outcome as BatchOutcome
     from cdf_replicator.route import Route
+    from cdf_replicator.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import evolution, feed, start
-from cdf_replicator.conditions import HaltError, Verdict, judge
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.report import Report
 from cdf_replicator.requests import Progress, Request, answer
 from cdf_replicator.source import SourceTable
 from cdf_replicator.stream import POLL_SECONDS, Service, Stream
+from cdf_replicator.verdict import HaltError, Verdict, judge
 from connectors import RetryableError
 
 if TYPE_CHECKING:

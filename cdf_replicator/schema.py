@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cdf_replicator.conditions import RESYNC, HaltError
+from cdf_replicator.conditions import RESYNC
+from cdf_replicator.verdict import HaltError
 from connectors.widening import WHOLE, widens
 
 if TYPE_CHECKING:

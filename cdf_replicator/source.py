@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator.conditions import HaltError
 from cdf_replicator.schema import CHANGE_FEED_PROPERTY, Metadata
 from cdf_replicator.settings import moment
+from cdf_replicator.verdict import HaltError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdf_replicator import checkpoint
-from cdf_replicator.conditions import RESYNC, HaltError
+from cdf_replicator.conditions import RESYNC
 from cdf_replicator.state import RouteState, StateError
+from cdf_replicator.verdict import HaltError
 from connectors import Claim
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import feed, spark
-from cdf_replicator.conditions import DimensionError, HaltError, judge
 from cdf_replicator.enrichment import Dimensions
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.verdict import DimensionError, HaltError, judge
 from connectors import RetryableError, SinkError, change
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
 from connectors.delta import table
+from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult
 
@@ -80,7 +81,7 @@ class DeltaAuditSink(DeltaSink):
         try:
             writer.save(path)
         except Exception as error:
-            raise table.classified(error, path) from error
+            raise classified(error, path) from error
         applied = dict(counted.get)
         if batch.replay:
             stale = total - sum(applied.values())

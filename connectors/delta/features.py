@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 
 from connectors.change import CHANGE_TYPE, ROW, guard_of
 from connectors.delta import query, table
+from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.errors import PermanentError
 from connectors.result import FrameResult, Held
@@ -111,7 +112,7 @@ class DeltaFeaturesSink(DeltaSink):
             entities = None if given.keys() == {"snapshot"} else touched.drop(_KIND).distinct()
             self._recompute(session, entities, route, path)
         except Exception as error:
-            raise table.classified(error, path) from error
+            raise classified(error, path) from error
         finally:
             touched.unpersist()
         return FrameResult(given)

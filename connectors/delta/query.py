@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta import table
+from connectors.delta.errors import line
 from connectors.errors import PermanentError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def checked(query: str, entity: Sequence[str], rows: DataFrame) -> StructType:
         result = answer(query, source)
     except Exception as error:
         if type(error).__module__.startswith(("pyspark", "py4j")):
-            raise QueryError(f"it can't be run: {table.line(error)}") from error
+            raise QueryError(f"it can't be run: {line(error)}") from error
         raise
     lacking = [name for name in entity if name.lower() not in {column.lower() for column in result.columns}]
     if lacking:

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW
 from connectors.delta import table
+from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink, due
 from connectors.result import FrameResult, Held
 
@@ -107,7 +108,7 @@ class DeltaReplicaSink(DeltaSink):
                 return FrameResult(given)
             return _told(changes, given, deleted, path)
         except Exception as error:
-            raise table.classified(error, path) from error
+            raise classified(error, path) from error
         finally:
             changes.unpersist()
 

@@ -1,4 +1,4 @@
-"""A Delta table at a path: what it remembers (properties, transactions), how its schema grows, what its errors mean.
+"""A Delta table at a path: what it remembers (properties, transactions), how its schema grows.
 
 Facts of Delta 4.4: a MERGE honours ``txnAppId`` and ``txnVersion`` of its session, and is dropped without a word where
 the table has recorded that version; an append of no rows records them too.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.errors import PermanentError, RetryableError
+from connectors.delta.errors import classified, line, unfit
+from connectors.errors import PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,14 +25,6 @@ _NEED_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 _FEATURES: Final = re.compile(r"DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT.*?feature\(s\): ([\w, -]+)\.", re.DOTALL)
 _SMALL_BYTES: Final = 64 * 2**20
 _NO_TABLES: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
-_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-_TYPE_ERRORS: Final = (
-    "DELTA_FAILED_TO_MERGE_FIELDS",
-    "DELTA_MERGE_INCOMPATIBLE",
-    "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
-    "DELTA_ALTER_TABLE_CHANGE_COL",
-    "CAST_OVERFLOW_IN_TABLE_INSERT",
-)
 
 
 def session() -> SparkSession:
@@ -214,7 +207,7 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
     for field in lacking:
         known = held.get(field.name.lower())
         if known is not None and not isinstance(field.dataType, StructType | ArrayType | MapType):
-            raise _unfit(path, f"{field.name} is {known.simpleString()} there, {field.dataType.simpleString()} now")
+            raise unfit(path, f"{field.name} is {known.simpleString()} there, {field.dataType.simpleString()} now")
     return lacking
 
 
@@ -267,27 +260,3 @@ def _takes(held: DataType | None, given: DataType) -> bool:
     if held is None:
         return False
     return held.simpleString() == given.simpleString() or widens(str(given.jsonValue()), str(held.jsonValue()))
-
-
-# Errors
-
-
-def classified(error: Exception, path: str) -> Exception:
-    """The error as a sink says it; itself where it is none of the sink's."""
-    text = str(error)
-    if any(name in text for name in _CONFLICTS):
-        return RetryableError("conflict", line(error))
-    if any(name in text for name in _TYPE_ERRORS):
-        return _unfit(path, line(error))
-    return error
-
-
-def _unfit(path: str, why: str) -> PermanentError:
-    return PermanentError(
-        f"the Delta table {path} can't take the changed type of a column: {why}.",
-        "Move the table away or give the sink another PATH, then resync the route.",
-    )
-
-
-def line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0][:300]

@@ -17,7 +17,7 @@ from cdf_replicator.stream import Service
 from tests.e2e import reading
 
 if TYPE_CHECKING:
-    from cdf_replicator.conditions import Verdict
+    from cdf_replicator.verdict import Verdict
     from deploy.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import batch as batch_module
 from cdf_replicator import checkpoint
-from cdf_replicator.conditions import judge
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.requests import Request
+from cdf_replicator.verdict import judge
 from connectors import Batch, RouteOptions, RouteSpec
 
 ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"

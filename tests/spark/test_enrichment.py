@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from cdf_replicator import feed, validation
-from cdf_replicator.conditions import DimensionError, HaltError
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.verdict import DimensionError, HaltError
 from connectors import change
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"

@@ -102,6 +102,14 @@ def test_redis_keeps_every_name_in_values_and_templates(odd, redis_server, layou
             assert json.loads(client.hget(key, "st")) == row["st"]
 
 
+def test_the_audit_table_keeps_every_name(odd):
+    row = follow(odd, shaped(odd, "audit", {"TYPE": "delta_audit", "PATH": str(odd.folder / "audit")}))
+    audit = odd.spark.read.format("delta").load(odd.audit)
+    (kept,) = audit.where("change_type = 'update_postimage'").select(*(f"`{name}`" for name in row)).collect()
+    assert kept.asDict(recursive=True) == row
+    assert [gone["the id"] for gone in audit.where("change_type = 'delete'").collect()] == [8]
+
+
 def test_a_column_with_the_name_of_an_audit_column_is_to_be_renamed(odd):
     route = shaped(
         odd, "audit", {"TYPE": "delta_audit", "PATH": str(odd.folder / "audit")}, {"RENAME": '{"key": "batch"}'}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.conditions import HaltError, judge
 from cdf_replicator.source import SourceTable
+from cdf_replicator.verdict import HaltError, judge
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from cdf_replicator import start
-from cdf_replicator.conditions import HaltError
 from cdf_replicator.requests import Request
+from cdf_replicator.verdict import HaltError
 
 ROUTE = "orders_files"
 

@@ -34,6 +34,13 @@ def test_every_test_that_a_page_names_exists(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_without_its_file_exists_somewhere(page):
+    files = [file for folder in ("tests", "connectors") for file in (ROOT / folder).rglob("*.py")]
+    known = set[str]().union(*map(functions_of, files))
+    assert set(re.findall(r"`(test_\w+)`", page.read_text())) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_within_the_project_leads_somewhere(page):
     for path, heading in LINK.findall(page.read_text()):
         linked = (page.parent / path).resolve() if path else page

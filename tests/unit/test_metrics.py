@@ -22,6 +22,7 @@ from cdf_replicator.metrics import (
     RouteMetrics,
     catalogue,
 )
+from cdf_replicator.verdict import judge
 from connectors import RetryableError
 from connectors.change import CHANGE_TYPES
 
@@ -199,7 +200,7 @@ def test_an_unforeseen_reason_is_counted_as_other(metrics, route):
 def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route):
     reasons = {row.reason for row in conditions.TABLE if row.action != "halt"}
     errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
-    reasons |= {conditions.judge(error, route="r").reason for error in errors} | {"request"}
+    reasons |= {judge(error, route="r").reason for error in errors} | {"request"}
     for reason in reasons:
         route.restart(reason)
     assert {reason: value(metrics, "cdf_restarts_total", reason=reason) for reason in reasons} == dict.fromkeys(

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from cdf_replicator.board import Board
-from cdf_replicator.conditions import judge
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner, Service
 from cdf_replicator.settings import load
 from cdf_replicator.state import StatePath
+from cdf_replicator.verdict import judge
 
 EVOLUTION = RuntimeError("[DELTA_STREAMING_METADATA_EVOLUTION] The schema of your Delta table has changed.")
 CHANGED = RuntimeError("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 4:")

@@ -1,0 +1,95 @@
+"""What is done about an error: the table of ``conditions``, applied; and the errors that say it by themselves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cdf_replicator.conditions import RESYNC, TABLE, TRIES
+from cdf_replicator.state import StateError
+from connectors import PermanentError, RetryableError
+
+if TYPE_CHECKING:
+    from cdf_replicator.conditions import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``reason``: a metric label. ``what``: the error in one line. ``next_step``: for the operator, never empty.
+
+    ``of_sink``: it is the sink that is away or refuses us. ``tries``: failures in a row at which to halt.
+    """
+
+    action: Action
+    reason: str
+    what: str
+    next_step: str
+    of_sink: bool = False
+    tries: int = TRIES
+
+
+class HaltError(Exception):
+    """The service itself stops a route: ``reason`` is a metric label, ``next_step`` what to do."""
+
+    def __init__(self, reason: str, what: str, next_step: str) -> None:
+        super().__init__(f"{what} {next_step}")
+        self.verdict = Verdict("halt", reason, what, next_step)
+
+
+class DimensionError(Exception):
+    """A table that a route joins can't be read, or has changed: what the table of conditions says of it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.what)
+        self.verdict = verdict
+
+
+_UNKNOWN_NEXT_STEP: Final = "It is tried again a few times; if it stays, see the log for the whole error."
+_BUG_NEXT_STEP: Final = "This is a bug in the sink or the service: nothing was lost. Please report it with the log."
+
+
+def judge(error: BaseException, *, route: str) -> Verdict:
+    """Say what an error that ended a route's query, or kept it from starting, means."""
+    verdict = _own(error)
+    if verdict is not None:
+        return _for_route(verdict, route)
+    text = str(error)
+    for row in TABLE:
+        if row.fits(text):
+            verdict = Verdict(row.action, row.reason, _line(text), row.next_step, tries=row.tries)
+            return _for_route(verdict, route)
+    if type(error).__module__.startswith(("pyspark", "py4j")):
+        return Verdict("retry_then_halt", "spark", _line(text), _UNKNOWN_NEXT_STEP)
+    return Verdict("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
+
+
+def _own(error: BaseException) -> Verdict | None:
+    """Of the errors that are ours, and say by themselves what they mean."""
+    if isinstance(error, HaltError | DimensionError):
+        return error.verdict
+    if isinstance(error, StateError):
+        return Verdict("halt", "state_damaged", str(error), RESYNC)
+    if isinstance(error, RetryableError):
+        next_step = "Nothing: it is tried again until the sink answers."
+        return Verdict("wait", error.reason, str(error), next_step, of_sink=True)
+    if isinstance(error, PermanentError):
+        return Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True)
+    return None
+
+
+def _for_route(verdict: Verdict, route: str) -> Verdict:
+    return replace(verdict, next_step=verdict.next_step.replace("{route}", route))
+
+
+def _line(text: str) -> str:
+    """The first line that says something: from the innermost named condition on."""
+    text = _CALLING.sub("", text)
+    named = [m for m in re.finditer(r"\[[A-Z][A-Z0-9_]+(\.[A-Z0-9_]+)*\]", text) if m.group() not in _WRAPPERS]
+    start = named[0].start() if named else 0
+    lines = text[start:].strip().splitlines()
+    return lines[0][:500] if lines else "no message"
+
+
+_WRAPPERS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
+_CALLING: Final = re.compile(r"^An error occurred while calling \S+\n: ")
