@@ -60,6 +60,11 @@ DEFAULTS: Final = {
     # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks a batch would be most of its time.
     "spark.sql.shuffle.partitions": str(max(2, min(16, os.cpu_count() or 2))),
     "spark.databricks.delta.snapshotPartitions": "2",
+    # What Spark remembers for a UI that is off: plans, metrics, tasks of a thousand micro-batches.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
 }
 
 

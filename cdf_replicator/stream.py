@@ -189,6 +189,13 @@ class Stream:
         query = self._started(changes, folder, state, delivering, lookout)
         self._report.state("running")
         watch = Watch(query, source, self._report, state, committed)
+        try:
+            self._watched(query, watch, state, wake)
+        finally:
+            watch.end()
+
+    def _watched(self, query: StreamingQuery, watch: Watch, state: RouteState, wake: threading.Event) -> None:
+        """Look at a query until it ends, and raise what ended it."""
         while query.isActive:
             if self._interrupted():
                 self._finish(query)

@@ -64,6 +64,10 @@ class Watch:
             self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back
         self.look_at_source()
 
+    def end(self) -> None:
+        """Let the query go. Its sink calls back into Python, so that held from here neither side would ever free it."""
+        self._query = None
+
     def look_at_source(self) -> None:
         """Tell the lag, also while no query runs: it must not seem to stand still."""
         self.source_version = self._source.latest_version()

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from cdf_replicator.java import java_home
-from cdf_replicator.spark import FIXED
+from cdf_replicator.spark import DEFAULTS, FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 def started(folder: Path) -> Iterator[SparkSession]:
     """``folder``: for the warehouse and what Spark spills."""
     settings = {
+        **DEFAULTS,
         **FIXED,
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "2g",
-        "spark.databricks.delta.snapshotPartitions": "2",
         # The second compiler never earns back, in a JVM of some minutes, the processor time it takes. Without it the
         # code cache is small, and sweeping it takes more.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
     environ = {
         "JAVA_HOME": str(java_home()),

@@ -12,4 +12,5 @@ _numbers = itertools.count()
 @pytest.fixture
 def life(spark, elasticsearch, redis_server, tmp_path):
     """Live a history; a name of its own each time, since targets are claimed."""
-    return lambda history: live(history, f"t{next(_numbers)}", tmp_path, spark, elasticsearch, redis_server)
+    yield lambda history: live(history, f"t{next(_numbers)}", tmp_path, spark, elasticsearch, redis_server)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that nobody will ask for again

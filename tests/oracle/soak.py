@@ -44,6 +44,7 @@ def main() -> int:
             try:
                 with tempfile.TemporaryDirectory(dir=folder) as home:
                     found = live(history, f"t{seed}", Path(home), spark, search, cache)
+                spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # or it keeps every table there was
             except Exception:  # noqa: BLE001 - a history that breaks down is a finding like any other
                 found = Findings(differences=[traceback.format_exc()])
             lived += 1

@@ -17,7 +17,6 @@ from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner, Service
 from cdf_replicator.settings import load
 from cdf_replicator.source import SourceTable
-from cdf_replicator.spark import FIXED
 from cdf_replicator.state import StatePath
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
@@ -40,13 +39,6 @@ def _sinks_installed(tmp_path_factory):
     sys.path.remove(str(home))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _session_as_the_service_sets_it(spark):
-    for name, value in FIXED.items():
-        if spark.conf.isModifiable(name) or name.startswith("spark.databricks."):
-            spark.conf.set(name, value)
-
-
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
     monkeypatch.setattr(RetryPolicy, "backoff", lambda self, attempt: 0.0)
@@ -67,7 +59,8 @@ def lose_commit(world):
 
 @pytest.fixture
 def world(spark, tmp_path):
-    return World(spark, tmp_path)
+    yield World(spark, tmp_path)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that nobody will ask for again
 
 
 class World:

@@ -19,6 +19,7 @@ from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.requests import Request
 from cdf_replicator.verdict import judge
 from connectors import Batch, RouteOptions, RouteSpec
+from tests.waiting import until
 
 ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 MAPPED = {"delta__columnMapping__mode": "name"}
@@ -48,13 +49,6 @@ def live(world):
         runner.wake()
         runner.join(30)
         assert not runner.is_alive()
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)
 
 
 def shown(world, verdict, action, reason):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 
 import pytest
 
 from cdf_replicator.requests import Request
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -179,10 +179,3 @@ def test_a_halted_route_waits_for_its_operator_and_an_old_error_does_not_speak_a
         runner.wake()
         runner.join(30)
     assert not runner.is_alive()
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)

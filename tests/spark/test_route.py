@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-import time
 
 from cdf_replicator import checkpoint
 from cdf_replicator.requests import Request
+from tests.waiting import until
 
 
 def test_a_snapshot_is_loaded_and_then_followed(world):
@@ -170,8 +171,18 @@ def test_a_sink_that_is_away_is_told_apart_from_a_fault(world):
     assert world.delivered() == world.expected()
 
 
-def until(condition, seconds=90):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)
+def test_a_query_that_ended_is_let_go_by_both_sides(world):
+    """Its sink calls back from the JVM into Python: held from there too, neither would ever free it, nor its plans."""
+    world.create(rows=["(1, 'a')"])
+    called_back = world.spark.sparkContext._gateway.gateway_property.pool.dict
+    others = set(called_back)
+    for number in range(2, 5):
+        world.insert(f"({number}, 'b')")
+        assert world.run() is None
+
+    def freed():
+        gc.collect()
+        world.spark._jvm.java.lang.System.gc()
+        return set(called_back) <= others
+
+    until(freed)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import httpx
 import pytest
 import redis
 
 from cdf_replicator.requests import Request
+from tests.waiting import until
 
 MAPPED = {"delta__columnMapping__mode": "name"}
 OVERWRITE = {"overwriteSchema": "true"}
@@ -52,13 +52,6 @@ def live(world):
     for runner in runners:
         runner.join(30)
         assert not runner.is_alive()
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)
 
 
 def halted(world, *words):
