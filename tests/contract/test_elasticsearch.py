@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from pyspark.sql.types import DoubleType, StructField, StructType
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from connectors import load
 from connectors.elasticsearch import ElasticsearchSink
@@ -15,7 +15,7 @@ from tests.contract.elasticsearch_reader import Reader, id_of, route_to, sink_to
 class TestElasticsearchSink(SinkContract, BadRowContract):
     @pytest.fixture
     def schema(self):
-        return StructType([*SCHEMA.fields, StructField("amount", DoubleType())])
+        return StructType([*SCHEMA.fields, StructField("counts", MapType(StringType(), IntegerType()))])
 
     @pytest.fixture
     def sink(self, elasticsearch):
@@ -37,7 +37,7 @@ class TestElasticsearchSink(SinkContract, BadRowContract):
 
     @pytest.fixture
     def bad_change(self):
-        return upsert("bad", 7, amount=float("nan"))
+        return upsert("bad", 7, counts={"k" * 33_000: 1})  # longer than a term may be
 
 
 def test_the_type_elasticsearch_is_this_sink():

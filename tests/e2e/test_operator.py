@@ -55,13 +55,15 @@ def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past:
     assert "changes of versions 0 to 3 are available" in absent.log
 
     words = ("changes", str(past.path), "--from", "1", "--format", "csv")
-    cut = subprocess.Popen([COMMAND, *words], env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert cut.stdout
-    assert cut.stderr
-    assert cut.stdout.readline().startswith("id,name,amount,_change_type")
-    cut.stdout.close()
-    log = cut.stderr.read()
-    assert cut.wait(120) == 0, log
+    with subprocess.Popen(
+        [COMMAND, *words], env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as cut:
+        assert cut.stdout
+        assert cut.stderr
+        assert cut.stdout.readline().startswith("id,name,amount,_change_type")
+        cut.stdout.close()
+        log = cut.stderr.read()
+    assert cut.returncode == 0, log
     assert "Broken" not in log
     assert "Traceback" not in log
     assert not (folder / "none").exists()
@@ -102,10 +104,10 @@ def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_w
         assert client.get("past:159999") == b"theirs"
         assert client.get("past:1") != b"theirs", "the snapshot is loaded"
 
-        asking = subprocess.Popen([COMMAND, "resync", "past_cache", "--yes"], env=given, stderr=subprocess.DEVNULL)
-        until(lambda: client.exists("past:100000", "past:159999", "past:130000") < 3, 120, service.log.read_text)
-        service.kill()
-        asking.wait(60)
+        words = [COMMAND, "resync", "past_cache", "--yes"]
+        with subprocess.Popen(words, env=given, stderr=subprocess.DEVNULL):  # ends as the service has, or takes over
+            until(lambda: client.exists("past:100000", "past:159999", "past:130000") < 3, 120, service.log.read_text)
+            service.kill()
 
     last = command(given, "run", "--once")
     assert last.code == 0, last.log
