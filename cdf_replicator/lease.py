@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Any
 
@@ -32,11 +33,11 @@ class Lease:
     def acquire(cls, root: Path, *, url: str | None = None) -> Lease:
         """Take the lease at once; raises ``LeaseHeldError``."""
         file = (root / "lease").open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise LeaseHeldError(root, holder(root)) from error
+        while not _locked(file, fcntl.LOCK_EX):
+            if (said := holder(root)) is not None:
+                file.close()
+                raise LeaseHeldError(root, said)
+            time.sleep(0.01)  # somebody only asked who holds it
         file.truncate(0)
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
@@ -49,9 +50,25 @@ class Lease:
         self._file.close()
 
 
-def holder(root: Path) -> dict[str, Any]:
-    """Return what the holder said of itself; empty when nobody holds the lease."""
+def holder(root: Path) -> dict[str, Any] | None:
+    """Return what the holder said of itself; None when nobody holds the lease, whatever a killed one has left there."""
     try:
-        return dict(json.loads((root / "lease").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
+        file = (root / "lease").open(encoding="utf-8")
+    except OSError:
+        return None
+    with file:
+        if _locked(file, fcntl.LOCK_SH):
+            return None
+        try:
+            return dict(json.load(file))
+        except ValueError:
+            return {}
+
+
+def _locked(file: IO[str], how: int) -> bool:
+    """Lock the file for as long as it is open, if nobody else has."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -34,12 +34,12 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_lease(tmp_path):
 
 def test_a_released_lease_can_be_taken_again(tmp_path):
     Lease.acquire(tmp_path).release()
-    assert holder(tmp_path) == {}
+    assert holder(tmp_path) is None
     Lease.acquire(tmp_path).release()
 
 
 def test_nobody_holds_a_lease_that_was_never_taken(tmp_path):
-    assert holder(tmp_path) == {}
+    assert holder(tmp_path) is None
 
 
 def test_two_state_paths_have_two_leases(tmp_path):
@@ -62,6 +62,7 @@ def test_a_killed_holder_holds_nothing(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
+    assert holder(tmp_path) is None
     lease = Lease.acquire(tmp_path)
     assert holder(tmp_path)["pid"] == os.getpid()
     lease.release()
