@@ -39,6 +39,7 @@ def main() -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         search, cache = stack.enter_context(Elasticsearch.start()), stack.enter_context(Redis.start())
         spark = stack.enter_context(started(Path(folder)))
+        spark.sparkContext.setLogLevel("ERROR")
         for seed in seeds:
             history, began = history_of(seed, options.length), time.monotonic()
             try:
