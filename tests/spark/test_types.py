@@ -32,6 +32,7 @@ from tests.spark.conftest import PATIENCE_SECONDS, World
 COLUMNS = {case.column: case for case in CASES}
 SQL_TYPES = {"varchar(5)": "string", "char(5)": "string"}  # what a cast may name
 FIRST_REFUSED = 100
+SINKS = ("search", "cache", "fields", "audit", "replica")
 
 
 def read_json(raw):
@@ -56,7 +57,7 @@ class Everything:
             "CDF_TABLES__ORDERS__PATH": world.table,
             "CDF_TABLES__ORDERS__KEYS": "id",
             "CDF_TABLES__ORDERS__STARTING_VERSION": "1",
-            "CDF_TABLES__ORDERS__SINKS": "search,cache,fields,audit",
+            "CDF_TABLES__ORDERS__SINKS": ",".join(SINKS),
             "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
             "CDF_SINKS__SEARCH__HOSTS": search_url,
             "CDF_SINKS__CACHE__TYPE": "redis",
@@ -66,12 +67,14 @@ class Everything:
             "CDF_SINKS__FIELDS__LAYOUT": "hash",
             "CDF_SINKS__AUDIT__TYPE": "delta_audit",
             "CDF_SINKS__AUDIT__PATH": str(folder / "audit"),
+            "CDF_SINKS__REPLICA__TYPE": "delta_replica",
+            "CDF_SINKS__REPLICA__PATH": str(folder / "replica"),
         }
         self.reader = Reader(search_url)
         self.json = redis.Redis.from_url(f"{cache_url}/0")
         self.hashes = redis.Redis.from_url(f"{cache_url}/1")
         self.fill()
-        runners = [world.runner(f"orders_{sink}") for sink in ("search", "cache", "fields", "audit")]
+        runners = [world.runner(f"orders_{sink}") for sink in SINKS]
         for runner in runners:
             runner.start()
         for runner in runners:
@@ -103,7 +106,7 @@ def expected_json(number):
 
 
 def test_every_route_delivers(everything):
-    assert everything.verdicts == [None] * 4
+    assert everything.verdicts == [None] * len(SINKS)
 
 
 def test_redis_shows_every_value_as_documented(everything):
@@ -147,19 +150,20 @@ def test_what_elasticsearch_refuses_is_a_dead_letter_with_its_code(everything):
         assert everything.json.exists(f"orders:{key}"), "Redis takes it"
 
 
-def test_delta_tables_hold_every_value_as_it_is(everything):
-    spark = everything.world.spark
-    source = spark.read.format("delta").load(everything.world.table).alias("source")
-    audit = spark.read.format("delta").load(everything.world.audit).alias("audit")
+@pytest.mark.parametrize("sink", ["audit", "replica"])
+def test_delta_tables_hold_every_value_as_it_is(everything, sink):
+    spark, world = everything.world.spark, everything.world
+    source = spark.read.format("delta").load(world.table).alias("source")
+    written = spark.read.format("delta").load(str(world.folder / sink / "orders")).alias("written")
 
     def differs(case):
-        here, there = F.col(f"source.{case.column}"), F.col(f"audit.{case.column}")
+        here, there = F.col(f"source.{case.column}"), F.col(f"written.{case.column}")
         equal = here.cast("string").eqNullSafe(there.cast("string"))
         if not any(kind in case.type for kind in ("map", "variant")):
             equal &= here.eqNullSafe(there)
         return F.count_if(~equal).alias(case.column)
 
-    found = source.join(audit, F.col("source.id") == F.col("audit.id")).agg(
+    found = source.join(written, F.col("source.id") == F.col("written.id")).agg(
         F.count("*").alias("rows"), *(differs(case) for case in CASES if case.values)
     )
     (counted,) = found.collect()
