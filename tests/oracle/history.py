@@ -14,6 +14,14 @@ from hypothesis import strategies as st
 Layout = Literal["plain", "region", "bucket", "clustered"]
 Further = Literal["none", "replica", "features"]
 
+REWRITES = (
+    "overwrite",
+    "insert_overwrite",
+    "replace_where_partition",
+    "replace_where_data",
+    "dynamic_overwrite",
+    "restore",
+)
 WRITES = (
     "append",
     "insert",
@@ -28,12 +36,7 @@ WRITES = (
     "merge_same_key",
     "merge_inserts",
     "merge_nothing",
-    "overwrite",
-    "insert_overwrite",
-    "replace_where_partition",
-    "replace_where_data",
-    "dynamic_overwrite",
-    "restore",
+    *REWRITES,
 )
 RARE = (
     "delete_all",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.e2e.reading import key_text
 from tests.oracle import engines
+from tests.oracle.history import REWRITES
 from tests.oracle.operations import OPERATIONS
 from tests.oracle.service import Replicator
 from tests.oracle.table import Table
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
     from deploy.servers import Elasticsearch, Redis
     from tests.oracle.history import Act, History
     from tests.oracle.table import Row
-
-REWRITES = {
-    "overwrite",
-    "insert_overwrite",
-    "replace_where_partition",
-    "replace_where_data",
-    "dynamic_overwrite",
-    "restore",
-}
 
 
 @dataclass

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.oracle.operations import KEYS, TEXTS
+from tests.vacuum import vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -134,17 +135,7 @@ class Table:
     def vacuum(self) -> None:
         """Remove every file that today's version does not need."""
         self.capture()
-        settings = {
-            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else 10,000 tasks list a folder
-        }
-        for name, value in settings.items():
-            self.spark.conf.set(name, value)
-        try:
-            self.sql("VACUUM {t} RETAIN 0 HOURS")
-        finally:
-            for name in settings:
-                self.spark.conf.unset(name)
+        vacuum(self.spark, self.path)
         self.look()
         self.restorable_from = self._captured = self.version
 

@@ -18,6 +18,7 @@ from cdf_replicator.runner import Runner, Service
 from cdf_replicator.settings import load
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StatePath
+from tests.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
 picky = tests.spark.sinks:PickySink
@@ -122,17 +123,7 @@ class World:
 
     def vacuum(self) -> None:
         """Remove every file that the newest version does not need."""
-        settings = {
-            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else 10,000 tasks list a folder
-        }
-        for name, value in settings.items():
-            self.spark.conf.set(name, value)
-        try:
-            self.sql("VACUUM {t} RETAIN 0 HOURS")
-        finally:
-            for name in settings:
-                self.spark.conf.unset(name)
+        vacuum(self.spark, self.table)
 
     # The service
 
