@@ -12,7 +12,7 @@ import redis
 
 from deploy.servers import Elasticsearch, Redis
 from tests.e2e.reading import documents, entries
-from tests.e2e.service import Ended, command, environment
+from tests.service import Ended, command, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

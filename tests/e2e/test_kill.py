@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.e2e.reading import documents, entries, folded
-from tests.e2e.service import Service, command, environment, until
+from tests.service import Service, command, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ import redis
 from cdf_replicator.metrics import catalogue
 from deploy.servers import Redis
 from tests.e2e.reading import documents, entries, folded
-from tests.e2e.service import Service, command, environment, until
+from tests.service import Service, command, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tests.e2e.reading import entries
-from tests.e2e.service import COMMAND, Service, command, environment, until
+from tests.service import COMMAND, Service, command, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

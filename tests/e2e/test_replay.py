@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.reading import entries
-from tests.e2e.service import Ended, command, environment
+from tests.service import Ended, command, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

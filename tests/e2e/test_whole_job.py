@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.reading import documents, entries, folded, table
-from tests.e2e.service import command, environment
+from tests.service import command, environment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 COMMAND = Path(sys.executable).with_name("cdf-replicator")
-INHERITED = ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR")
+INHERITED = ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "PYTHONPATH")
 PATIENCE_SECONDS = 240
 
 Status = dict[str, Any]
