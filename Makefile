@@ -5,7 +5,7 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test soak lint docs test-system clean
+.PHONY: help setup demo test soak bench lint docs test-system clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: setup ## Run every test: unit, contract, spark, oracle, e2e
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+
+bench: setup ## Measure against other ways to do it (ONLY=elasticsearch,latency: some parts)
+	@$(bin)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY))
 
 lint: setup ## Check format, rules, types and import directions
 	$(bin)/ruff format --check .

@@ -1,0 +1,54 @@
+"""``make bench``: holds the contests, takes the measures, prints the tables, and keeps all of it as JSON.
+
+    python -m tests.benchmarks [--only elasticsearch,latency] [--smoke] [--rounds 3] [--json FILE]
+
+Parts that are not asked for keep the results they have in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path  # noqa: TC003 - typer reads it
+from typing import Annotated
+
+import typer
+
+from tests.benchmarks import contests, measures, works
+from tests.benchmarks.contest import hold
+from tests.benchmarks.kept import Kept
+from tests.benchmarks.report import show
+from tests.benchmarks.scale import FULL, SMOKE
+from tests.benchmarks.targets import verdicts
+
+PARTS = (*contests.PARTS, *measures.PARTS)
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Parts, comma separated.")] = ",".join(PARTS),
+    smoke: Annotated[bool, typer.Option(help="As little as shows that it works; no targets.")] = False,
+    rows: Annotated[int, typer.Option(help="Of the two large works; 0: as many as there should be.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Of each contest; 0: as many as there should be.")] = 0,
+    kept: Annotated[Path | None, typer.Option("--json", help="Where the results are kept.")] = None,
+) -> None:
+    parts = only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        raise typer.BadParameter(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    scale = SMOKE if smoke else FULL
+    scale = dataclasses.replace(scale, rows=rows or scale.rows, rounds=rounds or scale.rounds)
+    kept = kept or works.FOLDER / ("smoke.json" if smoke else f"results-{scale.rows}.json")
+    results = Kept.read(kept)
+    asked = [part for part in contests.PARTS if part in parts]
+    if asked:
+        with contests.session() as spark:
+            for part in asked:
+                for contest in contests.PARTS[part](spark, scale):
+                    results.add(hold(contest, scale.rounds, print))
+                    results.write(kept)
+    for part in (part for part in measures.PARTS if part in parts):
+        results.measured(part, *measures.PARTS[part](scale, print))
+        results.write(kept)
+    show(results.contests, [] if smoke else verdicts(results.contests, results.values))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,105 @@
+"""Delta: our audit table against a plain append, our replica against a MERGE written by hand."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+
+from tests.benchmarks.arm import Arm, Contest
+from tests.benchmarks.ours import TABLE, OurRoute
+from tests.benchmarks.works import FOLDER, newest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.benchmarks.works import Work
+
+RENAMED = ("change_type", "commit_version", "commit_timestamp")
+
+
+def audit(spark: SparkSession, work: Work, jvm: int) -> Contest:
+    """An append of the same rows; of a feed, under names that Delta lets a table have, without the images before."""
+    place = FOLDER / "targets" / "audit"
+    route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "delta_audit", "CDF_SINKS__SINK__PATH": str(place)})
+    plain = FOLDER / "targets" / "append"
+
+    def append() -> int:
+        frame = work.frame(spark)
+        if work.versions is not None:
+            frame = frame.where("_change_type <> 'update_preimage'")
+            frame = frame.withColumnsRenamed({f"_{name}": name for name in RENAMED})
+        frame.write.format("delta").mode("append").save(str(plain))
+        return work.rows
+
+    def check(arm: Arm) -> None:
+        _check(spark, place / TABLE if arm.name == "ours" else plain, work.rows, arm.name)
+
+    def prepare() -> None:
+        _empty(spark, place, plain)
+        route.prepare()
+
+    processes = lambda: [jvm]  # noqa: E731
+    arms = [Arm("ours", route.deliver, processes, prepare), Arm("plain append", append, processes, prepare)]
+    return Contest(f"delta audit {work.name}", work.what, arms, check)
+
+
+def replica(spark: SparkSession, work: Work, jvm: int) -> Contest:
+    """A MERGE of the newest change of each key; changes meet a table that holds all rows from before them."""
+    place = FOLDER / "targets" / "replica"
+    route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "delta_replica", "CDF_SINKS__SINK__PATH": str(place)})
+    merged = FOLDER / "targets" / "merged"
+    kept = FOLDER / "targets" / f"before-{work.name}"
+    _empty(spark, kept)
+
+    def merge() -> int:
+        frame = newest(work.frame(spark), work.keys)
+        on = " AND ".join(f"t.{key} = s.{key}" for key in work.keys)
+        merging = DeltaTable.forPath(spark, str(merged)).alias("t").merge(frame.alias("s"), on)
+        columns = {name: f"s.{name}" for name in frame.columns if not name.startswith("_")}
+        if work.versions is None:
+            merging.whenMatchedUpdate(set=columns).whenNotMatchedInsert(values=columns).execute()
+        else:
+            merging = merging.whenMatchedDelete("s._change_type = 'delete'").whenMatchedUpdate(set=columns)
+            merging.whenNotMatchedInsert("s._change_type <> 'delete'", values=columns).execute()
+        return work.rows
+
+    expected = spark.read.format("delta").load(str(work.table)).count()
+
+    def check(arm: Arm) -> None:
+        _check(spark, place / TABLE if arm.name == "ours" else merged, expected, arm.name)
+
+    def make() -> None:
+        route.prepare()
+        before = work.before(spark)
+        before.limit(0).write.format("delta").save(str(merged))
+        if work.versions is not None:
+            route.deliver_before()
+            before.write.format("delta").mode("append").save(str(merged))
+
+    def prepare() -> None:
+        _empty(spark, place, merged)
+        if kept.exists():
+            shutil.copytree(kept / "replica", place)
+            shutil.copytree(kept / "merged", merged)
+        else:
+            make()
+            shutil.copytree(place, kept / "replica")
+            shutil.copytree(merged, kept / "merged")
+
+    processes = lambda: [jvm]  # noqa: E731
+    arms = [Arm("ours", route.deliver, processes, prepare), Arm("MERGE by hand", merge, processes, prepare)]
+    return Contest(f"delta replica {work.name}", work.what, arms, check)
+
+
+def _empty(spark: SparkSession, *folders) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def _check(spark: SparkSession, path, expected: int, name: str) -> None:
+    held = spark.read.format("delta").load(str(path)).count()
+    if held != expected:
+        raise AssertionError(f"{name} left {held:,} rows, not {expected:,}")

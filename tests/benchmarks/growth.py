@@ -1,0 +1,114 @@
+"""How time per row and memory grow with the size of what is delivered: ``run --once``, a process for each size.
+
+The time of a delivery is what the service's log says lies between the begin of the route's bootstrap or stream and the
+end of its last batch. A delivery of a few rows, in a process of its own too, shows what of that no row is to blame for:
+plans and cold code.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from deploy.servers import Redis
+from tests.benchmarks import light_table
+from tests.benchmarks.usage import measured
+from tests.service import COMMAND, Ended, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Sink = Literal["redis", "audit"]
+    Kind = Literal["bootstrap", "changes", "commit"]
+
+FEW = 1000
+"""Rows of the delivery that is subtracted."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One ``run --once``. ``seconds``: of the delivery; ``run_seconds``: from exec to exit; ``peak_rss``: of the whole tree.
+
+    ``kind``: the snapshot of a table; as many changes, over 20 commits; one commit. ``rows``: as read, an update is two.
+    """
+
+    sink: Sink
+    kind: Kind
+    rows: int
+    batches: int
+    seconds: float
+    run_seconds: float
+    peak_rss: int
+
+    def seconds_per_row(self, few: Delivery) -> float:
+        """Without what a delivery of a few rows takes as well."""
+        return (self.seconds - few.seconds) / (self.rows - few.rows)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Series of one sink, small to large. The first of each delivers a few rows."""
+
+    sink: Sink
+    bootstraps: list[Delivery]
+    changes: list[Delivery]
+    commits: list[Delivery]
+
+
+def growth(sink: Sink, sizes: Sequence[int], commit: int, told: Callable[[str], None]) -> Growth:
+    """``sizes``: rows of the tables, each bootstrapped and then changed; ``commit``: rows of the one large commit."""
+    found = Growth(sink, [], [], [])
+    for rows in (FEW, *sizes):
+        with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
+            run = _Run(sink, Path(name), cache.url)
+            light_table.create(run.table, rows)
+            found.bootstraps.append(run.once("bootstrap", told))
+            light_table.change(run.table, rows, rows)
+            found.changes.append(run.once("changes", told))
+    for rows in (FEW, commit):
+        with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
+            run = _Run(sink, Path(name), cache.url)
+            light_table.create(run.table, FEW)
+            run.once("bootstrap", told)
+            light_table.append(run.table, FEW, rows)
+            found.commits.append(run.once("commit", told))
+    return found
+
+
+class _Run:
+    """A service that follows ``table`` into one sink; its state stays from one run to the next."""
+
+    def __init__(self, sink: Sink, folder: Path, redis_url: str) -> None:
+        self.sink, self.folder, self.table = sink, folder, folder / "rows"
+        where: Mapping[str, object] = {
+            "redis": {"SINKS__REDIS__TYPE": "redis", "SINKS__REDIS__URL": redis_url},
+            "audit": {"SINKS__AUDIT__TYPE": "delta_audit", "SINKS__AUDIT__PATH": folder / "audit"},
+        }[sink]
+        self.given = environment(
+            folder, TABLES__ROWS__PATH=self.table, TABLES__ROWS__KEYS="id", TABLES__ROWS__SINKS=sink, **where
+        )
+
+    def once(self, kind: Kind, told: Callable[[str], None]) -> Delivery:
+        log = self.folder / "log"
+        with (
+            log.open("w") as stderr,
+            subprocess.Popen([COMMAND, "run", "--once"], env=self.given, cwd=self.folder, stderr=stderr) as process,
+            measured([process.pid]) as usage,
+        ):
+            process.wait()
+        ended = Ended(process.returncode, "", log.read_text())
+        assert ended.code == 0, ended.log
+        batches = [entry for entry in ended.entries if entry["message"] == "batch delivered"]
+        rows = sum(batch["received"] for batch in batches)
+        began = ended.entry(message="route state", state="bootstrapping" if kind == "bootstrap" else "running")
+        seconds = (_at(batches[-1]) - _at(began)).total_seconds()
+        told(f"growth: {self.sink}, {kind}: {rows:,} rows in {seconds:.1f} s, {usage.peak_rss / 2**20:.0f} MiB")
+        return Delivery(self.sink, kind, rows, len(batches), seconds, usage.seconds, usage.peak_rss)
+
+
+def _at(entry: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(entry["@timestamp"].replace("Z", "+00:00"))

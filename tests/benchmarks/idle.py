@@ -1,0 +1,81 @@
+"""What a service costs that has nothing to do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import psutil
+
+from deploy.servers import Redis
+from tests.benchmarks import light_table
+from tests.benchmarks.usage import measured, tree
+from tests.service import Service, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS = 10
+
+
+@dataclass(frozen=True)
+class Idle:
+    """``cpu_share``: of one core, by driver, JVM and workers together. Memory in bytes, at the end."""
+
+    routes: int
+    seconds: float
+    cpu_share: float
+    driver_rss: int
+    jvm_rss: int
+    workers_rss: int
+
+
+def idle(tables: int, routes_each: int, settle_seconds: float, seconds: float, told: Callable[[str], None]) -> Idle:
+    """So many tables with so many routes each into Redis, at the default trigger."""
+    with TemporaryDirectory() as name, Redis.start() as cache:
+        folder = Path(name)
+        with Service(_given(folder, cache.url, tables, routes_each)).started() as service:
+            began = time.monotonic()
+            service.wait(lambda status: {route["state"] for route in status["routes"]} == {"running"})
+            told(
+                f"idle: {tables * routes_each} routes run after {time.monotonic() - began:.0f} s; {settle_seconds:.0f} s to settle"
+            )
+            time.sleep(settle_seconds)
+            with measured([service.pid]) as usage:
+                time.sleep(seconds)
+            driver, jvm, workers = _memory(service.pid)
+    found = Idle(tables * routes_each, usage.seconds, usage.cpu_seconds / usage.seconds, driver, jvm, workers)
+    told(f"idle: {found.cpu_share:.1%} of one core; driver {driver / 2**20:.0f} MiB, JVM {jvm / 2**20:.0f} MiB")
+    return found
+
+
+def _given(folder: Path, url: str, tables: int, routes_each: int) -> dict[str, str]:
+    variables: dict[str, object] = {"SINKS__CACHE__TYPE": "redis", "SINKS__CACHE__URL": url}
+    for table in range(tables):
+        light_table.create(folder / f"t{table}", ROWS)
+        variables |= {f"TABLES__T{table}__PATH": folder / f"t{table}", f"TABLES__T{table}__KEYS": "id"}
+        for number in range(routes_each):
+            route = f"ROUTES__T{table}_R{number}__"
+            template = f"t{table}-r{number}:{{id}}"
+            variables |= {route + "TABLE": f"t{table}", route + "SINK": "cache", route + "KEY_TEMPLATE": template}
+    return environment(folder, **variables)
+
+
+def _memory(service: int) -> tuple[int, int, int]:
+    """Of the driver, of its JVM, and of Spark's Python workers, which end by themselves after a minute of rest."""
+    driver = jvm = workers = 0
+    for process in tree([service]):
+        try:
+            rss, name = process.memory_info().rss, process.name()
+        except psutil.NoSuchProcess:
+            continue
+        if process.pid == service:
+            driver = rss
+        elif name == "java":
+            jvm += rss
+        else:
+            workers += rss
+    return driver, jvm, workers

@@ -1,0 +1,128 @@
+"""From the end of a commit to the moment when a GET by key shows its row."""
+
+from __future__ import annotations
+
+import http.client
+import math
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import redis
+
+from deploy.servers import Elasticsearch, Redis
+from deploy.servers.server import PROJECT
+from tests.benchmarks import light_table
+from tests.benchmarks.writer import ROWS
+from tests.service import Service, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+TABLE = "orders"
+BEGIN_ROWS = 1000
+LOOK_SECONDS = 0.005
+PATIENCE_SECONDS = 60
+"""Of one commit."""
+
+
+@dataclass(frozen=True)
+class Visible:
+    """Seconds, in one sink; ``seconds`` in the order of the commits."""
+
+    p50: float
+    p99: float
+    maximum: float
+    seconds: list[float]
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> Visible:
+        ranked = sorted(seconds)
+        p50, p99 = (ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.99))
+        return cls(p50, p99, ranked[-1], seconds)
+
+
+@dataclass(frozen=True)
+class Latency:
+    commits: int
+    redis: Visible
+    elasticsearch: Visible
+
+
+def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
+    """One small commit a second, the default trigger; the first ``warm_up`` commits are not counted."""
+    with TemporaryDirectory() as name, Elasticsearch.start() as search, Redis.start() as cache:
+        folder = Path(name)
+        light_table.create(folder / TABLE, BEGIN_ROWS)
+        given = environment(
+            folder,
+            TABLES__ORDERS__PATH=folder / TABLE,
+            TABLES__ORDERS__KEYS="id",
+            TABLES__ORDERS__SINKS="search,cache",
+            SINKS__SEARCH__TYPE="elasticsearch",
+            SINKS__SEARCH__HOSTS=search.url,
+            SINKS__CACHE__TYPE="redis",
+            SINKS__CACHE__URL=cache.url,
+        )
+        with Service(given).started() as service:
+            for route in ("orders_search", "orders_cache"):
+                service.wait_state(route, "running")
+            told(f"latency: {warm_up} + {commits} commits, one a second")
+            made, seen = _watched(
+                folder / TABLE, warm_up + commits, [_in_redis(cache.url), _in_elasticsearch(search.url)]
+            )
+    keys = sorted(made)[warm_up:]
+    in_redis, in_elasticsearch = (Visible.of([each[key] - made[key] for key in keys]) for each in seen)
+    for sink, found in (("Redis", in_redis), ("Elasticsearch", in_elasticsearch)):
+        told(f"latency: {sink}: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s, max {found.maximum:.2f} s")
+    return Latency(commits, in_redis, in_elasticsearch)
+
+
+def _watched(
+    table: Path, commits: int, sinks: Sequence[Callable[[int], bool]]
+) -> tuple[Mapping[int, float], Sequence[Mapping[int, float]]]:
+    """When each commit was made, and when each sink was seen to show it, by the first key of the commit."""
+    keys = range(BEGIN_ROWS, BEGIN_ROWS + commits * ROWS, ROWS)
+    words = [sys.executable, "-m", "tests.benchmarks.writer", str(table), str(BEGIN_ROWS), str(commits)]
+    with ThreadPoolExecutor(len(sinks)) as pool:
+        pending = [pool.submit(_seen, shows, keys) for shows in sinks]
+        with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as writer:
+            lines = writer.communicate()[0].splitlines()
+        assert writer.returncode == 0
+        seen = [each.result() for each in pending]
+    return {int(key): float(at) for key, at in map(str.split, lines)}, seen
+
+
+def _seen(shows: Callable[[int], bool], keys: Sequence[int]) -> dict[int, float]:
+    """A commit is looked for from the moment on when the one before it was seen."""
+    seen: dict[int, float] = {}
+    for key in keys:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not shows(key):
+            assert time.monotonic() < deadline, f"key {key} was not seen within {PATIENCE_SECONDS} s"
+            time.sleep(LOOK_SECONDS)
+        seen[key] = time.monotonic()
+    return seen
+
+
+def _in_redis(url: str) -> Callable[[int], bool]:
+    client = redis.Redis.from_url(url)
+    return lambda key: client.get(f"{TABLE}:{key}") is not None
+
+
+def _in_elasticsearch(url: str) -> Callable[[int], bool]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+
+    def shows(key: int) -> bool:
+        connection.request("GET", f"/{TABLE}/_doc/{key}")
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status == http.client.OK
+
+    return shows

@@ -1,0 +1,76 @@
+"""All measures of the service as a process, part by part: the values that targets name, and all else that was seen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.growth import growth
+from tests.benchmarks.idle import idle
+from tests.benchmarks.latency import latency
+from tests.benchmarks.start import commands, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.benchmarks.scale import Scale
+
+    Told = Callable[[str], None]
+    Measured = tuple[dict[str, float], dict[str, Any]]
+
+GIB = 2**30
+
+
+def of_latency(scale: Scale, told: Told) -> Measured:
+    found = latency(scale.commits, scale.warm_up_commits, told)
+    values = {}
+    for sink, seen in (("Redis", found.redis), ("Elasticsearch", found.elasticsearch)):
+        values[f"commit to visible in {sink}, p50"] = seen.p50
+        values[f"commit to visible in {sink}, p99"] = seen.p99
+    return values, asdict(found)
+
+
+def of_idle(scale: Scale, told: Told) -> Measured:
+    found = idle(*scale.idle, told)
+    values = {
+        "50 idle routes, of one core": found.cpu_share * 100,
+        "50 idle routes, driver and JVM": (found.driver_rss + found.jvm_rss) / GIB,
+    }
+    return values, asdict(found)
+
+
+def of_growth(scale: Scale, told: Told) -> Measured:
+    """Redis and audit: the worse of the two, and of bootstrap and changes."""
+    values: dict[str, float] = {}
+    seen = {}
+    for sink in scale.growth_sinks:
+        found = growth(sink, scale.growth, scale.large_commit, told)
+        seen[sink] = asdict(found)
+        if len(scale.growth) < 3:
+            continue
+        for few, small, middle, large in (found.bootstraps, found.changes):
+            _worse(
+                values, "time per row, 3M against 100k rows", large.seconds_per_row(few) / small.seconds_per_row(few)
+            )
+            _worse(values, "memory, 3M against 1M rows", large.peak_rss / middle.peak_rss)
+        commit = found.commits[-1]
+        _worse(values, "memory, one commit of 2M against 1M rows", commit.peak_rss / found.changes[-2].peak_rss)
+    return values, seen
+
+
+def of_start(scale: Scale, told: Told) -> Measured:
+    found, asked = start(scale.starts, told), commands(max(1, scale.starts * 5), told)
+    assert not asked.pyspark, f"pyspark is imported by {', '.join(asked.pyspark)}"
+    values = {
+        "first batch, against a bare script": found.ratio(found.bootstrap),
+        "--help, against python -c pass": asked.ratio(asked.help),
+        "validate --offline, against python -c pass": asked.ratio(asked.validate),
+    }
+    return values, {"start": asdict(found), "commands": asdict(asked)}
+
+
+def _worse(values: dict[str, float], name: str, ratio: float) -> None:
+    values[name] = max(ratio, values.get(name, 0.0))
+
+
+PARTS = {"latency": of_latency, "idle": of_idle, "growth": of_growth, "start": of_start}

@@ -1,0 +1,125 @@
+"""Our arm: what the service does with one bootstrap or one micro-batch, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from threading import Event
+from typing import TYPE_CHECKING
+
+from pyarrow import parquet
+
+from cdf_replicator import feed
+from cdf_replicator.board import Board
+from cdf_replicator.dead_letters import DeadLetters
+from cdf_replicator.metrics import Metrics
+from cdf_replicator.report import Report
+from cdf_replicator.settings import load
+from cdf_replicator.source import SourceTable
+from cdf_replicator.state import RouteState, StatePath
+from cdf_replicator.stream import Service, Stream
+from connectors import change
+from tests.benchmarks.works import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column, SparkSession
+
+    from cdf_replicator.status import BatchStatus
+    from tests.benchmarks.works import Work
+
+TABLE, ROUTE = "rows", "rows_sink"
+
+
+class OurRoute:
+    """A route from a work's table to a sink, configured by ``environ`` (``CDF_SINKS__SINK__...``).
+
+    ``deliver`` is all that the service does of a bootstrap after it has pinned a version, or of a micro-batch inside
+    foreachBatch.
+    """
+
+    def __init__(self, spark: SparkSession, work: Work, environ: Mapping[str, str]) -> None:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        folder = Path(mkdtemp(dir=FOLDER, prefix="state-"))
+        given = {
+            "CDF_STATE_PATH": str(folder),
+            f"CDF_TABLES__{TABLE.upper()}__PATH": str(work.table),
+            f"CDF_TABLES__{TABLE.upper()}__KEYS": ",".join(work.keys),
+            f"CDF_TABLES__{TABLE.upper()}__SINKS": "sink",
+        }
+        settings = load({**given, **environ})
+        self._spark, self._work, self._batches = spark, work, 0
+        self.route, self.sink = settings.resolved[ROUTE], settings.sink("sink")
+        state_path, self._board, self._metrics = StatePath.open(folder), Board(), Metrics()
+        self._sent = 0
+        self._board.add_sink("sink", settings.sinks["sink"].type, "")
+        letters = DeadLetters(spark, state_path.dead_letters)
+        service = Service(spark, settings, state_path, letters, self._metrics, self._board, True, Event())
+        report = Report(self.route, self._metrics, self._board)
+        self._stream = Stream(service, self.route, report, lambda: False, lambda *_: None)
+        self._source = SourceTable(spark, self.route.source)
+        self.spec = self.route.spec(owner=state_path.owner, epoch=1)
+        self._state = RouteState(
+            ROUTE,
+            self.route.identity(self.sink.target(self.spec)),
+            self._source.detail.table_id,
+            pinned_version=self._source.latest_version() if work.versions is None else None,
+            start_version=work.versions and work.versions[0],
+        )
+
+    def prepare(self) -> None:
+        """The target, once whoever calls has emptied it."""
+        self._stream._fits = None
+        self._stream._prepare(self._state, self._source.schema(), self.sink)
+
+    def key_text(self) -> Column:
+        """Of the work's rows, as our sinks see it."""
+        return feed.key_column(self._work.frame(self._spark).schema, self.route)
+
+    def rendered(self) -> pa.Table:
+        """What the sink would be given, all of it: for arms that begin where rendering ends. By way of a file: the JVM is small."""
+        if self._work.versions is None:
+            version = self._state.pinned_version
+            changes = feed.snapshot_frame(
+                self._work.frame(self._spark), self.route, epoch=1, version=version, committed_at=0
+            )
+        else:
+            changes = feed.change_frame(self._work.frame(self._spark), self.route, epoch=1)
+        changes = feed.latest_per_key(changes)
+        row = changes.schema[change.ROW].dataType
+        told = (change.KEY, change.GUARD, change.CHANGE_TYPE)
+        with TemporaryDirectory(dir=FOLDER) as folder:
+            rows = changes.select(*told, *self.sink.render(row, self.spec))
+            rows.write.mode("overwrite").parquet(folder)
+            return parquet.read_table(folder)
+
+    def deliver(self) -> int:
+        """Returns how many rows or changes were read."""
+        delivering = self._stream.delivering(self.sink)
+        if self._work.versions is None:
+            self._stream._load(self._state, self._source, delivering)
+        else:
+            self._batches += 1
+            frame = feed.change_frame(self._work.frame(self._spark), self.route, epoch=1)
+            delivering.write(frame, self._stream.batch(self._state, self._batches))
+        assert not self.last.rejected, self.last.rejected
+        return self._work.rows
+
+    def deliver_before(self) -> None:
+        """The rows that a feed's changes meet."""
+        assert self._work.versions is not None
+        state = replace(self._state, pinned_version=self._work.versions[0] - 1)
+        self._stream._load(state, self._source, self._stream.delivering(self.sink))
+
+    @property
+    def last(self) -> BatchStatus:
+        return self._board.snapshot().routes[0].batches[0]
+
+    def sent(self) -> int:
+        """Bytes sent since the last call."""
+        before = self._sent
+        self._sent = int(self._metrics.registry.get_sample_value("cdf_sink_bytes_total", {"sink": "sink"}) or 0)
+        return self._sent - before

@@ -1,0 +1,128 @@
+"""Redis: guarded calls of prebuilt commands, ours, and ``pipeline.set`` in foreachPartition."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redis import Redis as Client
+
+from connectors.redis import resp, script
+from connectors.redis.client import call
+from tests.benchmarks.arm import Arm, Contest
+from tests.benchmarks.ours import TABLE, OurRoute
+from tests.benchmarks.works import newest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import Row, SparkSession
+
+    from deploy.servers import Redis
+    from tests.benchmarks.works import Work
+
+PIPELINE = 1000
+CALLS = 12
+"""In flight on a connection, about as many as our sink sends for a chunk."""
+SENDERS = 2
+SAMPLE = 200
+KEY_TEXT = "_key_text"
+
+
+def contest(
+    spark: SparkSession,
+    work: Work,
+    server: Redis,
+    jvm: int,
+    rivals: Sequence[Arm] = (),
+) -> Contest:
+    """``rivals``: arms that write to the same server; it is emptied before each run."""
+    route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "redis", "CDF_SINKS__SINK__URL": server.url})
+    client = Client.from_url(server.url)
+    processes = lambda: [jvm]  # noqa: E731
+    commands: list[bytes] = []
+
+    def empty() -> None:
+        client.flushall()
+        route.prepare()
+
+    def raw() -> int:
+        if not commands:
+            commands.extend(_commands(route))
+        _send(server.url, commands)
+        return work.rows
+
+    def piped() -> int:
+        newest(work.frame(spark), work.keys).foreachPartition(_piped(server.url, work.keys))
+        return work.rows
+
+    arms = [
+        Arm("ours", route.deliver, processes, empty, route.sent),
+        Arm("raw guarded", raw, list, empty),
+        Arm("pipeline.set", piped, processes, empty),
+    ]
+    sample = newest(work.frame(spark), work.keys).withColumn(KEY_TEXT, route.key_text()).limit(SAMPLE).collect()
+
+    def check(arm: Arm) -> None:
+        for row in sample:
+            deleted = work.versions is not None and row["_change_type"] == "delete"
+            if deleted and arm.name == "spark-redis":  # it has no deletes
+                continue
+            if bool(client.exists(f"{TABLE}:{_key(arm, row, work.keys)}")) == deleted:
+                raise AssertionError(f"{arm.name} left key {row[KEY_TEXT]} {'there' if deleted else 'out'}")
+
+    return Contest(f"redis {work.name}", work.what, [*arms, *(replace(rival, before=empty) for rival in rivals)], check)
+
+
+def _key(arm: Arm, row: Row, keys: Sequence[str]) -> str:
+    """Ours percent-encodes what others write as it is."""
+    return row[KEY_TEXT] if arm.name in {"ours", "raw guarded"} else ":".join(str(row[key]) for key in keys)
+
+
+def _commands(route: OurRoute) -> Iterator[bytes]:
+    kept = ("string", "0", str(route.sink.settings.tombstone_seconds))
+    for batch in route.rendered().to_batches(10_000):
+        for _, command in resp.calls(batch, ("EVALSHA", script.WRITE_SHA), kept):
+            yield command
+
+
+def _send(url: str, commands: Sequence[bytes]) -> None:
+    """The limit: nothing to render, and of the replies only whether one is an error."""
+
+    def send(mine: Sequence[bytes]) -> None:
+        with Client.from_url(url) as client:
+            client.script_load(script.WRITE)
+            for first in range(0, len(mine), CALLS):
+                call(client, list(mine[first : first + CALLS]))
+
+    with ThreadPoolExecutor(SENDERS) as senders:
+        list(senders.map(send, [commands[number::SENDERS] for number in range(SENDERS)]))
+
+
+def _piped(url: str, keys: Sequence[str]) -> Callable[[Iterator[Row]], None]:
+    """What people write: rows as JSON by Python, a thousand commands in flight."""
+
+    def write(rows: Iterator[Row]) -> None:
+        import json
+
+        import redis
+
+        client = redis.Redis.from_url(url)
+        pipeline = client.pipeline(transaction=False)
+        for row in rows:
+            source = row.asDict()
+            deleted = source.pop("_change_type", None) == "delete"
+            source.pop("_commit_version", None)
+            source.pop("_commit_timestamp", None)
+            key = f"{TABLE}:" + ":".join(str(source[key]) for key in keys)
+            if deleted:
+                pipeline.delete(key)
+            else:
+                pipeline.set(key, json.dumps(source, default=str))
+            if len(pipeline) >= PIPELINE:
+                pipeline.execute()
+        pipeline.execute()
+        client.close()
+
+    return write

@@ -1,0 +1,53 @@
+"""How much of everything: in full, and as little as shows that the suite works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``wide``, ``fat``, ``flights``: further works, 0 rows for none. ``idle``: tables, routes of each, seconds to settle, seconds measured. ``growth``: sizes of the tables, ascending."""
+
+    rows: int
+    wide: int
+    fat: int
+    flights: int
+    rounds: int
+    commits: int
+    warm_up_commits: int
+    idle: tuple[int, int, float, float]
+    growth: tuple[int, ...]
+    growth_sinks: tuple[str, ...]
+    large_commit: int
+    starts: int
+
+
+FULL = Scale(
+    rows=1_000_000,
+    wide=100_000,
+    fat=30_000,
+    flights=336_776,
+    rounds=3,
+    commits=300,
+    warm_up_commits=60,
+    idle=(10, 5, 90, 60),
+    growth=(100_000, 1_000_000, 3_000_000),
+    growth_sinks=("redis", "audit"),
+    large_commit=2_000_000,
+    starts=4,
+)
+SMOKE = Scale(
+    rows=2000,
+    wide=0,
+    fat=0,
+    flights=0,
+    rounds=1,
+    commits=3,
+    warm_up_commits=1,
+    idle=(1, 2, 0, 2),
+    growth=(),
+    growth_sinks=("redis",),
+    large_commit=2000,
+    starts=1,
+)

@@ -1,0 +1,88 @@
+"""What issue and README promise: a ratio between two arms of a contest, or a measured value, against a limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.benchmarks.contest import Result
+
+
+@dataclass(frozen=True)
+class Target:
+    """Ours against another arm of the contest, rows a second: at least so many times as fast."""
+
+    contest: str
+    against: str
+    at_least: float
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A measured value, which may be this and no more. ``unit``: behind the number, ``x`` for a ratio."""
+
+    measure: str
+    at_most: float
+    unit: str = "x"
+
+
+TARGETS = (
+    Target("elasticsearch bootstrap", "raw bulk", 0.75),
+    Target("elasticsearch bootstrap", "es-hadoop tuned", 1.2),
+    Target("elasticsearch bootstrap", "parallel_bulk", 2.8),
+    Target("elasticsearch changes", "es-hadoop tuned", 1.5),
+    Target("elasticsearch changes", "parallel_bulk", 3.0),
+    Target("elasticsearch changes", "streaming_bulk", 3.0),
+    Target("redis bootstrap", "raw guarded", 0.6),
+    Target("redis bootstrap", "pipeline.set", 3.0),
+    Target("redis bootstrap", "spark-redis", 1.1),
+    Target("delta audit changes", "plain append", 0.9),
+    Target("delta replica changes", "MERGE by hand", 0.85),
+)
+LIMITS = (
+    Limit("commit to visible in Redis, p50", 0.6, "s"),
+    Limit("commit to visible in Redis, p99", 1.5, "s"),
+    Limit("commit to visible in Elasticsearch, p50", 0.6, "s"),
+    Limit("commit to visible in Elasticsearch, p99", 1.5, "s"),
+    Limit("50 idle routes, of one core", 8, "%"),
+    Limit("50 idle routes, driver and JVM", 1.5, "GiB"),
+    Limit("time per row, 3M against 100k rows", 1.15),
+    Limit("memory, 3M against 1M rows", 1.1),
+    Limit("memory, one commit of 2M against 1M rows", 1.1),
+    Limit("first batch, against a bare script", 2),
+    Limit("--help, against python -c pass", 12),
+    Limit("validate --offline, against python -c pass", 45),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``measured``: None where the control forbids to say, or the contest was not held."""
+
+    what: str
+    wanted: str
+    measured: float | None
+    held: bool
+    unit: str = "x"
+
+
+def verdicts(results: Mapping[str, Result], measures: Mapping[str, float]) -> list[Verdict]:
+    """Of what was measured; what was left out has none."""
+    found = []
+    for target in TARGETS:
+        result = results.get(target.contest)
+        if result is None or target.against not in result.samples:
+            continue
+        ratio = result.ratio("ours", target.against)
+        what = f"{target.contest}: ours / {target.against}"
+        held = ratio is not None and ratio >= target.at_least
+        found.append(Verdict(what, f">= {target.at_least:g} x", ratio, held))
+    for limit in LIMITS:
+        if limit.measure in measures:
+            value = measures[limit.measure]
+            wanted = f"<= {limit.at_most:g} {limit.unit}"
+            found.append(Verdict(limit.measure, wanted, value, value <= limit.at_most, limit.unit))
+    return found

@@ -1,0 +1,65 @@
+"""A contest gives no ratio that its control forbids, and runs every arm as often as any other."""
+
+import pytest
+
+from tests.benchmarks.arm import Arm, Contest, Sample
+from tests.benchmarks.contest import Result, hold
+from tests.benchmarks.report import summary
+from tests.benchmarks.targets import TARGETS, verdicts
+
+
+def samples(*rates):
+    return [Sample(rows=rate, seconds=1, cpu_seconds=0, peak_rss=0, sent_bytes=None) for rate in rates]
+
+
+def result(control, name="redis bootstrap"):
+    given = {"ours": samples(90, 100, 110), "pipeline.set": samples(20, 25, 30)}
+    return Result(name, "", given, samples(control))
+
+
+def test_a_ratio_is_that_of_the_medians():
+    assert result(105).ratio("ours", "pipeline.set") == 4
+
+
+@pytest.mark.parametrize("control", [89, 111])
+def test_a_control_that_is_too_far_away_forbids_any_ratio(control):
+    assert result(control).ratio("ours", "pipeline.set") is None
+
+
+def test_every_arm_runs_once_a_round_and_the_first_one_twice():
+    run = []
+    checked = []
+
+    def arm(name):
+        return Arm(name, lambda: run.append(name) or 1, list, lambda: run.append(f"before {name}"))
+
+    contest = Contest("c", "", [arm("ours"), arm("theirs")], lambda arm: checked.append(arm.name))
+    held = hold(contest, 3, lambda _: None)
+    assert checked == ["ours", "theirs"]
+    assert run.count("ours") == 1 + 3 * 2
+    assert run.count("theirs") == 1 + 3
+    assert run.count("before ours") == run.count("ours")
+    assert len(held.control) == len(held.samples["ours"]) == len(held.samples["theirs"]) == 3
+
+
+def test_a_target_that_is_met_is_held_and_one_that_can_not_be_told_is_missed():
+    (met,) = verdicts({"redis bootstrap": result(100)}, {})
+    (unsure,) = verdicts({"redis bootstrap": result(50)}, {})
+    assert (met.held, met.measured) == (True, 4)
+    assert (unsure.held, unsure.measured) == (False, None)
+    assert summary([met, unsure]) == "targets: 1 held, 1 missed"
+
+
+def test_what_was_read_back_is_what_was_kept():
+    kept = result(100)
+    assert Result.from_json(kept.to_json()) == kept
+
+
+def test_a_limit_is_held_up_to_its_value():
+    limits = {"commit to visible in Redis, p50": 0.6, "commit to visible in Redis, p99": 1.51}
+    assert [verdict.held for verdict in verdicts({}, limits)] == [True, False]
+
+
+def test_no_target_is_there_twice():
+    names = [(target.contest, target.against) for target in TARGETS]
+    assert len(names) == len(set(names))
