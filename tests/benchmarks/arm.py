@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Arm:
 
     name: str
     run: Callable[[], int]
-    processes: Callable[[], Sequence[int]]
+    processes: Sequence[int]
     before: Callable[[], None] = nothing
     sent: Callable[[], int] | None = None
 
@@ -51,4 +51,4 @@ class Contest:
     name: str
     work: str
     arms: Sequence[Arm]
-    check: Callable[[Arm], None] = field(default=lambda arm: None)
+    check: Callable[[Arm], None]

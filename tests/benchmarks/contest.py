@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.arm import Sample
 from tests.benchmarks.usage import measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.benchmarks.arm import Arm, Contest
-
-from tests.benchmarks.arm import Sample
 
 NOISE = 0.10
 """More than that between two halves of the same arm, and no ratio of the contest means anything."""
@@ -74,7 +73,7 @@ def _sample(arm: Arm) -> Sample:
     arm.before()
     if arm.sent is not None:
         arm.sent()
-    with measured(arm.processes()) as usage:
+    with measured(arm.processes) as usage:
         rows = arm.run()
     sent = None if arm.sent is None else arm.sent()
     return Sample(rows, usage.seconds, usage.cpu_seconds, usage.peak_rss, sent)

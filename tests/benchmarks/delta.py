@@ -9,7 +9,7 @@ from delta.tables import DeltaTable
 
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
-from tests.benchmarks.works import FOLDER, newest
+from tests.benchmarks.works import DELETED, FOLDER, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +40,7 @@ def audit(spark: SparkSession, work: Work, jvm: int) -> Contest:
         _empty(spark, place, plain)
         route.prepare()
 
-    processes = lambda: [jvm]  # noqa: E731
-    arms = [Arm("ours", route.deliver, processes, prepare), Arm("plain append", append, processes, prepare)]
+    arms = [Arm("ours", route.deliver, [jvm], prepare), Arm("plain append", append, [jvm], prepare)]
     return Contest(f"delta audit {work.name}", work.what, arms, check)
 
 
@@ -58,11 +57,9 @@ def replica(spark: SparkSession, work: Work, jvm: int) -> Contest:
         on = " AND ".join(f"t.{key} = s.{key}" for key in work.keys)
         merging = DeltaTable.forPath(spark, str(merged)).alias("t").merge(frame.alias("s"), on)
         columns = {name: f"s.{name}" for name in frame.columns if not name.startswith("_")}
-        if work.versions is None:
-            merging.whenMatchedUpdate(set=columns).whenNotMatchedInsert(values=columns).execute()
-        else:
-            merging = merging.whenMatchedDelete("s._change_type = 'delete'").whenMatchedUpdate(set=columns)
-            merging.whenNotMatchedInsert("s._change_type <> 'delete'", values=columns).execute()
+        if work.versions is not None:
+            merging = merging.whenMatchedDelete(f"s.{DELETED}")
+        merging.whenMatchedUpdate(set=columns).whenNotMatchedInsert(f"NOT s.{DELETED}", values=columns).execute()
         return work.rows
 
     expected = spark.read.format("delta").load(str(work.table)).count()
@@ -88,8 +85,7 @@ def replica(spark: SparkSession, work: Work, jvm: int) -> Contest:
             shutil.copytree(place, kept / "replica")
             shutil.copytree(merged, kept / "merged")
 
-    processes = lambda: [jvm]  # noqa: E731
-    arms = [Arm("ours", route.deliver, processes, prepare), Arm("MERGE by hand", merge, processes, prepare)]
+    arms = [Arm("ours", route.deliver, [jvm], prepare), Arm("MERGE by hand", merge, [jvm], prepare)]
     return Contest(f"delta replica {work.name}", work.what, arms, check)
 
 

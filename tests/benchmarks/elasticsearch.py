@@ -15,7 +15,7 @@ from connectors.elasticsearch.bulk import body_of
 from connectors.elasticsearch.sink import BODY
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
-from tests.benchmarks.works import newest
+from tests.benchmarks.works import DELETED, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,14 +51,12 @@ def contest(
     work: Work,
     server: Elasticsearch,
     jvm: int,
-    rivals: Sequence[Arm] = (),
+    rivals: Sequence[Arm],
 ) -> Contest:
     """``rivals``: arms that write to the same index, ``rows``; it is emptied before each run."""
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "elasticsearch", "CDF_SINKS__SINK__HOSTS": server.url})
     target = Target(server, route)
-    processes = lambda: [jvm]  # noqa: E731
-    frame = newest(work.frame(spark), work.keys)
-    expected = frame.where("_change_type <> 'delete'").count() if work.versions else work.rows
+    expected = newest(work.frame(spark), work.keys).where(f"NOT {DELETED}").count()
     bodies: list[bytes] = []
 
     def raw() -> int:
@@ -76,12 +74,11 @@ def contest(
         return work.rows
 
     arms = [
-        Arm("ours", route.deliver, processes, target.empty, route.sent),
-        Arm("raw bulk", raw, list, target.empty),
+        Arm("ours", route.deliver, [jvm], target.empty, route.sent),
+        Arm("raw bulk", raw, [], target.empty),
     ]
     arms += [
-        Arm(helper, partial(by_helper, helper), processes, target.empty)
-        for helper in ("parallel_bulk", "streaming_bulk")
+        Arm(helper, partial(by_helper, helper), [jvm], target.empty) for helper in ("parallel_bulk", "streaming_bulk")
     ]
     arms += [replace(rival, before=target.empty) for rival in rivals]
     return Contest(f"elasticsearch {work.name}", work.what, arms, check)
@@ -114,9 +111,7 @@ def _helped(helper: str, url: str, keys: Sequence[str]) -> Any:
         def actions() -> Iterator[dict[str, Any]]:
             for row in rows:
                 source = row.asDict()
-                deleted = source.pop("_change_type", None) == "delete"
-                source.pop("_commit_version", None)
-                source.pop("_commit_timestamp", None)
+                deleted = source.pop(DELETED)
                 action = {"_index": INDEX, "_id": ":".join(str(source[key]) for key in keys)}
                 yield {**action, "_op_type": "delete"} if deleted else {**action, "_source": source}
 

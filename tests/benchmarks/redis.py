@@ -12,7 +12,7 @@ from connectors.redis import resp, script
 from connectors.redis.client import call
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
-from tests.benchmarks.works import newest
+from tests.benchmarks.works import DELETED, newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,12 +35,11 @@ def contest(
     work: Work,
     server: Redis,
     jvm: int,
-    rivals: Sequence[Arm] = (),
+    rivals: Sequence[Arm],
 ) -> Contest:
     """``rivals``: arms that write to the same server; it is emptied before each run."""
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "redis", "CDF_SINKS__SINK__URL": server.url})
     client = Client.from_url(server.url)
-    processes = lambda: [jvm]  # noqa: E731
     commands: list[bytes] = []
 
     def empty() -> None:
@@ -58,15 +57,15 @@ def contest(
         return work.rows
 
     arms = [
-        Arm("ours", route.deliver, processes, empty, route.sent),
-        Arm("raw guarded", raw, list, empty),
-        Arm("pipeline.set", piped, processes, empty),
+        Arm("ours", route.deliver, [jvm], empty, route.sent),
+        Arm("raw guarded", raw, [], empty),
+        Arm("pipeline.set", piped, [jvm], empty),
     ]
     sample = newest(work.frame(spark), work.keys).withColumn(KEY_TEXT, route.key_text()).limit(SAMPLE).collect()
 
     def check(arm: Arm) -> None:
         for row in sample:
-            deleted = work.versions is not None and row["_change_type"] == "delete"
+            deleted = row[DELETED]
             if deleted and arm.name == "spark-redis":  # it has no deletes
                 continue
             if bool(client.exists(f"{TABLE}:{_key(arm, row, work.keys)}")) == deleted:
@@ -112,9 +111,7 @@ def _piped(url: str, keys: Sequence[str]) -> Callable[[Iterator[Row]], None]:
         pipeline = client.pipeline(transaction=False)
         for row in rows:
             source = row.asDict()
-            deleted = source.pop("_change_type", None) == "delete"
-            source.pop("_commit_version", None)
-            source.pop("_commit_timestamp", None)
+            deleted = source.pop(DELETED)
             key = f"{TABLE}:" + ":".join(str(source[key]) for key in keys)
             if deleted:
                 pipeline.delete(key)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """``wide``, ``fat``, ``flights``: further works, 0 rows for none. ``idle``: tables, routes of each, seconds to settle, seconds measured. ``growth``: sizes of the tables, ascending."""
+    """``wide``, ``fat``: rows of further works, 0 for none. ``idle``: tables, routes of each, seconds to settle, seconds
+    measured. ``growth``: sizes of the tables, ascending.
+    """
 
     rows: int
     wide: int
     fat: int
-    flights: int
+    flights: bool
     rounds: int
     commits: int
     warm_up_commits: int
@@ -27,7 +29,7 @@ FULL = Scale(
     rows=1_000_000,
     wide=100_000,
     fat=30_000,
-    flights=336_776,
+    flights=True,
     rounds=3,
     commits=300,
     warm_up_commits=60,
@@ -41,7 +43,7 @@ SMOKE = Scale(
     rows=2000,
     wide=0,
     fat=0,
-    flights=0,
+    flights=False,
     rounds=1,
     commits=3,
     warm_up_commits=1,

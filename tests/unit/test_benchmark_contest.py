@@ -31,7 +31,7 @@ def test_every_arm_runs_once_a_round_and_the_first_one_twice():
     checked = []
 
     def arm(name):
-        return Arm(name, lambda: run.append(name) or 1, list, lambda: run.append(f"before {name}"))
+        return Arm(name, lambda: run.append(name) or 1, [], lambda: run.append(f"before {name}"))
 
     contest = Contest("c", "", [arm("ours"), arm("theirs")], lambda arm: checked.append(arm.name))
     held = hold(contest, 3, lambda _: None)

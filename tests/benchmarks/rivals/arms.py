@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.benchmarks.arm import Arm, nothing
+from tests.benchmarks.arm import Arm
 from tests.benchmarks.rivals.process import Worker, worker
 from tests.benchmarks.rivals.relay import relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from deploy.servers import Elasticsearch, Redis
     from tests.benchmarks.works import Work
@@ -24,36 +24,32 @@ PIPELINE = {"max.pipeline.size": "1000"}
 
 @dataclass(frozen=True)
 class Rivals:
-    """The worker's process tree is what counts as theirs; the relay is ours and does not."""
+    """Arms whose target somebody else empties. The worker's process tree is what counts as theirs; the relay is ours and does not."""
 
     worker: Worker
 
     @contextmanager
-    def es_hadoop(
-        self, work: Work, server: Elasticsearch, index: str, before: Callable[[], None] = nothing
-    ) -> Iterator[list[Arm]]:
-        """Its defaults, then tuned: larger requests, and no refresh after each task. ``before`` empties the index."""
+    def es_hadoop(self, work: Work, server: Elasticsearch, index: str) -> Iterator[list[Arm]]:
+        """Its defaults, then tuned: larger requests, and no refresh after each task."""
         with relay(server.url) as address:
             host, port = address.split(":")
             where = {"es.nodes": host, "es.port": port}
             yield [
-                self._arm("es-hadoop default", work, "elasticsearch", index, where, before),
-                self._arm("es-hadoop tuned", work, "elasticsearch", index, {**where, **TUNED}, before),
+                self._arm("es-hadoop default", work, "elasticsearch", index, where),
+                self._arm("es-hadoop tuned", work, "elasticsearch", index, {**where, **TUNED}),
             ]
 
-    def spark_redis(self, work: Work, server: Redis, table: str, before: Callable[[], None] = nothing) -> Arm:
-        """Its keys are ``<table>:<key text>``, as ours; ``before`` empties the server."""
+    def spark_redis(self, work: Work, server: Redis, table: str) -> Arm:
+        """Its keys are ``<table>:<key text>``, as ours."""
         where = {"host": "127.0.0.1", "port": str(urlsplit(server.url).port)}
-        return self._arm("spark-redis", work, "redis", table, {**where, **PIPELINE}, before)
+        return self._arm("spark-redis", work, "redis", table, {**where, **PIPELINE})
 
-    def _arm(
-        self, name: str, work: Work, to: str, target: str, settings: dict[str, str], before: Callable[[], None]
-    ) -> Arm:
+    def _arm(self, name: str, work: Work, to: str, target: str, settings: dict[str, str]) -> Arm:
         def run() -> int:
             self.worker.write(work.parquet, work.keys, to, target, settings)
             return work.rows
 
-        return Arm(name, run, lambda: [self.worker.pid], before)
+        return Arm(name, run, [self.worker.pid])
 
 
 @contextmanager

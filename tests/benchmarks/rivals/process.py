@@ -10,7 +10,7 @@ import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdf_replicator.java import java_home
 from deploy.servers.server import LOGS
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WORKER = Path(__file__).with_name("worker.py")
 PATIENCE_SECONDS = 900
 STOP_SECONDS = 30
+MEMORY = "2g"
 
 
 class RivalError(RuntimeError):
@@ -46,7 +47,7 @@ class Worker:
         print(json.dumps(asked), file=self._process.stdin, flush=True)
         self._answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> None:
         assert self._process.stdout
         ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_SECONDS)
         line = self._process.stdout.readline() if ready else ""
@@ -56,11 +57,10 @@ class Worker:
         answer = json.loads(line)
         if "error" in answer:
             raise RivalError(answer["error"])
-        return answer
 
 
 @contextmanager
-def worker(memory: str = "2g") -> Iterator[Worker]:
+def worker() -> Iterator[Worker]:
     """Ended with all its children, however the block ends; a worker whose starter is gone finds its input closed and ends."""
     prepare()
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def worker(memory: str = "2g") -> Iterator[Worker]:
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         process = subprocess.Popen(
-            [PYTHON, "-I", WORKER, JARS, scratch, memory],
+            [PYTHON, "-I", WORKER, JARS, scratch, MEMORY],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=words,
