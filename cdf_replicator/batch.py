@@ -53,10 +53,14 @@ class Delivering:
     open_letters: int
     dimensions: Dimensions
 
-    def write(self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None) -> int:
+    def write(
+        self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None, snapshot_of: int | None = None
+    ) -> int:
         """Deliver a change frame as one batch; returns how many were stale, raises what kept it from being delivered.
 
         ``no_ops_above``: updates of later versions that change nothing are left out; None leaves out none.
+        ``snapshot_of``: the version whose rows these are, no key twice, which somebody has seen to: nothing has to be
+        reduced then, and what the sink was given is what came in.
         """
         clock = [time.monotonic()]
         if no_ops_above is not None:
@@ -65,18 +69,23 @@ class Delivering:
         # An empty append would still make a version. A reduction reads all rows to find the first, so it is not tried.
         if isinstance(self.sink, FrameSink) and (frame if self.sink.mode == "upsert" else shaped(frame)).isEmpty():
             return 0
-        observation = Observation()
-        selected = _selected(shaped(frame.observe(observation, *_counts(frame))), self.sink, self.route)
+        # Counted on its way, each row is made as one in between: that takes a quarter of a bootstrap's processor time.
+        observation = Observation() if snapshot_of is None or self.route.enrich else None
+        counted = frame if observation is None else frame.observe(observation, *_counts(frame))
+        distinct = snapshot_of is not None
+        selected = self._selected(shaped(counted), distinct=distinct)
         clock.append(time.monotonic())
-        outcome, versions, delivered, interrupted = Outcome(), None, False, False
+        outcome, unchanged, delivered, interrupted = Outcome(), 0, False, False
+        versions: tuple[int, int] | None = None
         try:
             outcome = deliver(selected, self.sink, batch, self.policy)
             clock.append(time.monotonic())
             self.report.requests(outcome)
-            versions, unchanged = (None, 0) if outcome.skipped else _observed(observation, outcome)
+            if not outcome.skipped:
+                versions, unchanged = _received(observation, outcome, snapshot_of)
             outcome.raise_failure()
             self.report.sink_up()
-            self._settle(shaped(frame), outcome, batch)
+            self._settle(shaped(frame), outcome, batch, distinct=distinct)
             outcome.noop += unchanged  # the sink has not seen these
             delivered = True
         except Exception as error:
@@ -102,8 +111,15 @@ class Delivering:
 
         return shaped
 
-    def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
-        delivered = _selected(changes, self.sink, self.route)
+    def _selected(self, changes: DataFrame, *, distinct: bool) -> DataFrame:
+        if self.sink.mode == "upsert":
+            return feed.none_doubled(changes) if distinct else feed.latest_per_key(changes)
+        return (
+            changes if self.route.source.include_preimages or self.sink.preimages else feed.without_preimages(changes)
+        )
+
+    def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch, *, distinct: bool) -> None:
+        delivered = self._selected(changes, distinct=distinct)
         if outcome.rejected:
             self._check_share(outcome)
             rejected = self.letters.select(delivered, outcome.letters)
@@ -158,19 +174,11 @@ class Delivering:
         outcome.raise_failure()
 
 
-def check_duplicates(frame: DataFrame, route: Route, version: int) -> None:
+def check_duplicates(snapshot: DataFrame, route: Route, version: int) -> None:
     """See that the key columns identify the rows of a snapshot; raises ``HaltError`` naming keys that do not."""
-    doubled = (
-        frame.where(F.col(change.KEY).isNotNull())
-        .groupBy(change.KEY)
-        .count()
-        .where("count > 1")
-        .orderBy(change.KEY)
-        .limit(5)
-        .collect()
-    )
+    doubled = feed.doubled_keys(snapshot, route).orderBy(change.KEY).limit(5).collect()
     if doubled:
-        examples = ", ".join(f"{row[change.KEY]} ({row['count']} rows)" for row in doubled)
+        examples = ", ".join(f"{row[change.KEY]} ({row['rows']} rows)" for row in doubled)
         raise HaltError(
             "duplicate_keys",
             f"Key columns {', '.join(route.keys)} of table {route.source.slug} do not identify a row: at version "
@@ -181,12 +189,6 @@ def check_duplicates(frame: DataFrame, route: Route, version: int) -> None:
         )
 
 
-def _selected(changes: DataFrame, sink: Sink, route: Route) -> DataFrame:
-    if sink.mode == "upsert":
-        return feed.latest_per_key(changes)
-    return changes if route.source.include_preimages or sink.preimages else feed.without_preimages(changes)
-
-
 def _counts(frame: DataFrame) -> list[Column]:
     by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
     version = F.col(change.COMMIT_VERSION)
@@ -195,8 +197,13 @@ def _counts(frame: DataFrame) -> list[Column]:
     return [*by_type, unchanged.alias("unchanged"), F.min(version).alias("first"), F.max(version).alias("last")]
 
 
-def _observed(observation: Observation, outcome: Outcome) -> tuple[tuple[int, int] | None, int]:
+def _received(
+    observation: Observation | None, outcome: Outcome, snapshot_of: int | None
+) -> tuple[tuple[int, int] | None, int]:
     """Count what came in; return its range of versions, and how many updates changed nothing."""
+    if observation is None:  # the sink was given all of it
+        outcome.received.update({"snapshot": outcome.changes} if outcome.changes else {})
+        return (None if snapshot_of is None else (snapshot_of, snapshot_of)), 0
     seen = observation.get
     outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
     return None if seen["first"] is None else (seen["first"], seen["last"]), seen["unchanged"]

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from cdf_replicator.expressions import check_filter, computed_types, quoted
 from cdf_replicator.verdict import HaltError
@@ -28,6 +37,8 @@ FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 NO_OP: Final = "no_op"
 """Column that marks both images of an update that changes nothing; see ``no_ops_marked``."""
 NOTHING: Final = StructType([])
+EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
+"""Of a key column; a number with a point may be written in two ways, a text may be compared by a collation."""
 
 
 def change_frame(feed: DataFrame, route: Route, *, epoch: int) -> DataFrame:
@@ -139,6 +150,26 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
     return newest.withColumns(gone).drop("rank", "again", "alone")
 
 
+def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:
+    """Return the keys that a snapshot has several rows of: ``key`` and ``rows``.
+
+    Counted by the key columns themselves where two of their values are one exactly if their texts are: half the work.
+    """
+    frame = _filtered(snapshot, route)
+    key = key_column(frame.schema, route)
+    exact = all(isinstance(frame.schema[name].dataType, EXACT_KEYS) for name in route.keys)
+    by = [F.col(quoted(name)) for name in route.keys] if exact else [key.alias(change.KEY)]
+    several = F.col(FEED_COLUMNS[0])  # a name that no column of a table with a change feed has
+    counted = frame.groupBy(*by).agg(F.count("*").alias(FEED_COLUMNS[0])).where(several > 1)
+    told = counted.select((key if exact else F.col(change.KEY)).alias(change.KEY), several.alias("rows"))
+    return told.where(F.col(change.KEY).isNotNull())
+
+
+def none_doubled(frame: DataFrame) -> DataFrame:
+    """What ``latest_per_key`` makes of a frame in which no key is there twice: a snapshot, once it is checked."""
+    return frame.withColumn(change.DOUBLED, F.lit(None).cast("long"))
+
+
 def doubled_rows(frame: DataFrame) -> DataFrame:
     """Every row of which one commit left several of its key; ``latest_per_key`` tells whether there are any."""
     same = Window.partitionBy(change.KEY, change.GUARD)
@@ -178,8 +209,7 @@ def _shaped(
     names = [name for name in table.fieldNames() if name not in FEED_COLUMNS]
     _check_names(names, route)
     _check_keys(table, route)
-    if route.filter and not route.filter_is_joined:
-        frame = frame.where(F.expr(route.filter))
+    frame = _filtered(frame, route)
     upsert = (~change_type.isin(*change.DELETES)).cast("long")
     columns = [F.col(quoted(name)).alias(name) for name in names] if route.enrich else _delivered(names, route)
     return frame.select(
@@ -190,6 +220,10 @@ def _shaped(
         timestamp.alias(change.COMMIT_TIMESTAMP),
         F.struct(*columns).alias(change.ROW),
     )
+
+
+def _filtered(frame: DataFrame, route: Route) -> DataFrame:
+    return frame.where(F.expr(route.filter)) if route.filter and not route.filter_is_joined else frame
 
 
 def _delivered(names: Sequence[str], route: Route) -> list[Column]:

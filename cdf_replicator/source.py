@@ -56,11 +56,17 @@ class SourceTable:
         self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._new_path = jvm.org.apache.hadoop.fs.Path
         self._latest = self.available()[1]
+        self._next = self._commit_file(self._latest + 1)
 
     @property
     def sql_name(self) -> str:
         """What the table is called in a SQL statement."""
         return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies in this machine's own file system."""
+        return bool(self._files.getScheme() == "file")
 
     def _describe(self) -> Detail:
         row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
@@ -114,8 +120,9 @@ class SourceTable:
 
     def latest_version(self) -> int:
         """Return the newest commit version, by looking only for files newer than the last one seen."""
-        while self._files.exists(self._commit_file(self._latest + 1)):
+        while self._files.exists(self._next):
             self._latest += 1
+            self._next = self._commit_file(self._latest + 1)
         return self._latest
 
     def committed_at(self, version: int) -> float | None:

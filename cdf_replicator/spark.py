@@ -60,6 +60,10 @@ DEFAULTS: Final = {
     # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks a batch would be most of its time.
     "spark.sql.shuffle.partitions": str(max(2, min(16, os.cpu_count() or 2))),
     "spark.databricks.delta.snapshotPartitions": "2",
+    # The other one starts twenty processes (readlink, chmod) a micro-batch in a local file system.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # What Spark remembers for a UI that is off: plans, metrics, tasks of a thousand micro-batches.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "50",

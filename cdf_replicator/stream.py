@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import checkpoint, evolution, feed, start
+from cdf_replicator import checkpoint, evolution, feed, pace, start
 from cdf_replicator.batch import Delivering, check_duplicates
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
@@ -73,7 +73,9 @@ class Stream:
         self._looked = looked
         self._policy = RetryPolicy(budget_seconds=service.settings.delivery.retry_seconds)
         self._dimensions = Dimensions(service.spark, route)
+        self._look_seconds = pace.look_seconds(len(service.settings.resolved))
         self._in_batch = threading.Event()
+        self._batches = 0
         self._batch_error: BaseException | None = None
         self._fits: StructType | None = None
         self._upkeep: Upkeep
@@ -169,8 +171,8 @@ class Stream:
         snapshot = source.snapshot(version)
         frame = feed.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
         if delivering.sink.mode == "upsert":
-            check_duplicates(frame, self._route, version)
-        stale = delivering.write(frame, self.batch(state, 0))
+            check_duplicates(snapshot, self._route, version)
+        stale = delivering.write(frame, self.batch(state, 0), snapshot_of=version)
         return stale if delivering.sink.mode == "upsert" and not self._route.enrich else 0
 
     def _follow(self, state: RouteState, source: SourceTable, delivering: Delivering, wake: threading.Event) -> None:
@@ -186,9 +188,9 @@ class Stream:
         self._service.state_path.save(state)
         state = self._prepare(state, frame.schema, delivering.sink)
         changes = feed.change_frame(frame, self._route, epoch=state.epoch)
-        query = self._started(changes, folder, state, delivering, lookout)
+        query = self._started(changes, folder, state, delivering, lookout, free=source.is_local)
         self._report.state("running")
-        watch = Watch(query, source, self._report, state, committed)
+        watch = Watch(query, source, self._report, state, committed, batches=lambda: self._batches)
         try:
             self._watched(query, watch, state, wake)
         finally:
@@ -204,7 +206,7 @@ class Stream:
             self._looked(watch, state)
             if not self._service.once:
                 self._upkeep.look()
-            wake.wait(POLL_SECONDS)
+            wake.wait(self._look_seconds)
             wake.clear()
         if self._interrupted():
             return  # a query that ended now ended because its next batch was parked
@@ -223,7 +225,7 @@ class Stream:
         if source.latest_version() >= first:
             return True
         self._report.state("running")
-        watch = Watch(None, source, self._report, state, None)
+        watch = Watch(None, source, self._report, state, None, batches=lambda: 0)
         while source.latest_version() < first:
             watch.look_at_source()
             self._looked(watch, state)
@@ -234,7 +236,14 @@ class Stream:
         return True
 
     def _started(
-        self, changes: DataFrame, folder: Path, state: RouteState, delivering: Delivering, lookout: evolution.Lookout
+        self,
+        changes: DataFrame,
+        folder: Path,
+        state: RouteState,
+        delivering: Delivering,
+        lookout: evolution.Lookout,
+        *,
+        free: bool,
     ) -> StreamingQuery:
         no_ops_above = state.no_ops_above if self._route.skip_unchanged else None
 
@@ -242,6 +251,7 @@ class Stream:
             if self._interrupted():
                 raise StoppedError
             self._in_batch.set()
+            self._batches += 1
             try:
                 if planned := checkpoint.last_planned(folder):
                     lookout.check(planned.touched)
@@ -254,8 +264,14 @@ class Stream:
 
         self._batch_error = None  # that of an earlier run says nothing of this one
         writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", str(folder))
-        seconds = f"{self._service.settings.trigger_seconds} seconds"
-        writer = writer.trigger(availableNow=True) if self._service.once else writer.trigger(processingTime=seconds)
+        settings = self._service.settings
+        seconds = pace.trigger_seconds(settings.trigger_seconds, len(settings.resolved), free=free)
+        trigger = (
+            {"availableNow": True}
+            if self._service.once
+            else {"processingTime": f"{round(seconds * 1000)} milliseconds"}
+        )
+        writer = writer.trigger(**trigger)
         return writer.foreachBatch(on_batch).start()
 
     def _finish(self, query: StreamingQuery) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.checkpoint import Offset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql.streaming.query import StreamingQuery
 
     from cdf_replicator.report import Report
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import RouteState
 
+WHOLE_SECONDS: Final = 10
+"""Spark tells an idle query's rates no more often."""
+
 
 class Watch:
     """Of one run of a route's query; ``query`` is None as long as there is none, and only the source is looked at.
 
+    ``batches``: how many micro-batches the query has begun.
     ``delivered_version``: every commit up to it is in the sink.
     """
 
@@ -27,12 +34,17 @@ class Watch:
         report: Report,
         state: RouteState,
         committed: Offset | None,
+        *,
+        batches: Callable[[], int],
     ) -> None:
         self._query = query
         self._source = source
         self._report = report
         self._offset = committed
-        self._batch: int | None = None
+        self._seen: tuple[int, str] | None = None
+        self._batches = batches
+        self._settled = -1  # after how many batches everything was seen to be delivered
+        self._next_whole = 0.0
         self._before_stream = (state.start_version or 0) - 1
         self._told: tuple[int, int] | None = None
         self._oldest: float | None = None
@@ -43,15 +55,19 @@ class Watch:
     @property
     def healthy(self) -> bool:
         """A batch was committed in this run: earlier failures are over."""
-        return self._batch is not None
+        return self._seen is not None
 
     def look(self, *, idle: bool | None = None) -> None:
         """Look once, tell what changed; ``idle``: whether the query has read all there was, None to ask it."""
         assert self._query is not None
+        if idle is None and self._is_quiet():
+            return
+        began = self._batches()
         progress = self._query.lastProgress
         status = self._query.status  # after the progress: idle now means that no more of its version follows
-        if progress is not None and progress.batchId != self._batch:
-            self._batch = progress.batchId
+        # A trigger that found nothing has the number of the batch to come.
+        if progress is not None and (progress.batchId, progress.timestamp) != self._seen:
+            self._seen = (progress.batchId, progress.timestamp)
             end = progress.sources[0].endOffset
             if end != "null":  # a trigger that found nothing
                 self._offset = Offset.parse(end)
@@ -63,6 +79,15 @@ class Watch:
             version = self._offset.touched if idle else self._offset.complete
             self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back
         self.look_at_source()
+        self._settled = began if idle and self.delivered_version == self.source_version else -1
+        self._next_whole = time.monotonic() + WHOLE_SECONDS
+
+    def _is_quiet(self) -> bool:
+        """Whether only the source has to be looked at, which a service of many idle routes does all day: it is cheap."""
+        if self._batches() != self._settled or time.monotonic() > self._next_whole:
+            return False
+        self.look_at_source()
+        return self.source_version == self.delivered_version
 
     def end(self) -> None:
         """Let the query go. Its sink calls back into Python, so that held from here neither side would ever free it."""

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -39,6 +40,8 @@ EXACT_DIGITS: Final = 15
 NESTED: Final = (ArrayType, MapType, StructType, VariantType)
 KEYLESS: Final = (*NESTED, NullType)
 """Types no key column may have: nothing tells two values of them apart for ever, or there is none."""
+UNESCAPED: Final = (IntegralType, BooleanType, DateType)
+"""Their text never holds a character that a key text escapes."""
 PLAIN_KEYS: Final = (StringType, IntegralType, BooleanType, FloatType, DoubleType)
 """Keys of a map that ``to_json`` writes as ``text_of`` would."""
 TIMESTAMP_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
@@ -87,6 +90,8 @@ def key_text(values: list[tuple[Column, DataType]]) -> Column:
 
 
 def _key_part(column: Column, data_type: DataType) -> Column:
+    if isinstance(data_type, UNESCAPED):
+        return text_of(column, data_type)
     text = escaped(text_of(column, data_type), "%:")
     if isinstance(data_type, StringType):
         return F.when(F.is_valid_utf8(column), text).otherwise(F.concat(F.lit("%!"), F.hex(column)))

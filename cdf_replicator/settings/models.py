@@ -66,7 +66,9 @@ def is_slug(text: str) -> bool:
 
 class General(Group):
     state_path: str = Field(min_length=1, description="Folder of checkpoints, dead letters and the lease.")
-    trigger_seconds: Seconds = Field(1, description="Longest wait for new commits.")
+    trigger_seconds: Seconds = Field(
+        1, description="Longest wait for new commits; up to 1, a table in a local file system is looked at sooner."
+    )
     shutdown_seconds: Seconds = Field(
         110,
         description="Time to finish running micro-batches on SIGTERM; keep it below the grace period of whatever stops the service.",

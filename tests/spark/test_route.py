@@ -68,7 +68,7 @@ def test_a_split_overwrite_leaves_the_rows_of_the_table_wherever_it_is_cut(world
 
 def test_a_bootstrap_that_died_goes_on_at_the_version_it_was_pinned_to(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
-    world.trouble("2")
+    world.trouble("1")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bug")
     assert "the plug was pulled" in verdict.what
@@ -110,7 +110,7 @@ def test_a_pinned_version_that_vacuum_removed_is_pinned_anew_and_orphans_are_swe
     """A row deleted between the two pins goes, whatever share of the rows it is: nobody else wrote it."""
     world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"] = "0"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
-    world.trouble("2")
+    world.trouble("1")
     world.run()
     world.overwrite(world.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
     world.vacuum()

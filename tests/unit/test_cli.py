@@ -281,6 +281,15 @@ def test_status_is_json_for_machines(command: Command, service: tuple[Board, str
     assert [route["route"] for route in answer["routes"]] == ["items_search", "orders_search"]
 
 
+@pytest.fixture
+def hearing_ctrl_c() -> Iterator[None]:
+    """What runs in the background may ignore it, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hearing_ctrl_c")
 def test_watching_ends_well_with_ctrl_c(service: tuple[Board, str]) -> None:
     words = [sys.executable, "-m", "cdf_replicator", "status", "--watch", "--format", "json", "--url", service[1]]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:

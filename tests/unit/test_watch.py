@@ -1,0 +1,84 @@
+"""How seldom a query is asked: once all is delivered, only the source is looked at."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cdf_replicator import watch as room
+from cdf_replicator.watch import Watch
+
+IDLE = {"isDataAvailable": False, "isTriggerActive": False}
+
+
+class Query:
+    """``end``: the version that was read as a whole, None in a trigger that found nothing."""
+
+    def __init__(self):
+        self.asked, self.end, self.number, self.timestamp, self.status = 0, 3, 3, "10:00", IDLE
+
+    @property
+    def lastProgress(self):  # noqa: N802 - Spark's name
+        self.asked += 1
+        offset = f'{{"reservoirId": "t", "reservoirVersion": {self.end}, "index": 0}}' if self.end else "null"
+        source = SimpleNamespace(endOffset=offset)
+        told = {"batchId": self.number, "timestamp": self.timestamp, "sources": [source]}
+        return SimpleNamespace(**told, inputRowsPerSecond=1.0, processedRowsPerSecond=1.0)
+
+
+@pytest.fixture
+def world():
+    told = []
+    report = SimpleNamespace(rates=lambda *_: None, versions=lambda *found: told.append(found[:2]))
+    source = SimpleNamespace(latest=3, committed_at=lambda _: 0.0)
+    source.latest_version = lambda: source.latest
+    state = SimpleNamespace(start_version=0)
+    query, batches = Query(), SimpleNamespace(begun=1)
+    watch = Watch(query, source, report, state, None, batches=lambda: batches.begun)
+    return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
+
+
+def test_a_query_that_has_delivered_everything_is_not_asked_again(world):
+    for _ in range(3):
+        world.watch.look()
+    assert (world.query.asked, world.watch.delivered_version) == (1, 3)
+
+
+def test_a_new_commit_is_told_at_once_and_the_query_asked_until_it_is_delivered(world):
+    world.watch.look()
+    world.source.latest = 4
+    world.watch.look()
+    assert world.told[-1] == (4, 3)
+    world.watch.look()
+    world.query.end, world.query.number = 4, 4
+    world.watch.look()
+    assert world.told[-1] == (4, 4)
+    asked = world.query.asked
+    world.watch.look()
+    assert world.query.asked == asked
+
+
+def test_a_batch_is_told_though_an_idle_trigger_had_its_number(world):
+    world.watch.look()
+    world.query.end, world.query.number, world.query.timestamp = None, 4, "10:10"
+    world.source.latest = 4
+    world.watch.look()
+    assert world.told[-1] == (4, 3)
+    world.query.end, world.query.timestamp = 4, "10:11"
+    world.watch.look()
+    assert world.told[-1] == (4, 4)
+
+
+def test_a_batch_that_began_since_is_a_reason_to_ask(world):
+    world.watch.look()
+    world.batches.begun = 2
+    world.watch.look()
+    assert world.query.asked == 2
+
+
+def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatch):
+    world.watch.look()
+    monkeypatch.setattr(room, "WHOLE_SECONDS", -1)
+    world.batches.begun = 2
+    world.watch.look()
+    world.watch.look()
+    assert world.query.asked == 3
