@@ -17,9 +17,9 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 	@$(bin)/python -m deploy.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
 # Two processes: a JVM keeps something of every stream that it ran.
-test: setup ## Run every test: unit, contract, spark, oracle, e2e
+test: setup ## Run every test: unit, contract, spark, oracle, e2e, the benchmarks' smoke run
 	$(pytest) tests/unit tests/contract tests/spark
-	$(pytest) tests/oracle tests/e2e
+	$(pytest) tests/oracle tests/e2e tests/benchmarks
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
