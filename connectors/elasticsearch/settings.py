@@ -61,7 +61,9 @@ class Settings(ArrowSettings):
     password: SecretStr | None = None
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
     verify_certs: bool = True
-    request_timeout: float = Field(60, gt=0, description="seconds until a request counts as lost")
+    request_timeout: float = Field(
+        15, gt=0, description="seconds until a request counts as lost; below RETRY_SECONDS, or it is not tried again"
+    )
     gc_deletes: str = Field(
         "1h",
         pattern=r"^\d+(s|m|h|d)$",

@@ -83,6 +83,7 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self._headers = {"accept": JSON, **_authorization(settings)}
+        self._seconds = settings.request_timeout
         raw = _Bytes()
         try:
             if settings.ca_certs:
@@ -92,8 +93,6 @@ class Cluster:
                 ca_certs=str(settings.ca_certs) if settings.ca_certs else DEFAULT,
                 verify_certs=settings.verify_certs,
                 ssl_show_warn=False,
-                request_timeout=settings.request_timeout,
-                max_retries=0,
                 serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
             )
         except OSError as error:
@@ -108,7 +107,10 @@ class Cluster:
         """Any answer, whatever its status; raises if there is none."""
         headers = {**self._headers, "content-type": content_type, **headers}
         try:
-            meta, data = self._client.transport.perform_request(method, target, headers=headers, body=body)
+            # Below the client, whose own timeout and retries don't reach this far down.
+            meta, data = self._client.transport.perform_request(
+                method, target, headers=headers, body=body, request_timeout=self._seconds, max_retries=0
+            )
         except elastic_transport.ConnectionTimeout as error:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
         except elastic_transport.TlsError as error:
