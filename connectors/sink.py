@@ -48,10 +48,13 @@ class RouteOptions(BaseModel):
 
 
 class ArrowSettings(SinkSettings):
-    """Bounds of one ``write``: whichever is reached first."""
+    """Bounds of one ``write``, whichever is reached first; a sink short of something is sent less for a while."""
 
     chunk_rows: int = Field(5000, ge=1, le=10_000, description="most changes in one request")
     chunk_bytes: int = Field(8_000_000, ge=1_000, description="most bytes in one request, about")
+    rows_per_second: int | None = Field(
+        None, ge=1, description="most changes a second to this server, of all routes of one machine (default: no limit)"
+    )
 
 
 class Sink(ABC):

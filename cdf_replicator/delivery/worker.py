@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections import Counter
+from collections import Counter, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdf_replicator.delivery.outcome import Failure, Letter, Outcome, duplicate_key, null_key
+from cdf_replicator.delivery.pressure import Pressure, turn
 from connectors import PermanentError, RetryableError
 from connectors.change import CHANGE_TYPE, DOUBLED, GUARD, KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tenacity import BaseRetrying
+
     from cdf_replicator.delivery.policy import RetryPolicy, Sleep
     from connectors import ArrowSink, RouteSpec, WriteResult
 
-_open_sinks: list[tuple[Any, ArrowSink]] = []
+_open_sinks: list[tuple[Any, ArrowSink, Pressure]] = []
 """By identity, which is compared and not hashed: settings may hold a dict. One sink per worker process and configuration: workers outlive tasks, and connecting costs more than a small batch."""
 
 
@@ -31,7 +35,7 @@ def task(sink: ArrowSink, route: RouteSpec, policy: RetryPolicy) -> Callable[[It
     """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``Outcome`` as JSON."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outcome = write_all(_opened(sink, route), route, policy, batches)
+        outcome = write_all(*_opened(sink, route), route, policy, batches)
         yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json().decode()]})
 
     return run
@@ -39,6 +43,7 @@ def task(sink: ArrowSink, route: RouteSpec, policy: RetryPolicy) -> Callable[[It
 
 def write_all(
     sink: ArrowSink,
+    pressure: Pressure,
     route: RouteSpec,
     policy: RetryPolicy,
     batches: Iterator[pa.RecordBatch],
@@ -46,15 +51,16 @@ def write_all(
 ) -> Outcome:
     """Write every chunk; stops at the first failure, which it returns instead of raising."""
     outcome = Outcome()
+    writing = _Writing(sink, pressure, policy, outcome, sleep)
     try:
         opened = False
         for batch in batches:
             keyed = _admitted(batch, outcome) if sink.mode == "upsert" else batch
-            for chunk in chunks(keyed, sink.settings.chunk_rows, sink.settings.chunk_bytes):
+            for chunk in chunks(keyed, pressure):
                 if not opened:
-                    policy.retrying(lambda error: _retried(outcome, error), sleep)(sink.open, route)
+                    writing.retrying()(sink.open, route)
                     opened = True
-                _write(sink, chunk, policy, outcome, sleep)
+                writing.write(chunk)
     except RetryableError as error:
         outcome.failure = Failure("retryable", error.reason, error.detail, error.retry_after)
     except PermanentError as error:
@@ -64,40 +70,77 @@ def write_all(
     return outcome
 
 
-def chunks(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cut by rows and by average bytes, without copying."""
-    if batch.num_rows == 0:
-        return
-    per_row = max(1, batch.nbytes // batch.num_rows)
-    rows = max(1, min(most_rows, most_bytes // per_row))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+def chunks(batch: pa.RecordBatch, pressure: Pressure) -> Iterator[pa.RecordBatch]:
+    """Cut into what the sink is asked to take at once, which may change on the way; nothing is copied."""
+    while batch.num_rows:
+        rows = pressure.rows(batch)
+        yield batch.slice(0, rows)
+        batch = batch.slice(rows)
 
 
-def _opened(sink: ArrowSink, route: RouteSpec) -> ArrowSink:
+def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
     identity = (type(sink), sink.settings, route.name, route.epoch)
-    for known, opened in _open_sinks:
+    for known, opened, pressure in _open_sinks:
         if known == identity:
-            return opened
-    _open_sinks.append((identity, sink))
-    return sink
+            return opened, pressure
+    pressure = Pressure(sink.settings)
+    _open_sinks.append((identity, sink, pressure))
+    return sink, pressure
 
 
-def _write(sink: ArrowSink, chunk: pa.RecordBatch, policy: RetryPolicy, outcome: Outcome, sleep: Sleep) -> None:
-    pending = chunk
-    for attempt in policy.retrying(lambda error: _retried(outcome, error), sleep):
-        with attempt:
-            started = time.monotonic()
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """One task's writing to its sink."""
+
+    sink: ArrowSink
+    pressure: Pressure
+    policy: RetryPolicy
+    outcome: Outcome
+    sleep: Sleep
+
+    def retrying(self) -> BaseRetrying:
+        return self.policy.retrying(lambda error: self.outcome.retries.update({error.reason: 1}), self.sleep)
+
+    def write(self, chunk: pa.RecordBatch) -> None:
+        """What has to be sent again is sent in pieces as large as the sink is then asked to take, each with its own budget."""
+        pending = deque([chunk])
+        while pending:
+            if seconds := turn(self.sink, self.pressure.rows(pending[0])):
+                self.sleep(seconds)
+            for attempt in self.retrying():
+                with attempt:
+                    self._write_some(pending)
+
+    def _write_some(self, pending: deque[pa.RecordBatch]) -> None:
+        piece = pending.popleft()
+        if (rows := self.pressure.rows(piece)) < piece.num_rows:
+            pending.appendleft(piece.slice(rows))
+            piece = piece.slice(0, rows)
+        try:
+            result = self._sent(piece)
+        except RetryableError as refusal:
+            error = refusal
+        else:
+            if not result.retry:
+                return
+            piece = piece.take(pa.array(result.retry, pa.int64()))
+            error = RetryableError(result.retry_reason, f"{len(result.retry)} changes", retry_after=result.retry_after)
+        pending.appendleft(piece)
+        self.pressure.refused(error)
+        raise error
+
+    def _sent(self, piece: pa.RecordBatch) -> WriteResult:
+        with self.pressure.room(self.sink):
+            began = time.monotonic()
             try:
-                result = sink.write(pending)
+                result = self.sink.write(piece)
             finally:
-                outcome.request_seconds.append(time.monotonic() - started)
-            _count(outcome, pending, result)
-            if result.retry:
-                pending = pending.take(pa.array(result.retry, pa.int64()))
-                raise RetryableError(
-                    result.retry_reason, f"{len(result.retry)} changes", retry_after=result.retry_after
-                )
+                seconds = time.monotonic() - began
+                self.outcome.request_seconds.append(seconds)
+        _count(self.outcome, piece, result)
+        if not result.retry:
+            self.pressure.taken(seconds)
+        return result
 
 
 def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None:
@@ -129,7 +172,3 @@ def _admitted(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
     for guard in batch.filter(null).column(GUARD).to_pylist():
         outcome.refuse(null_key(guard))
     return batch.filter(pc.invert(null))
-
-
-def _retried(outcome: Outcome, error: RetryableError) -> None:
-    outcome.retries[error.reason] += 1

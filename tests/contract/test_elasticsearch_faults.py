@@ -1,10 +1,14 @@
 """A cluster that says no: down, hanging, closed to us, or small."""
 
 import json
+import time
 from contextlib import closing
 
 import pytest
 
+from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.delivery.pressure import Pressure
+from cdf_replicator.delivery.worker import write_all
 from connectors import PermanentError, RetryableError
 from connectors.testing import SCHEMA, render_chunk, upsert
 from deploy.servers import Elasticsearch
@@ -103,6 +107,25 @@ def test_a_request_too_large_is_halved_and_a_row_too_large_rejected(es, sink, sp
     assert es.search(route.table, {"match_all": {}}) == ["k0", "k1", "k2", "k3", "k5"]
 
 
+def test_a_cluster_short_of_memory_is_sent_less_at_once(spark):
+    route = route_to()
+    with (
+        Elasticsearch.start(settings={"indexing_pressure.memory.limit": "500kb"}) as small,
+        closing(sink_to(small.url)) as sink,
+    ):
+        sink.prepare(SCHEMA, route)
+        changes = [upsert(f"k{number}", 1, "x" * 20_000) for number in range(40)]
+        pressure = Pressure(sink.settings)
+        chunk = render_chunk(spark, sink, route, SCHEMA, changes)
+        outcome = write_all(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
+        assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 40})
+        assert outcome.retries["overloaded"] >= 1
+        assert pressure.share < 1
+        es = Reader(small.url)
+        es("POST", f"/{route.table}/_refresh")
+        assert es("GET", f"/{route.table}/_count")["count"] == 40
+
+
 def test_a_cluster_that_is_down_is_unreachable_until_it_is_back(secured, sink, spark, es):
     route = route_to()
     sink.prepare(SCHEMA, route)
@@ -122,12 +145,14 @@ def test_a_cluster_that_hangs_times_out(secured, spark):
     route = route_to()
     with closing(sink_to(secured.url, username="elastic", password=PASSWORD, request_timeout=2)) as sink:
         secured.pause()
+        began = time.monotonic()
         try:
             with pytest.raises(RetryableError) as caught:
                 sink.check()
         finally:
             secured.resume()
         assert caught.value.reason == "timeout"
+        assert 2 <= time.monotonic() - began < 4, "the time that was configured, and tried once"
         assert sink.claim(route) is None
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cdf_replicator.delivery import RetryPolicy, worker
 from cdf_replicator.delivery.outcome import DeliveryBugError, Letter, Outcome
+from cdf_replicator.delivery.pressure import Pressure
 from connectors import (
     ArrowSettings,
     ArrowSink,
@@ -105,8 +106,9 @@ def naps(monkeypatch):
     return Naps(monkeypatch)
 
 
-def write(to, *batches, sleep=None, budget=30.0):
-    return worker.write_all(to, ROUTE, RetryPolicy(budget_seconds=budget), iter(batches), sleep or (lambda _: None))
+def write(to, *batches, sleep=None, budget=30.0, pressure=None):
+    policy, pressure = RetryPolicy(budget_seconds=budget), pressure or Pressure(to.settings)
+    return worker.write_all(to, pressure, ROUTE, policy, iter(batches), sleep or (lambda _: None))
 
 
 def always(result):
