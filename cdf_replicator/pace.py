@@ -9,7 +9,7 @@ ONE_SECOND: Final = 1
 TRIGGERS_PER_SECOND: Final = 100
 """Of all routes together. One that finds nothing takes Spark about half a millisecond of processor time."""
 LOOKS_PER_SECOND: Final = 50
-LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = (0.5, 2.0)
 
 
 def trigger_seconds(longest: float, routes: int, *, free: bool) -> float:
@@ -25,4 +25,5 @@ def trigger_seconds(longest: float, routes: int, *, free: bool) -> float:
 
 def look_seconds(routes: int) -> float:
     """Return how long a route's thread rests between two looks at its query."""
-    return max(LOOK_SECONDS, routes / LOOKS_PER_SECOND)
+    least, most = LOOK_SECONDS
+    return max(least, min(most, routes / LOOKS_PER_SECOND))

@@ -66,7 +66,7 @@ class SourceTable:
     @property
     def is_local(self) -> bool:
         """Whether it lies in this machine's own file system."""
-        return bool(self._files.getScheme() == "file")
+        return bool(self._files.getUri().getScheme() == "file")
 
     def _describe(self) -> Detail:
         row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()

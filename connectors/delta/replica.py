@@ -174,12 +174,15 @@ class DeltaReplicaSink(DeltaSink):
         from pyspark.sql import functions as F  # noqa: N812
 
         path = self.tombstones(batch.route)
+        # A batch is newer than the batches before it, so that statistics leave nearly every file of these out.
+        newer = changes.sparkSession.read.format("delta").load(path).where(F.col(GUARD) > oldest).alias("tombstone")
+        nothing_newer = newer.isEmpty()  # asked before the batch's own are there, of which none beats an upsert of it
         if any(given[kind] for kind in DELETES):
             deleted = changes.where(_is_delete()).select(KEY, GUARD, F.current_timestamp().alias("deleted_at"))
             writer = deleted.write.format("delta").mode("append").option("txnVersion", batch.txn_version)
             writer.option("txnAppId", table.application(batch, path)).save(path)
-        # A batch is newer than the batches before it, so that statistics leave nearly every file of these out.
-        newer = changes.sparkSession.read.format("delta").load(path).where(F.col(GUARD) > oldest).alias("tombstone")
+        if nothing_newer:
+            return changes
         beaten = (F.col("change.key") == F.col("tombstone.key")) & (F.col("change.guard") < F.col("tombstone.guard"))
         return changes.alias("change").join(newer, ~_is_delete("change.") & beaten, "left_anti")
 

@@ -21,3 +21,4 @@ def test_where_a_look_is_paid_for_nobody_looks_more_often_than_asked():
 def test_many_routes_are_looked_at_less_often():
     assert look_seconds(3) == 0.5
     assert look_seconds(50) == 1
+    assert look_seconds(5000) == 2

@@ -1,0 +1,27 @@
+"""A JVM refuses to start with two collectors, so ours is set only where none is named."""
+
+import pytest
+
+from cdf_replicator.spark import _JVM_ENVIRON, _collector
+
+OURS = {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_named(monkeypatch):
+    for name in _JVM_ENVIRON:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_where_none_is_named_it_is_the_one_for_throughput():
+    assert _collector({"spark.driver.extraJavaOptions": "-Dgc=UseG1GC -XX:MaxGCPauseMillis=5"}) == OURS
+
+
+@pytest.mark.parametrize("name", _JVM_ENVIRON)
+def test_one_that_the_environment_names_stays(monkeypatch, name):
+    monkeypatch.setenv(name, "-Xss2m -XX:+UseG1GC")
+    assert _collector({}) == {}
+
+
+def test_one_that_the_configuration_names_stays():
+    assert _collector({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}) == {}
