@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cdf_replicator import spark as spark_room
@@ -52,9 +54,11 @@ def of_redis(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
 
 def of_delta(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
     jvm = _jvm(spark)
-    for work in (works.bootstrap(spark, scale.rows), works.changes(spark, scale.rows)):
-        yield delta.audit(spark, work, jvm)
-        yield delta.replica(spark, work, jvm)
+    both = works.bootstrap(spark, scale.rows), works.changes(spark, scale.rows)
+    with TemporaryDirectory(dir=works.FOLDER, prefix="targets-") as targets:
+        for work in both:
+            yield delta.audit(spark, work, Path(targets), jvm)
+            yield delta.replica(spark, work, Path(targets), jvm)
 
 
 PARTS = {"elasticsearch": of_elasticsearch, "redis": of_redis, "delta": of_delta}

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
 
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
-from tests.benchmarks.works import DELETED, FOLDER, newest
+from tests.benchmarks.works import DELETED, newest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.benchmarks.works import Work
 
 RENAMED = ("change_type", "commit_version", "commit_timestamp")
 
 
-def audit(spark: SparkSession, work: Work, jvm: int) -> Contest:
+def audit(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
     """An append of the same rows; of a feed, under names that Delta lets a table have, without the images before."""
-    place = FOLDER / "targets" / "audit"
+    place = folder / "audit"
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "delta_audit", "CDF_SINKS__SINK__PATH": str(place)})
-    plain = FOLDER / "targets" / "append"
+    plain = folder / "append"
 
-    def append() -> int:
-        frame = work.frame(spark)
+    def append(frame: DataFrame) -> None:
         if work.versions is not None:
             frame = frame.where("_change_type <> 'update_preimage'")
             frame = frame.withColumnsRenamed({f"_{name}": name for name in RENAMED})
         frame.write.format("delta").mode("append").save(str(plain))
-        return work.rows
 
     def check(arm: Arm) -> None:
         _check(spark, place / TABLE if arm.name == "ours" else plain, work.rows, arm.name)
@@ -40,27 +41,27 @@ def audit(spark: SparkSession, work: Work, jvm: int) -> Contest:
         _empty(spark, place, plain)
         route.prepare()
 
-    arms = [Arm("ours", route.deliver, [jvm], prepare), Arm("plain append", append, [jvm], prepare)]
+    arms = [
+        Arm("ours", route.deliver, [jvm], prepare),
+        Arm("plain append", partial(work.read, spark, append), [jvm], prepare),
+    ]
     return Contest(f"delta audit {work.name}", work.what, arms, check)
 
 
-def replica(spark: SparkSession, work: Work, jvm: int) -> Contest:
+def replica(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
     """A MERGE of the newest change of each key; changes meet a table that holds all rows from before them."""
-    place = FOLDER / "targets" / "replica"
+    place = folder / "replica"
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "delta_replica", "CDF_SINKS__SINK__PATH": str(place)})
-    merged = FOLDER / "targets" / "merged"
-    kept = FOLDER / "targets" / f"before-{work.name}"
-    _empty(spark, kept)
+    merged, kept = folder / "merged", folder / f"before-{work.name}"
 
-    def merge() -> int:
-        frame = newest(work.frame(spark), work.keys)
+    def merge(given: DataFrame) -> None:
+        frame = newest(given, work.keys)
         on = " AND ".join(f"t.{key} = s.{key}" for key in work.keys)
         merging = DeltaTable.forPath(spark, str(merged)).alias("t").merge(frame.alias("s"), on)
         columns = {name: f"s.{name}" for name in frame.columns if not name.startswith("_")}
         if work.versions is not None:
             merging = merging.whenMatchedDelete(f"s.{DELETED}")
         merging.whenMatchedUpdate(set=columns).whenNotMatchedInsert(f"NOT s.{DELETED}", values=columns).execute()
-        return work.rows
 
     expected = spark.read.format("delta").load(str(work.table)).count()
 
@@ -85,7 +86,10 @@ def replica(spark: SparkSession, work: Work, jvm: int) -> Contest:
             shutil.copytree(place, kept / "replica")
             shutil.copytree(merged, kept / "merged")
 
-    arms = [Arm("ours", route.deliver, [jvm], prepare), Arm("MERGE by hand", merge, [jvm], prepare)]
+    arms = [
+        Arm("ours", route.deliver, [jvm], prepare),
+        Arm("MERGE by hand", partial(work.read, spark, merge), [jvm], prepare),
+    ]
     return Contest(f"delta replica {work.name}", work.what, arms, check)
 
 

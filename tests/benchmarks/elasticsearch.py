@@ -70,8 +70,8 @@ def contest(
             raise AssertionError(f"{arm.name} left {held:,} documents, not {expected:,}")
 
     def by_helper(helper: str) -> int:
-        newest(work.frame(spark), work.keys).foreachPartition(_helped(helper, server.url, work.keys))
-        return work.rows
+        write = _helped(helper, server.url, work.keys)
+        return work.read(spark, lambda frame: newest(frame, work.keys).foreachPartition(write))
 
     arms = [
         Arm("ours", route.deliver, [jvm], target.empty, route.sent),

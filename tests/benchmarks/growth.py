@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Sink = Literal["redis", "audit"]
     Kind = Literal["bootstrap", "changes", "commit"]
 
+PATIENCE_SECONDS = 1800
 FEW = 1000
 """Rows of the delivery that is subtracted."""
 
@@ -99,7 +100,7 @@ class _Run:
             subprocess.Popen([COMMAND, "run", "--once"], env=self.given, cwd=self.folder, stderr=stderr) as process,
             measured([process.pid]) as usage,
         ):
-            process.wait()
+            process.wait(PATIENCE_SECONDS)
         ended = Ended(process.returncode, "", log.read_text())
         assert ended.code == 0, ended.log
         batches = [entry for entry in ended.entries if entry["message"] == "batch delivered"]

@@ -20,7 +20,7 @@ class Kept:
     """``values``: what targets name; ``seen``: all else that a measure says, by part; ``at``: when, by name."""
 
     contests: dict[str, Result] = field(default_factory=dict)
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float | None] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)
     at: dict[str, str] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class Kept:
         self.contests[result.name] = result
         self.at[result.name] = _now()
 
-    def measured(self, part: str, values: dict[str, float], seen: dict[str, Any]) -> None:
+    def measured(self, part: str, values: dict[str, float | None], seen: dict[str, Any]) -> None:
         self.values |= values
         self.seen[part] = seen
         self.at[part] = _now()

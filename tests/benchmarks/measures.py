@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.scale import Scale
 
     Told = Callable[[str], None]
-    Measured = tuple[dict[str, float], dict[str, Any]]
+    Measured = tuple[dict[str, float | None], dict[str, Any]]
 
 GIB = 2**30
 

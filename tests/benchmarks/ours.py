@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,12 @@ from connectors import change
 from tests.benchmarks.works import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+    from cdf_replicator.batch import Delivering
     from cdf_replicator.status import BatchStatus
     from tests.benchmarks.works import Work
 
@@ -43,7 +44,8 @@ class OurRoute:
 
     def __init__(self, spark: SparkSession, work: Work, environ: Mapping[str, str]) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        folder = Path(mkdtemp(dir=FOLDER, prefix="state-"))
+        self._folder = TemporaryDirectory(dir=FOLDER, prefix="state-")  # gone with the route
+        folder = Path(self._folder.name)
         given = {
             "CDF_STATE_PATH": str(folder),
             f"CDF_TABLES__{TABLE.upper()}__PATH": str(work.table),
@@ -102,11 +104,18 @@ class OurRoute:
         if self._work.versions is None:
             self._stream._load(self._state, self._source, delivering)
         else:
-            self._batches += 1
-            frame = feed.change_frame(self._work.frame(self._spark), self.route, epoch=1)
-            delivering.write(frame, self._stream.batch(self._state, self._batches))
+            self._work.read(
+                self._spark, self._next_batch(delivering), lambda frame: feed.change_frame(frame, self.route, epoch=1)
+            )
         assert not self.last.rejected, self.last.rejected
         return self._work.rows
+
+    def _next_batch(self, delivering: Delivering) -> Callable[[DataFrame], int]:
+        def deliver(changes: DataFrame) -> int:
+            self._batches += 1
+            return delivering.write(changes, self._stream.batch(self._state, self._batches))
+
+        return deliver
 
     def deliver_before(self) -> None:
         """The rows that a feed's changes meet."""

@@ -44,7 +44,7 @@ def arm_rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def target_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    return [(v.what, v.wanted, _value(v), "held" if v.held else "missed") for v in verdicts]
+    return [(v.what, v.wanted, v.measured, "held" if v.held else "missed") for v in verdicts]
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
@@ -67,10 +67,6 @@ def show(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> None:
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _value(verdict: Verdict) -> str:
-    return "unsure" if verdict.measured is None else f"{verdict.measured:.2f} {verdict.unit}"
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None = None) -> Table:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from cdf_replicator.java import java_home
 from deploy.servers import Redis
 from deploy.servers.server import PROJECT
 from tests.benchmarks import light_table
+from tests.benchmarks.contest import NOISE
 from tests.service import COMMAND, environment
 
 if TYPE_CHECKING:
@@ -47,9 +49,9 @@ class Start:
         """How far the bare script and its control are apart, as a share."""
         return abs(median(self.control) / median(self.bare) - 1)
 
-    def ratio(self, ours: Sequence[float]) -> float:
-        """To the bare script: the medians."""
-        return median(ours) / median([*self.bare, *self.control])
+    def ratio(self, ours: Sequence[float]) -> float | None:
+        """To the bare script: the medians; None where the control forbids to say."""
+        return None if self.noise > NOISE else median(ours) / median([*self.bare, *self.control])
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,14 @@ class Commands:
     validate: Cost
     pyspark: list[str]
 
-    def ratio(self, cost: Cost) -> float:
-        """In processor time: another process on the machine does not change it much."""
-        return cost.cpu_seconds / self.nothing.cpu_seconds
+    @property
+    def noise(self) -> float:
+        """How far ``python -c pass`` and its control are apart, as a share."""
+        return abs(self.nothing_again.cpu_seconds / self.nothing.cpu_seconds - 1)
+
+    def ratio(self, cost: Cost) -> float | None:
+        """In processor time: another process on the machine does not change it much. None where the control forbids to say."""
+        return None if self.noise > NOISE else cost.cpu_seconds / self.nothing.cpu_seconds
 
 
 def start(rounds: int, told: Callable[[str], None]) -> Start:
@@ -130,9 +137,7 @@ def commands(repetitions: int, told: Callable[[str], None]) -> Commands:
     }
     pyspark = [name for name in ("help", "validate") if _imports("pyspark", asked[name], given)]
     found = Commands(**medians, pyspark=pyspark)
-    told(
-        f"start: --help {found.ratio(found.help):.1f} x, validate --offline {found.ratio(found.validate):.1f} x python -c pass"
-    )
+    told(f"start: processor time: {', '.join(f'{name} {cost.cpu_seconds:.2f} s' for name, cost in medians.items())}")
     return found
 
 
@@ -151,7 +156,10 @@ def _bare(table: Path) -> float:
         words, env=environ, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as script:
         assert script.stdout is not None
+        late = threading.Timer(PATIENCE_SECONDS, script.kill)
+        late.start()
         line = script.stdout.readline()
+        late.cancel()
         seconds = time.monotonic() - began
     assert line == f"counted {ROWS}\n", line
     return seconds
@@ -179,6 +187,7 @@ def _running(words: Sequence[str], given: Mapping[str, str], folder: Path) -> It
             yield process
         finally:
             process.terminate()
+            process.wait(PATIENCE_SECONDS)
 
 
 def _cost(words: Sequence[str], given: Mapping[str, str]) -> Cost:

@@ -60,29 +60,33 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """``measured``: None where the control forbids to say, or the contest was not held."""
+    """``measured``: as text. What was not measured, or too noisily to say, is not held."""
 
     what: str
     wanted: str
-    measured: float | None
+    measured: str
     held: bool
-    unit: str = "x"
 
 
-def verdicts(results: Mapping[str, Result], measures: Mapping[str, float]) -> list[Verdict]:
-    """Of what was measured; what was left out has none."""
+def verdicts(results: Mapping[str, Result], measures: Mapping[str, float | None]) -> list[Verdict]:
+    """One for each target."""
     found = []
     for target in TARGETS:
         result = results.get(target.contest)
-        if result is None or target.against not in result.samples:
-            continue
-        ratio = result.ratio("ours", target.against)
-        what = f"{target.contest}: ours / {target.against}"
+        known = result is not None and target.against in result.samples
+        ratio = result.ratio("ours", target.against) if result is not None and known else None
         held = ratio is not None and ratio >= target.at_least
-        found.append(Verdict(what, f">= {target.at_least:g} x", ratio, held))
+        what = f"{target.contest}: ours / {target.against}"
+        found.append(Verdict(what, f">= {target.at_least:g} x", _said(ratio, "x", known=known), held))
     for limit in LIMITS:
-        if limit.measure in measures:
-            value = measures[limit.measure]
-            wanted = f"<= {limit.at_most:g} {limit.unit}"
-            found.append(Verdict(limit.measure, wanted, value, value <= limit.at_most, limit.unit))
+        value = measures.get(limit.measure)
+        held = value is not None and value <= limit.at_most
+        said = _said(value, limit.unit, known=limit.measure in measures)
+        found.append(Verdict(limit.measure, f"<= {limit.at_most:g} {limit.unit}", said, held))
     return found
+
+
+def _said(value: float | None, unit: str, *, known: bool) -> str:
+    if value is None:
+        return "too noisy to say" if known else "not measured"
+    return f"{value:.2f} {unit}"

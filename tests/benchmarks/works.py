@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -52,6 +53,26 @@ class Work:
         first, last = self.versions
         reader = reader.option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", last)
         return reader.load(str(self.table))
+
+    def read(
+        self,
+        spark: SparkSession,
+        write: Callable[[DataFrame], object],
+        shaped: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    ) -> int:
+        """Hand the rows over as whoever writes them gets them: a snapshot as it is, a feed in foreachBatch.
+
+        ``shaped``: what is done to the frame of a stream before. Returns how many rows the work has.
+        """
+        if self.versions is None:
+            write(shaped(self.frame(spark)))
+            return self.rows
+        reader = spark.readStream.format("delta").option("readChangeFeed", "true")
+        feed = shaped(reader.option("startingVersion", self.versions[0]).load(str(self.table)))
+        with TemporaryDirectory(dir=FOLDER) as checkpoint:
+            writer = feed.writeStream.foreachBatch(lambda frame, _: write(frame) and None)
+            writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        return self.rows
 
     def before(self, spark: SparkSession) -> DataFrame:
         """The rows that a feed's changes meet; of a snapshot, the snapshot."""

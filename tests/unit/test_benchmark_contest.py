@@ -5,7 +5,7 @@ import pytest
 from tests.benchmarks.arm import Arm, Contest, Sample
 from tests.benchmarks.contest import Result, hold
 from tests.benchmarks.report import summary
-from tests.benchmarks.targets import TARGETS, verdicts
+from tests.benchmarks.targets import LIMITS, TARGETS, verdicts
 
 
 def samples(*rates):
@@ -15,6 +15,11 @@ def samples(*rates):
 def result(control, name="redis bootstrap"):
     given = {"ours": samples(90, 100, 110), "pipeline.set": samples(20, 25, 30)}
     return Result(name, "", given, samples(control))
+
+
+def of_pipeline(found):
+    (verdict,) = (verdict for verdict in found if verdict.what == "redis bootstrap: ours / pipeline.set")
+    return verdict
 
 
 def test_a_ratio_is_that_of_the_medians():
@@ -43,11 +48,16 @@ def test_every_arm_runs_once_a_round_and_the_first_one_twice():
 
 
 def test_a_target_that_is_met_is_held_and_one_that_can_not_be_told_is_missed():
-    (met,) = verdicts({"redis bootstrap": result(100)}, {})
-    (unsure,) = verdicts({"redis bootstrap": result(50)}, {})
-    assert (met.held, met.measured) == (True, 4)
-    assert (unsure.held, unsure.measured) == (False, None)
+    met, unsure = (of_pipeline(verdicts({"redis bootstrap": result(control)}, {})) for control in (100, 50))
+    assert (met.held, met.measured) == (True, "4.00 x")
+    assert (unsure.held, unsure.measured) == (False, "too noisy to say")
     assert summary([met, unsure]) == "targets: 1 held, 1 missed"
+
+
+def test_what_was_not_measured_is_missed():
+    found = verdicts({}, {})
+    assert len(found) == len(TARGETS) + len(LIMITS)
+    assert {(verdict.measured, verdict.held) for verdict in found} == {("not measured", False)}
 
 
 def test_what_was_read_back_is_what_was_kept():
@@ -57,7 +67,8 @@ def test_what_was_read_back_is_what_was_kept():
 
 def test_a_limit_is_held_up_to_its_value():
     limits = {"commit to visible in Redis, p50": 0.6, "commit to visible in Redis, p99": 1.51}
-    assert [verdict.held for verdict in verdicts({}, limits)] == [True, False]
+    found = [verdict for verdict in verdicts({}, limits) if verdict.what in limits]
+    assert [(verdict.measured, verdict.held) for verdict in found] == [("0.60 s", True), ("1.51 s", False)]
 
 
 def test_no_target_is_there_twice():
