@@ -50,11 +50,12 @@ class Pressure:
 
     def rows(self, chunk: pa.RecordBatch) -> int:
         """How many rows of a chunk to send now, by their average bytes."""
-        per_row = max(1, chunk.nbytes // chunk.num_rows)
+        there: int = chunk.num_rows
+        per_row = max(1, chunk.nbytes // there)
         most = min(self.settings.chunk_rows, self.settings.chunk_bytes // per_row)
         if self.settings.rows_per_second:  # so that nobody sleeps for long, which can't be stopped
             most = min(most, self.settings.rows_per_second)
-        return max(1, int(most * self.share))
+        return min(there, max(1, int(most * self.share)))
 
     def refused(self, error: RetryableError) -> None:
         if error.reason in TOO_MUCH:

@@ -128,6 +128,14 @@ def test_turns_follow_each_other_at_the_limit():
 
 
 @pytest.mark.usefixtures("place")
+def test_a_few_rows_take_the_time_of_a_few_rows():
+    slept = []
+    for _ in range(4):
+        write(sink(rows_per_second=1000), rows(10), sleep=slept.append)
+    assert sum(slept) < 0.2
+
+
+@pytest.mark.usefixtures("place")
 def test_all_writers_together_keep_the_limit():
     with ThreadPoolExecutor(4) as writers:
         waits = list(writers.map(lambda _: turn(sink(rows_per_second=1000), 100), range(40)))
