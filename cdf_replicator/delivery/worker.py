@@ -56,11 +56,12 @@ def write_all(
         opened = False
         for batch in batches:
             keyed = _admitted(batch, outcome) if sink.mode == "upsert" else batch
-            for chunk in chunks(keyed, pressure):
-                if not opened:
-                    writing.retrying()(sink.open, route)
-                    opened = True
-                writing.write(chunk)
+            if keyed.num_rows == 0:
+                continue
+            if not opened:
+                writing.retrying()(sink.open, route)
+                opened = True
+            writing.write(keyed)
     except RetryableError as error:
         outcome.failure = Failure("retryable", error.reason, error.detail, error.retry_after)
     except PermanentError as error:
@@ -68,14 +69,6 @@ def write_all(
     except Exception as error:  # noqa: BLE001 - a sink's bug must reach the driver as what it is
         outcome.failure = Failure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
     return outcome
-
-
-def chunks(batch: pa.RecordBatch, pressure: Pressure) -> Iterator[pa.RecordBatch]:
-    """Cut into what the sink is asked to take at once, which may change on the way; nothing is copied."""
-    while batch.num_rows:
-        rows = pressure.rows(batch)
-        yield batch.slice(0, rows)
-        batch = batch.slice(rows)
 
 
 def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
@@ -101,9 +94,9 @@ class _Writing:
     def retrying(self) -> BaseRetrying:
         return self.policy.retrying(lambda error: self.outcome.retries.update({error.reason: 1}), self.sleep)
 
-    def write(self, chunk: pa.RecordBatch) -> None:
-        """What has to be sent again is sent in pieces as large as the sink is then asked to take, each with its own budget."""
-        pending = deque([chunk])
+    def write(self, batch: pa.RecordBatch) -> None:
+        """In pieces as large as the sink is then asked to take, each with a budget of its own; only what is sent again is copied."""
+        pending = deque([batch])
         while pending:
             if seconds := turn(self.sink, self.pressure.rows(pending[0])):
                 self.sleep(seconds)

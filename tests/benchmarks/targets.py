@@ -74,7 +74,7 @@ def verdicts(results: Mapping[str, Result], measures: Mapping[str, float | None]
     for target in TARGETS:
         result = results.get(target.contest)
         known = result is not None and target.against in result.samples
-        ratio = result.ratio("ours", target.against) if result is not None and known else None
+        ratio = result.ratio("ours", target.against) if known else None
         held = ratio is not None and ratio >= target.at_least
         what = f"{target.contest}: ours / {target.against}"
         found.append(Verdict(what, f">= {target.at_least:g} x", _said(ratio, "x", known=known), held))

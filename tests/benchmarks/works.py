@@ -70,7 +70,7 @@ class Work:
         reader = spark.readStream.format("delta").option("readChangeFeed", "true")
         feed = shaped(reader.option("startingVersion", self.versions[0]).load(str(self.table)))
         with TemporaryDirectory(dir=FOLDER) as checkpoint:
-            writer = feed.writeStream.foreachBatch(lambda frame, _: write(frame) and None)
+            writer = feed.writeStream.foreachBatch(lambda frame, _: write(frame))
             writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
         return self.rows
 
