@@ -6,9 +6,9 @@ from typing import Final
 
 SOONER: Final = 10
 ONE_SECOND: Final = 1
-TRIGGERS_PER_SECOND: Final = 100
+TRIGGERS_PER_SECOND: Final = 50
 """Of all routes together. One that finds nothing takes Spark about half a millisecond of processor time."""
-LOOKS_PER_SECOND: Final = 50
+LOOKS_PER_SECOND: Final = 25
 LOOK_SECONDS: Final = (0.5, 2.0)
 
 

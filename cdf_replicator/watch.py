@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,7 @@ class Watch:
         self._batches = batches
         self._settled = -1  # after how many batches everything was seen to be delivered
         self._next_whole = 0.0
+        self._rests = False  # Spark has told that it does nothing; of that there is no more to tell
         self._before_stream = (state.start_version or 0) - 1
         self._told: tuple[int, int] | None = None
         self._oldest: float | None = None
@@ -71,7 +73,9 @@ class Watch:
             end = progress.sources[0].endOffset
             if end != "null":  # a trigger that found nothing
                 self._offset = Offset.parse(end)
-            self._report.rates(progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0)
+            rates = progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0
+            self._rests = not any(rates)
+            self._report.rates(*rates)
         # The last version of an offset may be read in part only; it is whole once a trigger found nothing more.
         if idle is None:
             idle = not (status["isDataAvailable"] or status["isTriggerActive"])
@@ -80,7 +84,7 @@ class Watch:
             self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back
         self.look_at_source()
         self._settled = began if idle and self.delivered_version == self.source_version else -1
-        self._next_whole = time.monotonic() + WHOLE_SECONDS
+        self._next_whole = math.inf if self._rests else time.monotonic() + WHOLE_SECONDS
 
     def _is_quiet(self) -> bool:
         """Whether only the source has to be looked at, which a service of many idle routes does all day: it is cheap."""

@@ -15,6 +15,7 @@ class Query:
 
     def __init__(self):
         self.asked, self.end, self.number, self.timestamp, self.status = 0, 3, 3, "10:00", IDLE
+        self.rate = 1.0
 
     @property
     def lastProgress(self):  # noqa: N802 - Spark's name
@@ -22,7 +23,7 @@ class Query:
         offset = f'{{"reservoirId": "t", "reservoirVersion": {self.end}, "index": 0}}' if self.end else "null"
         source = SimpleNamespace(endOffset=offset)
         told = {"batchId": self.number, "timestamp": self.timestamp, "sources": [source]}
-        return SimpleNamespace(**told, inputRowsPerSecond=1.0, processedRowsPerSecond=1.0)
+        return SimpleNamespace(**told, inputRowsPerSecond=self.rate, processedRowsPerSecond=self.rate)
 
 
 @pytest.fixture
@@ -82,3 +83,12 @@ def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatc
     world.watch.look()
     world.watch.look()
     assert world.query.asked == 3
+
+
+def test_once_the_rates_are_nothing_a_query_is_left_alone(world, monkeypatch):
+    monkeypatch.setattr(room, "WHOLE_SECONDS", -1)
+    world.watch.look()
+    world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0
+    for _ in range(3):
+        world.watch.look()
+    assert world.query.asked == 2
