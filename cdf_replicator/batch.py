@@ -65,12 +65,17 @@ class Delivering:
         clock = [time.monotonic()]
         if no_ops_above is not None:
             frame = feed.no_ops_marked(frame, no_ops_above)
+        if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
+            frame = feed.without_preimages(frame)
         shaped = self._shaped()
         # An empty append would still make a version. A reduction reads all rows to find the first, so it is not tried.
         if isinstance(self.sink, FrameSink) and (frame if self.sink.mode == "upsert" else shaped(frame)).isEmpty():
             return 0
         # Counted on its way, each row is made as one in between: that takes a quarter of a bootstrap's processor time.
-        observation = Observation() if snapshot_of is None or self.route.enrich else None
+        by_sink = (
+            isinstance(self.sink, FrameSink) and self.sink.tells_received and no_ops_above is None and not batch.replay
+        )
+        observation = None if (snapshot_of is not None or by_sink) and not self.route.enrich else Observation()
         counted = frame if observation is None else frame.observe(observation, *_counts(frame))
         distinct = snapshot_of is not None
         selected = self._selected(shaped(counted), distinct=distinct)
@@ -112,13 +117,13 @@ class Delivering:
         return shaped
 
     def _selected(self, changes: DataFrame, *, distinct: bool) -> DataFrame:
-        if self.sink.mode == "upsert":
-            return feed.none_doubled(changes) if distinct else feed.latest_per_key(changes)
-        return (
-            changes if self.route.source.include_preimages or self.sink.preimages else feed.without_preimages(changes)
-        )
+        if self.sink.mode == "append":
+            return changes
+        return feed.none_doubled(changes) if distinct else feed.latest_per_key(changes)
 
     def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch, *, distinct: bool) -> None:
+        if not outcome.rejected and not self.open_letters:
+            return
         delivered = self._selected(changes, distinct=distinct)
         if outcome.rejected:
             self._check_share(outcome)
@@ -132,9 +137,8 @@ class Delivering:
         # In an append sink a later change takes no earlier one's place.
         if self.open_letters and self.sink.mode == "upsert":
             self.letters.close_superseded(delivered, self.route, outcome.letters)
-        if outcome.rejected or self.open_letters:
-            self.open_letters = self.letters.open_count(self.route.name)
-            self.report.dead_letters(self.open_letters)
+        self.open_letters = self.letters.open_count(self.route.name)
+        self.report.dead_letters(self.open_letters)
 
     def void_older_letters(self, epoch: int) -> None:
         """Close the letters of older epochs: the snapshot that began this one has said all about their keys."""
@@ -202,8 +206,9 @@ def _received(
 ) -> tuple[tuple[int, int] | None, int]:
     """Count what came in; return its range of versions, and how many updates changed nothing."""
     if observation is None:  # the sink was given all of it
-        outcome.received.update({"snapshot": outcome.changes} if outcome.changes else {})
-        return (None if snapshot_of is None else (snapshot_of, snapshot_of)), 0
+        counts = outcome.applied if snapshot_of is None else {"snapshot": outcome.changes}
+        outcome.received.update({kind: count for kind, count in counts.items() if count})
+        return (outcome.versions if snapshot_of is None else (snapshot_of, snapshot_of)), 0
     seen = observation.get
     outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
     return None if seen["first"] is None else (seen["first"], seen["last"]), seen["unchanged"]

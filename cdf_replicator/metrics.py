@@ -139,7 +139,7 @@ class Metrics:
         counter, gauge = self._counter, self._gauge
         self.received = counter(
             "cdf_changes_received_total",
-            "Changes read from the feed, repeated reads included.",
+            "Changes read from the feed, repeated reads included; without the update_preimage that an append sink was not asked to keep.",
             (*_ROUTE, "change_type"),
         )
         self.applied = counter("cdf_changes_applied_total", "Changes the sink took.", (*_ROUTE, "change_type"))

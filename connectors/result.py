@@ -57,10 +57,12 @@ class FrameResult:
     """Of one micro-batch in a ``FrameSink``: rows applied by change type, ``stale`` ones it holds already or newer,
     ``noop`` ones that found nothing to change.
 
-    ``skipped``: the target already held the batch identity, so that the frame was not read at all.
+    ``skipped``: the target already held the batch identity, so that the frame was not read at all. ``versions``: the lowest
+    and the highest of the rows applied, from a sink that ``tells_received``.
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)
     stale: int = 0
     skipped: bool = False
     noop: int = 0
+    versions: tuple[int, int] | None = None

@@ -137,6 +137,9 @@ class Sink(ABC):
 class FrameSink(Sink):
     """A sink that speaks DataFrame."""
 
+    tells_received: ClassVar[bool] = False
+    """Of an append sink: what it applies is all it was given, and results tell the ``versions``, so that nobody else counts."""
+
     @abstractmethod
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Write the change frame in one action; a no-op for a batch identity the target already holds."""

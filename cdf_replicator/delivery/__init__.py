@@ -57,6 +57,7 @@ def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: Retr
     result = retrying(sink.write, given, batch)
     outcome.applied.update(result.applied)
     outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
+    outcome.versions = result.versions
     # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
     if sink.mode == "upsert" and (result.skipped or seen.get["refused"]):
         for name, guard, several in frame.where(refused).select(key, change.GUARD, doubled).toLocalIterator():

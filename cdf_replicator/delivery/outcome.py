@@ -55,7 +55,7 @@ class Outcome:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
     ``skipped``: a ``FrameSink`` already held the batch, so that nothing was read or counted; ``held``: its changes of
-    such a batch, counted only where others of it were rejected.
+    such a batch, counted only where others of it were rejected. ``versions``: from a ``FrameSink`` that ``tells_received``.
     """
 
     received: Counter[str] = field(default_factory=Counter)
@@ -70,6 +70,7 @@ class Outcome:
     failure: Failure | None = None
     skipped: bool = False
     held: int = 0
+    versions: tuple[int, int] | None = None
 
     def add(self, other: Outcome) -> None:
         """Sum; the first failure stays."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from connectors.change import CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
+from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
 from connectors.delta import table
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
@@ -44,6 +44,7 @@ class DeltaAuditSink(DeltaSink):
     Settings = DeltaSettings
     mode: ClassVar[Mode] = "append"
     what = "audit"
+    tells_received = True
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the table, or see that it is one of ours and takes the columns."""
@@ -75,17 +76,21 @@ class DeltaAuditSink(DeltaSink):
             return FrameResult(skipped=True)
         counted = Observation()
         counts = [F.count_if(F.col("change_type") == kind).alias(kind) for kind in CHANGE_TYPES]
-        writer = rows.observe(counted, *counts).write.format("delta").mode("append").option("mergeSchema", "true")
+        ends = [F.min(COMMIT_VERSION).alias("first"), F.max(COMMIT_VERSION).alias("last")]
+        writer = (
+            rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
+        )
         if not batch.replay:
             writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
         try:
             writer.save(path)
         except Exception as error:
             raise classified(error, path) from error
-        applied = dict(counted.get)
+        seen = counted.get
+        applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
         if batch.replay:
             stale = total - sum(applied.values())
-        return FrameResult(applied, stale)
+        return FrameResult(applied, stale, versions=(seen["first"], seen["last"]) if applied else None)
 
 
 def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
@@ -93,15 +98,15 @@ def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
 
     return frame.select(
         "row.*",
-        "change_type",
+        CHANGE_TYPE,
         COMMIT_VERSION,
         COMMIT_TIMESTAMP,
         F.to_date(COMMIT_TIMESTAMP).alias("commit_date"),
         F.lit(batch.route.table).alias("source_table"),
         F.lit(batch.table_id).alias("source_table_id"),
         F.lit(batch.route.name).alias("route"),
-        F.lit(batch.generation).cast("long").alias("generation"),
-        F.lit(batch.number).cast("long").alias("batch"),
+        table.varying(batch.generation, CHANGE_TYPE).cast("long").alias("generation"),
+        table.varying(batch.number, CHANGE_TYPE).cast("long").alias("batch"),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
@@ -178,7 +179,8 @@ class DeltaReplicaSink(DeltaSink):
         newer = changes.sparkSession.read.format("delta").load(path).where(F.col(GUARD) > oldest).alias("tombstone")
         nothing_newer = newer.isEmpty()  # asked before the batch's own are there, of which none beats an upsert of it
         if any(given[kind] for kind in DELETES):
-            deleted = changes.where(_is_delete()).select(KEY, GUARD, F.current_timestamp().alias("deleted_at"))
+            now = table.varying(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
+            deleted = changes.where(_is_delete()).select(KEY, GUARD, now.alias("deleted_at"))
             writer = deleted.write.format("delta").mode("append").option("txnVersion", batch.txn_version)
             writer.option("txnAppId", table.application(batch, path)).save(path)
         if nothing_newer:

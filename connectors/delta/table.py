@@ -15,7 +15,7 @@ from connectors.errors import PermanentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
     from connectors.change import Batch
@@ -147,6 +147,17 @@ def record(path: str, app: str, version: int) -> None:
 
 
 # Schema
+
+
+def varying(value: object, beside: str) -> Column:
+    """A text that is another one in each micro-batch, as a column.
+
+    A number would stand in the code that Spark generates, which then were compiled anew each time; so would a literal text
+    that is cast to one. ``beside``: a column of text, never null, of which nothing is taken, but Spark can't fold what has it.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.concat(F.lit(str(value)), F.substring(beside, 1, 0))
 
 
 def empty(schema: StructType) -> DataFrame:
