@@ -67,7 +67,7 @@ DEFAULTS: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # A micro-batch of one sink takes up to sixty generated classes; of the hundred that Spark keeps by itself, the next one finds
     # none, and all are compiled again.
-    "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # The other one starts twenty processes (readlink, chmod) a micro-batch in a local file system.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

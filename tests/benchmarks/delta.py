@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
 
 from tests.benchmarks.arm import Arm, Contest
-from tests.benchmarks.ours import TABLE, OurRoute
+from tests.benchmarks.ours import ROUTE, TABLE, OurRoute
 from tests.benchmarks.works import DELETED, newest
 
 if TYPE_CHECKING:
@@ -23,16 +25,26 @@ RENAMED = ("change_type", "commit_version", "commit_timestamp")
 
 
 def audit(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
-    """An append of the same rows; of a feed, under names that Delta lets a table have, without the images before."""
+    """Plain appends by hand: of the same frame, with all columns that our table has, and of the feed's columns alone."""
     place = folder / "audit"
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "delta_audit", "CDF_SINKS__SINK__PATH": str(place)})
     plain = folder / "append"
 
+    def append_feed(frame: DataFrame) -> None:
+        _named(frame, work).write.format("delta").mode("append").save(str(plain))
+
     def append(frame: DataFrame) -> None:
-        if work.versions is not None:
-            frame = frame.where("_change_type <> 'update_preimage'")
-            frame = frame.withColumnsRenamed({f"_{name}": name for name in RENAMED})
-        frame.write.format("delta").mode("append").save(str(plain))
+        rows = _named(frame, work).withColumns(
+            {
+                "commit_date": F.to_date("commit_timestamp"),
+                "source_table": F.lit(TABLE),
+                "source_table_id": F.lit(str(uuid4())),
+                "route": F.lit(ROUTE),
+                "generation": F.lit(1),
+                "batch": F.lit(1),
+            }
+        )
+        rows.write.format("delta").mode("append").partitionBy("commit_date").save(str(plain))
 
     def check(arm: Arm) -> None:
         _check(spark, place / TABLE if arm.name == "ours" else plain, work.rows, arm.name)
@@ -43,9 +55,18 @@ def audit(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
 
     arms = [
         Arm("ours", route.deliver, [jvm], prepare),
-        Arm("plain append", partial(work.read, spark, append), [jvm], prepare),
+        Arm("append of the same frame", partial(work.read, spark, append), [jvm], prepare),
+        Arm("append of the feed alone", partial(work.read, spark, append_feed), [jvm], prepare),
     ]
     return Contest(f"delta audit {work.name}", work.what, arms, check)
+
+
+def _named(frame: DataFrame, work: Work) -> DataFrame:
+    """A feed without the images before, its own columns under names that Delta lets a table have; a snapshot with the same."""
+    if work.versions is None:
+        told = {"change_type": F.lit("snapshot"), "commit_version": F.lit(1), "commit_timestamp": F.current_timestamp()}
+        return frame.withColumns(told)
+    return frame.where("_change_type <> 'update_preimage'").withColumnsRenamed({f"_{name}": name for name in RENAMED})
 
 
 def replica(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:

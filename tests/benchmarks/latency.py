@@ -18,15 +18,13 @@ import redis
 
 from deploy.servers import Elasticsearch, Redis
 from deploy.servers.server import PROJECT
-from tests.benchmarks import light_table
-from tests.benchmarks.writer import ROWS
+from tests.benchmarks import commits as small
 from tests.service import Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TABLE = "orders"
-BEGIN_ROWS = 1000
 LOOK_SECONDS = 0.005
 PATIENCE_SECONDS = 60
 """Of one commit."""
@@ -57,9 +55,10 @@ class Latency:
 
 def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
     """One small commit a second, the default trigger; the first ``warm_up`` commits are not counted."""
+    made = small.made(warm_up + commits)
     with TemporaryDirectory() as name, Elasticsearch.start() as search, Redis.start() as cache:
         folder = Path(name)
-        light_table.create(folder / TABLE, BEGIN_ROWS)
+        small.begin(made, folder / TABLE)
         given = environment(
             folder,
             TABLES__ORDERS__PATH=folder / TABLE,
@@ -74,22 +73,21 @@ def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
             for route in ("orders_search", "orders_cache"):
                 service.wait_state(route, "running")
             told(f"latency: {warm_up} + {commits} commits, one a second")
-            made, seen = _watched(
-                folder / TABLE, warm_up + commits, [_in_redis(cache.url), _in_elasticsearch(search.url)]
-            )
-    keys = sorted(made)[warm_up:]
-    in_redis, in_elasticsearch = (Visible.of([each[key] - made[key] for key in keys]) for each in seen)
+            words = [str(made), str(folder / TABLE), str(warm_up + commits)]
+            committed, seen = _watched(words, [_in_redis(cache.url), _in_elasticsearch(search.url)])
+    keys = sorted(committed)[warm_up:]
+    in_redis, in_elasticsearch = (Visible.of([each[key] - committed[key] for key in keys]) for each in seen)
     for sink, found in (("Redis", in_redis), ("Elasticsearch", in_elasticsearch)):
         told(f"latency: {sink}: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s, max {found.maximum:.2f} s")
     return Latency(commits, in_redis, in_elasticsearch)
 
 
 def _watched(
-    table: Path, commits: int, sinks: Sequence[Callable[[int], bool]]
+    words: Sequence[str], sinks: Sequence[Callable[[int], bool]]
 ) -> tuple[Mapping[int, float], Sequence[Mapping[int, float]]]:
-    """When each commit was made, and when each sink was seen to show it, by the first key of the commit."""
-    keys = range(BEGIN_ROWS, BEGIN_ROWS + commits * ROWS, ROWS)
-    words = [sys.executable, "-m", "tests.benchmarks.writer", str(table), str(BEGIN_ROWS), str(commits)]
+    """When each commit was there, and when each sink was seen to show it, by the first key of the commit."""
+    keys = list(map(small.first_id, range(int(words[-1]))))
+    words = [sys.executable, "-m", "tests.benchmarks.commits", *words]
     with ThreadPoolExecutor(len(sinks)) as pool:
         pending = [pool.submit(_seen, shows, keys) for shows in sinks]
         with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as writer:

@@ -39,7 +39,12 @@ TARGETS = (
     Target("redis bootstrap", "raw guarded", 0.6),
     Target("redis bootstrap", "pipeline.set", 3.0),
     Target("redis bootstrap", "spark-redis", 1.1),
-    Target("delta audit changes", "plain append", 0.9),
+    Target("redis changes", "raw guarded", 0.6),
+    Target("redis changes", "pipeline.set", 3.0),
+    Target("redis changes", "spark-redis", 1.1),
+    Target("delta audit bootstrap", "append of the same frame", 0.9),
+    Target("delta audit changes", "append of the same frame", 0.9),
+    Target("delta replica bootstrap", "MERGE by hand", 0.85),
     Target("delta replica changes", "MERGE by hand", 0.85),
 )
 LIMITS = (

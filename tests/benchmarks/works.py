@@ -158,8 +158,8 @@ def _work(
 
 def _made(spark: SparkSession, work: Work, make: Callable[[], None]) -> Work:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    _once(work.table, make)
-    _once(work.parquet, lambda: work.frame(spark).write.parquet(str(work.parquet)))
+    once(work.table, make)
+    once(work.parquet, lambda: work.frame(spark).write.parquet(str(work.parquet)))
     return work
 
 
@@ -167,7 +167,7 @@ def _write(frame: DataFrame, table: Path) -> None:
     frame.write.format("delta").options(**light_table.FEED_ON).save(str(table))
 
 
-def _once(folder: Path, make: Callable[[], None]) -> None:
+def once(folder: Path, make: Callable[[], None]) -> None:
     """What a killed run left behind is made again: a folder is whole once its mark is there."""
     mark = folder.with_name(f"{folder.name}.made")
     if not mark.exists():
