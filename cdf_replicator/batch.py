@@ -90,7 +90,8 @@ class Delivering:
                 versions, unchanged = _received(observation, outcome, snapshot_of)
             outcome.raise_failure()
             self.report.sink_up()
-            self._settle(shaped(frame), outcome, batch, distinct=distinct)
+            if outcome.rejected or self.open_letters:
+                self._settle(shaped(frame), outcome, batch, distinct=distinct)
             outcome.noop += unchanged  # the sink has not seen these
             delivered = True
         except Exception as error:
@@ -122,8 +123,6 @@ class Delivering:
         return feed.none_doubled(changes) if distinct else feed.latest_per_key(changes)
 
     def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch, *, distinct: bool) -> None:
-        if not outcome.rejected and not self.open_letters:
-            return
         delivered = self._selected(changes, distinct=distinct)
         if outcome.rejected:
             self._check_share(outcome)
