@@ -73,8 +73,8 @@ def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
             for route in ("orders_search", "orders_cache"):
                 service.wait_state(route, "running")
             told(f"latency: {warm_up} + {commits} commits, one a second")
-            words = [str(made), str(folder / TABLE), str(warm_up + commits)]
-            committed, seen = _watched(words, [_in_redis(cache.url), _in_elasticsearch(search.url)])
+            sinks = [_in_redis(cache.url), _in_elasticsearch(search.url)]
+            committed, seen = _watched(made, folder / TABLE, warm_up + commits, sinks)
     keys = sorted(committed)[warm_up:]
     in_redis, in_elasticsearch = (Visible.of([each[key] - committed[key] for key in keys]) for each in seen)
     for sink, found in (("Redis", in_redis), ("Elasticsearch", in_elasticsearch)):
@@ -83,11 +83,11 @@ def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
 
 
 def _watched(
-    words: Sequence[str], sinks: Sequence[Callable[[int], bool]]
+    source: Path, table: Path, commits: int, sinks: Sequence[Callable[[int], bool]]
 ) -> tuple[Mapping[int, float], Sequence[Mapping[int, float]]]:
     """When each commit was there, and when each sink was seen to show it, by the first key of the commit."""
-    keys = list(map(small.first_id, range(int(words[-1]))))
-    words = [sys.executable, "-m", "tests.benchmarks.commits", *words]
+    keys = list(map(small.first_id, range(commits)))
+    words = [sys.executable, "-m", "tests.benchmarks.commits", str(source), str(table), str(commits)]
     with ThreadPoolExecutor(len(sinks)) as pool:
         pending = [pool.submit(_seen, shows, keys) for shows in sinks]
         with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as writer:
