@@ -59,8 +59,7 @@ class Delivering:
         """Deliver a change frame as one batch; returns how many were stale, raises what kept it from being delivered.
 
         ``no_ops_above``: updates of later versions that change nothing are left out; None leaves out none.
-        ``snapshot_of``: the version whose rows these are, no key twice, which somebody has seen to: nothing has to be
-        reduced then, and what the sink was given is what came in.
+        ``snapshot_of``: of a bootstrap, the version whose rows these are, no key twice, which somebody has seen to.
         """
         clock = [time.monotonic()]
         if no_ops_above is not None:
@@ -68,17 +67,12 @@ class Delivering:
         if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
             frame = feed.without_preimages(frame)
         shaped = self._shaped()
-        # An empty append would still make a version. A reduction reads all rows to find the first, so it is not tried.
-        if isinstance(self.sink, FrameSink) and (frame if self.sink.mode == "upsert" else shaped(frame)).isEmpty():
+        # An append of nothing would still make a version. A reduction reads all rows to find the first: its sink counts.
+        if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
             return 0
-        # Counted on its way, each row is made as one in between: that takes a quarter of a bootstrap's processor time.
-        by_sink = (
-            isinstance(self.sink, FrameSink) and self.sink.tells_received and no_ops_above is None and not batch.replay
-        )
-        observation = None if (snapshot_of is not None or by_sink) and not self.route.enrich else Observation()
+        observation = self._observation(batch, marked=no_ops_above is not None)
         counted = frame if observation is None else frame.observe(observation, *_counts(frame))
-        distinct = snapshot_of is not None
-        selected = self._selected(shaped(counted), distinct=distinct)
+        selected = self._selected(shaped(counted), batch)
         clock.append(time.monotonic())
         outcome, unchanged, delivered, interrupted = Outcome(), 0, False, False
         versions: tuple[int, int] | None = None
@@ -87,11 +81,11 @@ class Delivering:
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
-                versions, unchanged = _received(observation, outcome, snapshot_of)
+                versions, unchanged = self._received(frame, observation, outcome, snapshot_of)
             outcome.raise_failure()
             self.report.sink_up()
             if outcome.rejected or self.open_letters:
-                self._settle(shaped(frame), outcome, batch, distinct=distinct)
+                self._settle(shaped(frame), outcome, batch)
             outcome.noop += unchanged  # the sink has not seen these
             delivered = True
         except Exception as error:
@@ -105,6 +99,31 @@ class Delivering:
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
         return outcome.stale
 
+    def _observation(self, batch: Batch, *, marked: bool) -> Observation | None:
+        """What counts the changes on their way; None where the sink's own counts tell what came in.
+
+        Each change is made as a row in between: that takes a quarter of a bootstrap's processor time.
+        """
+        if batch.is_bootstrap:
+            return None
+        by_sink = isinstance(self.sink, FrameSink) and self.sink.tells_received
+        return None if by_sink and not (marked or batch.replay or self.route.enrich) else Observation()
+
+    def _received(
+        self, frame: DataFrame, observation: Observation | None, outcome: Outcome, snapshot_of: int | None
+    ) -> tuple[tuple[int, int] | None, int]:
+        """Count what came in; return its range of versions, and how many updates changed nothing."""
+        if snapshot_of is not None:
+            rows = frame.count() if self.route.enrich else outcome.changes  # a joined row may fail the filter
+            outcome.received.update({"snapshot": rows} if rows else {})
+            return (snapshot_of, snapshot_of), 0
+        if observation is None:
+            outcome.received.update(outcome.applied)
+            return outcome.versions, 0
+        seen = observation.get
+        outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
+        return None if seen["first"] is None else (seen["first"], seen["last"]), seen["unchanged"]
+
     def _shaped(self) -> Callable[[DataFrame], DataFrame]:
         """Return what joins and filters a change frame, the same way each time it is asked."""
         join = self.dimensions.pin() if self.route.enrich else None
@@ -117,13 +136,13 @@ class Delivering:
 
         return shaped
 
-    def _selected(self, changes: DataFrame, *, distinct: bool) -> DataFrame:
+    def _selected(self, changes: DataFrame, batch: Batch) -> DataFrame:
         if self.sink.mode == "append":
             return changes
-        return feed.none_doubled(changes) if distinct else feed.latest_per_key(changes)
+        return feed.none_doubled(changes) if batch.is_bootstrap else feed.latest_per_key(changes)
 
-    def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch, *, distinct: bool) -> None:
-        delivered = self._selected(changes, distinct=distinct)
+    def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
+        delivered = self._selected(changes, batch)
         if outcome.rejected:
             self._check_share(outcome)
             rejected = self.letters.select(delivered, outcome.letters)
@@ -198,16 +217,3 @@ def _counts(frame: DataFrame) -> list[Column]:
     no_op = F.col(feed.NO_OP) if feed.NO_OP in frame.columns else F.lit(False)
     unchanged = F.count_if(no_op & (F.col(change.CHANGE_TYPE) == "update_postimage"))  # an update is a pair
     return [*by_type, unchanged.alias("unchanged"), F.min(version).alias("first"), F.max(version).alias("last")]
-
-
-def _received(
-    observation: Observation | None, outcome: Outcome, snapshot_of: int | None
-) -> tuple[tuple[int, int] | None, int]:
-    """Count what came in; return its range of versions, and how many updates changed nothing."""
-    if observation is None:  # the sink was given all of it
-        counts = outcome.applied if snapshot_of is None else {"snapshot": outcome.changes}
-        outcome.received.update({kind: count for kind, count in counts.items() if count})
-        return (outcome.versions if snapshot_of is None else (snapshot_of, snapshot_of)), 0
-    seen = observation.get
-    outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
-    return None if seen["first"] is None else (seen["first"], seen["last"]), seen["unchanged"]

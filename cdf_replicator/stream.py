@@ -161,10 +161,7 @@ class Stream:
         return state
 
     def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> int:
-        """Write the pinned snapshot; returns how many of its rows an upsert sink did not take, since it held newer ones.
-
-        Of an enriched route, a row that fails the filter is a delete, and that is stale when it comes a second time.
-        """
+        """Write the pinned snapshot; returns how many of its rows an upsert sink did not take, since it held newer ones."""
         version = state.pinned_version
         assert version is not None
         at = source.committed_at(version) or time.time()
@@ -173,7 +170,7 @@ class Stream:
         if delivering.sink.mode == "upsert":
             check_duplicates(snapshot, self._route, version)
         stale = delivering.write(frame, self.batch(state, 0), snapshot_of=version)
-        return stale if delivering.sink.mode == "upsert" and not self._route.enrich else 0
+        return stale if delivering.sink.mode == "upsert" else 0
 
     def _follow(self, state: RouteState, source: SourceTable, delivering: Delivering, wake: threading.Event) -> None:
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)

@@ -94,6 +94,11 @@ class Batch:
     replay: bool = False
 
     @property
+    def is_bootstrap(self) -> bool:
+        """Then the changes are rows of a snapshot: upserts, and no key is there twice."""
+        return self.number == 0
+
+    @property
     def txn_version(self) -> int:
         """Grows for ever, so that a leftover writer of an older generation loses (``txnVersion`` of Delta)."""
         return self.generation * GENERATION_STEP + self.number

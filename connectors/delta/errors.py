@@ -6,7 +6,9 @@ from typing import Final
 
 from connectors.errors import PermanentError, RetryableError
 
-_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+OVERTAKEN: Final = "cdf-replicator: somebody has written to a table that was empty"
+"""Raised by a MERGE of ours."""
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", OVERTAKEN)
 _TYPE_ERRORS: Final = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_MERGE_INCOMPATIBLE",

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
 from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW
-from connectors.delta import table
-from connectors.delta.errors import classified
-from connectors.delta.sink import DeltaSettings, DeltaSink, due
+from connectors.delta import table, tombstones
+from connectors.delta.errors import OVERTAKEN, classified
+from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.tombstones import is_delete
 from connectors.result import FrameResult, Held
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from delta.tables import DeltaMergeBuilder
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
@@ -37,9 +38,6 @@ HELD_KEY: Final = "_cdf_key"
 HELD_GUARD: Final = "_cdf_guard"
 DELETED: Final = "_cdf_deleted"
 _FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
-_TOMBSTONES: Final = "key string, guard bigint, deleted_at timestamp"
-_FORGOTTEN: Final = "cdf-replicator:tombstones"
-_HOUR: Final = 3600
 
 
 class DeltaReplicaSettings(DeltaSettings):
@@ -81,37 +79,25 @@ class DeltaReplicaSink(DeltaSink):
             table.grow(path, columns)
         else:
             table.create(path, columns, **feed)
-        if not self.settings.soft_delete and not table.exists(self.tombstones(route)):
-            remembered = table.session().createDataFrame([], _TOMBSTONES).schema
-            table.create(self.tombstones(route), remembered, **{"delta.enableChangeDataFeed": "false"})
-            table.record(self.tombstones(route), _FORGOTTEN, int(time.time()))
+        if not self.settings.soft_delete:
+            tombstones.prepare(self.tombstones(route))
         self.record_claim(route, definition)
         known = {name.lower() for name in [*columns.names, DELETED]}
         lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
         return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Merge the reduced micro-batch; it is read once and kept until both tables have it."""
+        """Merge the reduced micro-batch, or fill an empty table with a snapshot."""
         path = self.target(batch.route)
         app = table.application(batch, path)
         if table.recorded(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
-        changes = frame.persist()
         try:
-            given, oldest = _counted(changes)
-            if not given:
-                return FrameResult()
-            fresh = changes
-            if not self.settings.soft_delete:
-                fresh = self._remember(changes, batch, given, oldest)
-            affected, deleted = self._merge(fresh, batch, path, app)
-            if affected == sum(given.values()):
-                return FrameResult(given)
-            return _told(changes, given, deleted, path)
+            if batch.is_bootstrap and self._is_empty(batch.route):
+                return FrameResult({"snapshot": _fill(frame, batch, path, app)})
+            return self._apply(frame, batch, path, app)
         except Exception as error:
             raise classified(error, path) from error
-        finally:
-            changes.unpersist()
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:
         """Count rows by their guard; a soft-deleted one, like a tombstone, is no entry."""
@@ -125,10 +111,7 @@ class DeltaReplicaSink(DeltaSink):
         shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
         told = rows.agg(F.count_if(shown), F.count_if(shown & _orphan(below_guard)), F.max(HELD_GUARD)).first()
         assert told is not None
-        highest = told[2] or 0
-        if table.exists(self.tombstones(route)):
-            buried = table.session().read.format("delta").load(self.tombstones(route)).agg(F.max(GUARD)).first()
-            highest = max(highest, (buried and buried[0]) or 0)
+        highest = max(told[2] or 0, tombstones.highest(self.tombstones(route)))
         return Held(told[0], told[1], highest)
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
@@ -137,8 +120,7 @@ class DeltaReplicaSink(DeltaSink):
         if self.settings.soft_delete:
             done = f"UPDATE {name} SET {DELETED} = true WHERE {orphans} AND coalesce({DELETED}, false) = false"  # noqa: S608 - as below
         else:
-            tombstones = table.identifier(self.tombstones(route))
-            table.session().sql(f"DELETE FROM {tombstones} WHERE {GUARD} < {below_guard}")  # noqa: S608 - a number
+            tombstones.sweep(self.tombstones(route), below_guard)
             done = f"DELETE FROM {name} WHERE {orphans}"  # noqa: S608 - a quoted path and a number
         told = table.session().sql(done).first()
         assert told is not None
@@ -149,55 +131,52 @@ class DeltaReplicaSink(DeltaSink):
         compacting = super().next_upkeep(route)
         if self.settings.soft_delete:
             return compacting
-        forgetting = self._next_forgetting(route)
+        forgetting = tombstones.next_forgetting(self.tombstones(route), self.settings.tombstone_seconds)
         return forgetting if compacting is None else min(compacting, forgetting)
 
     def upkeep(self, route: RouteSpec) -> str:
         """Forget old tombstones, then as every Delta sink; each in its time."""
-        if not self.settings.soft_delete and time.time() >= self._next_forgetting(route):
-            self._forget(route)
+        path, seconds = self.tombstones(route), self.settings.tombstone_seconds
+        if not self.settings.soft_delete and time.time() >= tombstones.next_forgetting(path, seconds):
+            tombstones.forget(path, seconds)
         return super().upkeep(route)
 
-    def _next_forgetting(self, route: RouteSpec) -> float:
-        return due(self.tombstones(route), _FORGOTTEN, max(_HOUR, self.settings.tombstone_seconds))
+    def _is_empty(self, route: RouteSpec) -> bool:
+        """Whether there is no row and no tombstone that a change could meet."""
+        tables = [self.target(route)] if self.settings.soft_delete else [self.target(route), self.tombstones(route)]
+        return all(map(table.is_empty, tables))
 
-    def _forget(self, route: RouteSpec) -> None:
-        from delta.tables import DeltaTable
-
-        started, path = int(time.time()), self.tombstones(route)
-        age = f"INTERVAL {self.settings.tombstone_seconds} SECONDS"
-        DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - {age}")
-        table.session().sql(f"OPTIMIZE {table.identifier(path)}")
-        table.record(path, _FORGOTTEN, started)
+    def _apply(self, frame: DataFrame, batch: Batch, path: str, app: str) -> FrameResult:
+        """Remember what the micro-batch deletes, then merge it; it is read once and kept until both tables have it."""
+        changes = frame.persist()
+        try:
+            given, oldest = _counted(changes)
+            if not given:
+                return FrameResult()
+            fresh = changes
+            if not self.settings.soft_delete:
+                fresh = self._remember(changes, batch, given, oldest)
+            affected, deleted = self._merge(fresh, batch, path, app)
+            if affected == sum(given.values()):
+                return FrameResult(given)
+            return _told(changes, given, deleted, path)
+        finally:
+            changes.unpersist()
 
     def _remember(self, changes: DataFrame, batch: Batch, given: Counter[str], oldest: int) -> DataFrame:
         """Append the batch's tombstones, and return the changes without the upserts that a tombstone beats."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         path = self.tombstones(batch.route)
-        # A batch is newer than the batches before it, so that statistics leave nearly every file of these out.
-        newer = changes.sparkSession.read.format("delta").load(path).where(F.col(GUARD) > oldest).alias("tombstone")
+        newer = tombstones.newer(path, oldest)
         nothing_newer = newer.isEmpty()  # asked before the batch's own are there, of which none beats an upsert of it
         if any(given[kind] for kind in DELETES):
-            now = table.varying(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
-            deleted = changes.where(_is_delete()).select(KEY, GUARD, now.alias("deleted_at"))
-            writer = deleted.write.format("delta").mode("append").option("txnVersion", batch.txn_version)
-            writer.option("txnAppId", table.application(batch, path)).save(path)
-        if nothing_newer:
-            return changes
-        beaten = (F.col("change.key") == F.col("tombstone.key")) & (F.col("change.guard") < F.col("tombstone.guard"))
-        return changes.alias("change").join(newer, ~_is_delete("change.") & beaten, "left_anti")
+            tombstones.remember(changes.where(is_delete()), batch, path)
+        return changes if nothing_newer else tombstones.unbeaten(changes, newer)
 
     def _merge(self, changes: DataFrame, batch: Batch, path: str, app: str) -> tuple[int, int]:
         """Merge in one commit; return how many rows that changed, and how many of them it deleted."""
-        from delta.tables import DeltaTable
         from pyspark.sql import functions as F  # noqa: N812
 
-        writer = table.transaction(changes.sparkSession, app, batch.txn_version)
-        held = DeltaTable.forPath(writer, path).alias("held")
-        rows = changes.select(KEY, GUARD, _is_delete().alias("deleted"), ROW).alias("change")
-        columns = _columns(changes, path)
-        merge = held.merge(rows, f"held.{HELD_KEY} = change.{KEY}")
+        merge, columns = _merging(changes, batch, path, app, _same()), _columns(changes, path)
         # Without a guard the row is not ours: somebody else wrote it.
         not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
         if self.settings.soft_delete:
@@ -210,6 +189,35 @@ class DeltaReplicaSink(DeltaSink):
         done = merge.execute().first()
         assert done is not None
         return done["num_affected_rows"], done["num_deleted_rows"]
+
+
+def _fill(snapshot: DataFrame, batch: Batch, path: str, app: str) -> int:
+    """Insert a snapshot into a table seen empty: read once, joined with nothing. Returns how many rows there are.
+
+    It would pass over a row that somebody has written since: so it fails at one, and the next try is an ordinary one.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    passed_over = F.raise_error(F.concat(F.lit(f"{OVERTAKEN}: key "), F.col(f"held.{HELD_KEY}")))
+    merge = _merging(snapshot, batch, path, app, _same() & passed_over.isNull())
+    done = merge.whenNotMatchedInsert(values=_columns(snapshot, path)).execute().first()
+    assert done is not None
+    return int(done["num_inserted_rows"])
+
+
+def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column) -> DeltaMergeBuilder:
+    """A MERGE of ``change`` into ``held`` that the table will record."""
+    from delta.tables import DeltaTable
+
+    writer = table.transaction(changes.sparkSession, app, batch.txn_version)
+    rows = changes.select(KEY, GUARD, is_delete().alias("deleted"), ROW).alias("change")
+    return DeltaTable.forPath(writer, path).alias("held").merge(rows, on)
+
+
+def _same() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"held.{HELD_KEY}") == F.col(f"change.{KEY}")
 
 
 def _counted(changes: DataFrame) -> tuple[Counter[str], int]:
@@ -240,7 +248,7 @@ def _told(changes: DataFrame, given: Mapping[str, int], deleted: int, path: str)
 
     held = changes.sparkSession.read.format("delta").load(path)
     both = changes.join(held.select(HELD_KEY, HELD_GUARD), F.col(KEY) == F.col(HELD_KEY), "left")
-    taken, absent = F.col(GUARD) == F.col(HELD_GUARD), F.col(HELD_KEY).isNull() & _is_delete()
+    taken, absent = F.col(GUARD) == F.col(HELD_GUARD), F.col(HELD_KEY).isNull() & is_delete()
     told = both.groupBy(CHANGE_TYPE).agg(F.count_if(taken), F.count_if(absent)).collect()
     applied = Counter({row[0]: row[1] + row[2] for row in told})
     stale = sum(given.values()) - sum(applied.values())
@@ -256,9 +264,3 @@ def _orphan(below_guard: int) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(HELD_GUARD).isNull() | (F.col(HELD_GUARD) < below_guard)
-
-
-def _is_delete(prefix: str = "") -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.col(f"{prefix}{CHANGE_TYPE}").isin(*DELETES)

@@ -101,6 +101,13 @@ def recorded(path: str, app: str) -> int:
     return int(version.get()) if version.isDefined() else -1
 
 
+def is_empty(path: str) -> bool:
+    """Whether no file holds a row: told by the checksum of the last commit, if it has one, else by all of the log."""
+    snapshot = _snapshot(path)
+    checksum = snapshot.checksumOpt()
+    return int(checksum.get().numFiles() if checksum.isDefined() else snapshot.numOfFiles()) == 0
+
+
 def small_files(path: str) -> int:
     """Of the table's files, those that compacting would do away with: small ones, less one for each partition."""
     from pyspark.sql import DataFrame

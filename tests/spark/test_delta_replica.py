@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cdf_replicator.requests import Request
-from connectors import Batch, PermanentError, RouteOptions, RouteSpec
+from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import sink as delta_sink
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.testing import SCHEMA, change_frame, deletion, upsert
@@ -20,6 +20,11 @@ ROUTE = RouteSpec(name="orders_copy", table="orders", keys=("id",), options=Rout
 class KilledBeforeTheMerge(DeltaReplicaSink):
     def _merge(self, *given):
         raise RuntimeError("the plug was pulled")
+
+
+class SeenEmpty(DeltaReplicaSink):
+    def _is_empty(self, _):
+        return True
 
 
 def copy_to(path):
@@ -173,6 +178,24 @@ def test_a_kill_between_the_tombstones_and_the_merge_is_mended_by_the_next_deliv
     assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"kept": "newer", "new": "new"}
     buried = spark.read.format("delta").load(sink.tombstones(route)).select("key", "guard").collect()
     assert sorted(row["key"] for row in buried) == ["gone", "kept"], "the tombstones of the batch are there once"
+
+
+def test_a_first_load_passes_over_no_row_that_somebody_has_written_since_the_table_was_seen_empty(spark, tmp_path):
+    sink = copy_to(tmp_path)
+    sink.prepare(SCHEMA, ROUTE)
+
+    def load(kind, generation, *changes):
+        return kind(sink.settings).write(
+            change_frame(spark, SCHEMA, changes), Batch(ROUTE, generation, 0, table_id="t")
+        )
+
+    assert load(DeltaReplicaSink, 0, upsert("a", 5, "one"), upsert("b", 5, "one")).applied == {"snapshot": 2}
+    again = (1, upsert("b", 7, "two"), upsert("c", 7, "two"))
+    with pytest.raises(RetryableError, match="somebody has written to a table that was empty: key [ab]"):
+        load(SeenEmpty, *again)
+    assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"a": "one", "b": "one"}
+    assert not load(DeltaReplicaSink, *again).skipped
+    assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"a": "one", "b": "two", "c": "two"}
 
 
 def test_a_table_that_somebody_else_fills_is_left_alone(spark, tmp_path):

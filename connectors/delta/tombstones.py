@@ -1,0 +1,84 @@
+"""What a replica remembers of deleted keys, in a table of its own: so that an older upsert of one loses."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
+
+from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY
+from connectors.delta import table
+from connectors.delta.sink import due
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from connectors.change import Batch
+
+_COLUMNS: Final = "key string, guard bigint, deleted_at timestamp"
+_FORGOTTEN: Final = "cdf-replicator:tombstones"
+_HOUR: Final = 3600
+
+
+def prepare(path: str) -> None:
+    if not table.exists(path):
+        remembered = table.session().createDataFrame([], _COLUMNS).schema
+        table.create(path, remembered, **{"delta.enableChangeDataFeed": "false"})
+        table.record(path, _FORGOTTEN, int(time.time()))
+
+
+def remember(deleted: DataFrame, batch: Batch, path: str) -> None:
+    """Append deletes, as a transaction of the batch."""
+    now = table.varying(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
+    writer = deleted.select(KEY, GUARD, now.alias("deleted_at")).write.format("delta").mode("append")
+    writer.option("txnVersion", batch.txn_version).option("txnAppId", table.application(batch, path)).save(path)
+
+
+def newer(path: str, guard: int) -> DataFrame:
+    """Those above a guard. A batch is newer than the batches before it, so that statistics leave nearly every file out."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return table.session().read.format("delta").load(path).where(F.col(GUARD) > guard)
+
+
+def unbeaten(changes: DataFrame, newer: DataFrame) -> DataFrame:
+    """Without the upserts that a tombstone beats."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    beaten = (F.col("change.key") == F.col("tombstone.key")) & (F.col("change.guard") < F.col("tombstone.guard"))
+    return changes.alias("change").join(newer.alias("tombstone"), ~is_delete("change.") & beaten, "left_anti")
+
+
+def highest(path: str) -> int:
+    """The highest guard; 0 if there is none, or no table."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not table.exists(path):
+        return 0
+    buried = table.session().read.format("delta").load(path).agg(F.max(GUARD)).first()
+    return int((buried and buried[0]) or 0)
+
+
+def sweep(path: str, below_guard: int) -> None:
+    table.session().sql(f"DELETE FROM {table.identifier(path)} WHERE {GUARD} < {below_guard}")  # noqa: S608 - a number
+
+
+def next_forgetting(path: str, seconds: int) -> float:
+    return due(path, _FORGOTTEN, max(_HOUR, seconds))
+
+
+def forget(path: str, seconds: int) -> None:
+    """Remove those older than ``seconds``, and compact what is left."""
+    from delta.tables import DeltaTable
+
+    started = int(time.time())
+    DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - INTERVAL {seconds} SECONDS")
+    table.session().sql(f"OPTIMIZE {table.identifier(path)}")
+    table.record(path, _FORGOTTEN, started)
+
+
+def is_delete(prefix: str = "") -> Column:
+    """Of a change frame, or of an alias of one: ``change.``."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"{prefix}{CHANGE_TYPE}").isin(*DELETES)
