@@ -46,9 +46,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Contest:
-    """Arms that do the same work, ``ours`` first. ``work``: in words, with its size. ``check``: raises if a target is wrong."""
+    """Arms that do the same work, ``ours`` first. ``work``: in words, with its size. ``check``: raises if a target is wrong.
+
+    ``warm_ups``: rounds that are not counted. Where an arm takes seconds, the JVM still compiles its code in the third.
+    """
 
     name: str
     work: str
     arms: Sequence[Arm]
     check: Callable[[Arm], None]
+    warm_ups: int = 1

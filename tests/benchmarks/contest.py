@@ -51,13 +51,14 @@ class Result:
 
 
 def hold(contest: Contest, rounds: int, told: Callable[[str], None]) -> Result:
-    """Each round runs every arm once and the first one twice, in turning order, after one round that is not counted."""
+    """Each round runs every arm once and the first one twice, in turning order, after the contest's warm-ups."""
     first = contest.arms[0]
     samples: dict[str, list[Sample]] = {arm.name: [] for arm in contest.arms}
     control: list[Sample] = []
-    for arm in contest.arms:
-        told(f"{contest.name}: warm-up of {arm.name}: {_sample(arm).rate:,.0f} rows/s")
-        contest.check(arm)
+    for _ in range(min(contest.warm_ups, rounds)):
+        for arm in contest.arms:
+            told(f"{contest.name}: warm-up of {arm.name}: {_sample(arm).rate:,.0f} rows/s")
+            contest.check(arm)
     for number in range(rounds):
         turns = [(arm, samples[arm.name]) for arm in contest.arms]
         turns.insert(1 + len(turns) // 2, (first, control))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.works import Work
 
+WARM_UPS = 3
 RENAMED = ("change_type", "commit_version", "commit_timestamp")
 
 
@@ -58,7 +59,7 @@ def audit(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
         Arm("append of the same frame", partial(work.read, spark, append), [jvm], prepare),
         Arm("append of the feed alone", partial(work.read, spark, append_feed), [jvm], prepare),
     ]
-    return Contest(f"delta audit {work.name}", work.what, arms, check)
+    return Contest(f"delta audit {work.name}", work.what, arms, check, WARM_UPS)
 
 
 def _named(frame: DataFrame, work: Work) -> DataFrame:
@@ -111,7 +112,7 @@ def replica(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
         Arm("ours", route.deliver, [jvm], prepare),
         Arm("MERGE by hand", partial(work.read, spark, merge), [jvm], prepare),
     ]
-    return Contest(f"delta replica {work.name}", work.what, arms, check)
+    return Contest(f"delta replica {work.name}", work.what, arms, check, WARM_UPS)
 
 
 def _empty(spark: SparkSession, *folders) -> None:
