@@ -114,7 +114,8 @@ class Delivering:
     ) -> tuple[tuple[int, int] | None, int]:
         """Count what came in; return its range of versions, and how many updates changed nothing."""
         if snapshot_of is not None:
-            rows = frame.count() if self.route.enrich else outcome.changes  # a joined row may fail the filter
+            joined = self.route.enrich and outcome.failure is None  # then a row may have failed the filter
+            rows = frame.count() if joined else outcome.changes
             outcome.received.update({"snapshot": rows} if rows else {})
             return (snapshot_of, snapshot_of), 0
         if observation is None:

@@ -95,8 +95,8 @@ class Batch:
 
     @property
     def is_bootstrap(self) -> bool:
-        """Then the changes are rows of a snapshot: upserts, and no key is there twice."""
-        return self.number == 0
+        """Then the changes are rows of a snapshot, all of them upserts; an upsert sink is given no key twice."""
+        return self.number == 0 and not self.replay
 
     @property
     def txn_version(self) -> int:

@@ -142,7 +142,11 @@ class FrameSink(Sink):
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Write the change frame in one action; a no-op for a batch identity the target already holds."""
+        """Write the change frame; a no-op for a batch identity the target already holds. The frame may have no rows.
+
+        The first thing done with it must be an action of a DataFrame in the frame's own session, not of an RDD: the service
+        counts on the way, a bootstrap excepted. What is returned must be exact: what is not told of was refused.
+        """
 
 
 class ArrowSink(Sink):

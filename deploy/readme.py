@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
-from deploy import types_page
+from deploy import benchmarks_page, types_page
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -47,7 +47,14 @@ def _cells(row: Condition) -> list[str]:
     return [names, action, row.reason, row.next_step.replace("{route}", "ROUTE"), tried]
 
 
-PARTS = {"configuration": configuration, "conditions": conditions, "metrics": metrics, "example-sink": example_sink}
+PARTS = {
+    "benchmark-targets": benchmarks_page.targets,
+    "benchmarks": benchmarks_page.contests,
+    "conditions": conditions,
+    "configuration": configuration,
+    "example-sink": example_sink,
+    "metrics": metrics,
+}
 
 
 def current(text: str) -> str:
@@ -59,3 +66,4 @@ if __name__ == "__main__":
     for page in PAGES:
         page.write_text(current(page.read_text()))
     types_page.PAGE.write_text(types_page.page())
+    benchmarks_page.PLOT.write_text(benchmarks_page.plot())

@@ -49,7 +49,7 @@ def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> 
 def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy) -> Outcome:
     key, doubled = F.col(change.KEY), F.col(change.DOUBLED)
     outcome, refused, seen = Outcome(), key.isNull() | doubled.isNotNull(), Observation()
-    # A snapshot's rows are soon counted, and the sink may read them where nothing is observed.
+    # A snapshot's rows are soon counted, and its sink may read them by a query that can't be observed.
     observed = sink.mode == "upsert" and not batch.is_bootstrap
     given = frame.observe(seen, F.count_if(refused).alias("refused")) if observed else frame
     if sink.mode == "upsert":  # what it can't be given is refused here, as ``worker`` does for the others
@@ -61,7 +61,7 @@ def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: Retr
     outcome.versions = result.versions
     # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
     if sink.mode == "upsert" and (
-        result.skipped or (seen.get["refused"] if observed else frame.count() > outcome.changes)
+        result.skipped or (seen.get["refused"] if observed else frame.count() != outcome.changes)
     ):
         for name, guard, several in frame.where(refused).select(key, change.GUARD, doubled).toLocalIterator():
             outcome.refuse(null_key(guard) if name is None else duplicate_key(name, several))

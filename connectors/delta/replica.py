@@ -60,7 +60,7 @@ class DeltaReplicaSink(DeltaSink):
     settings: DeltaReplicaSettings
     what = "replica"
 
-    def tombstones(self, route: RouteSpec) -> str:
+    def tombstone_path(self, route: RouteSpec) -> str:
         return f"{self.settings.path.rstrip('/')}/_tombstones/{route.table}"
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
@@ -80,7 +80,7 @@ class DeltaReplicaSink(DeltaSink):
         else:
             table.create(path, columns, **feed)
         if not self.settings.soft_delete:
-            tombstones.prepare(self.tombstones(route))
+            tombstones.prepare(self.tombstone_path(route))
         self.record_claim(route, definition)
         known = {name.lower() for name in [*columns.names, DELETED]}
         lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
@@ -111,7 +111,7 @@ class DeltaReplicaSink(DeltaSink):
         shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
         told = rows.agg(F.count_if(shown), F.count_if(shown & _orphan(below_guard)), F.max(HELD_GUARD)).first()
         assert told is not None
-        highest = max(told[2] or 0, tombstones.highest(self.tombstones(route)))
+        highest = max(told[2] or 0, tombstones.highest(self.tombstone_path(route)))
         return Held(told[0], told[1], highest)
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
@@ -120,7 +120,7 @@ class DeltaReplicaSink(DeltaSink):
         if self.settings.soft_delete:
             done = f"UPDATE {name} SET {DELETED} = true WHERE {orphans} AND coalesce({DELETED}, false) = false"  # noqa: S608 - as below
         else:
-            tombstones.sweep(self.tombstones(route), below_guard)
+            tombstones.sweep(self.tombstone_path(route), below_guard)
             done = f"DELETE FROM {name} WHERE {orphans}"  # noqa: S608 - a quoted path and a number
         told = table.session().sql(done).first()
         assert told is not None
@@ -131,19 +131,19 @@ class DeltaReplicaSink(DeltaSink):
         compacting = super().next_upkeep(route)
         if self.settings.soft_delete:
             return compacting
-        forgetting = tombstones.next_forgetting(self.tombstones(route), self.settings.tombstone_seconds)
+        forgetting = tombstones.next_forgetting(self.tombstone_path(route), self.settings.tombstone_seconds)
         return forgetting if compacting is None else min(compacting, forgetting)
 
     def upkeep(self, route: RouteSpec) -> str:
         """Forget old tombstones, then as every Delta sink; each in its time."""
-        path, seconds = self.tombstones(route), self.settings.tombstone_seconds
+        path, seconds = self.tombstone_path(route), self.settings.tombstone_seconds
         if not self.settings.soft_delete and time.time() >= tombstones.next_forgetting(path, seconds):
             tombstones.forget(path, seconds)
         return super().upkeep(route)
 
     def _is_empty(self, route: RouteSpec) -> bool:
         """Whether there is no row and no tombstone that a change could meet."""
-        tables = [self.target(route)] if self.settings.soft_delete else [self.target(route), self.tombstones(route)]
+        tables = [self.target(route)] if self.settings.soft_delete else [self.target(route), self.tombstone_path(route)]
         return all(map(table.is_empty, tables))
 
     def _apply(self, frame: DataFrame, batch: Batch, path: str, app: str) -> FrameResult:
@@ -165,7 +165,7 @@ class DeltaReplicaSink(DeltaSink):
 
     def _remember(self, changes: DataFrame, batch: Batch, given: Counter[str], oldest: int) -> DataFrame:
         """Append the batch's tombstones, and return the changes without the upserts that a tombstone beats."""
-        path = self.tombstones(batch.route)
+        path = self.tombstone_path(batch.route)
         newer = tombstones.newer(path, oldest)
         nothing_newer = newer.isEmpty()  # asked before the batch's own are there, of which none beats an upsert of it
         if any(given[kind] for kind in DELETES):
@@ -194,11 +194,12 @@ class DeltaReplicaSink(DeltaSink):
 def _fill(snapshot: DataFrame, batch: Batch, path: str, app: str) -> int:
     """Insert a snapshot into a table seen empty: read once, joined with nothing. Returns how many rows there are.
 
-    It would pass over a row that somebody has written since: so it fails at one, and the next try is an ordinary one.
+    It would pass over a row written between that look and its own beginning: so it fails where there is any, and the next
+    try is an ordinary one.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    passed_over = F.raise_error(F.concat(F.lit(f"{OVERTAKEN}: key "), F.col(f"held.{HELD_KEY}")))
+    passed_over = F.raise_error(F.concat_ws(" ", F.lit(f"{OVERTAKEN}: key"), F.col(f"held.{HELD_KEY}")))
     merge = _merging(snapshot, batch, path, app, _same() & passed_over.isNull())
     done = merge.whenNotMatchedInsert(values=_columns(snapshot, path)).execute().first()
     assert done is not None

@@ -102,7 +102,7 @@ def recorded(path: str, app: str) -> int:
 
 
 def is_empty(path: str) -> bool:
-    """Whether no file holds a row: told by the checksum of the last commit, if it has one, else by all of the log."""
+    """Whether it has no file: told by the checksum of the last commit, if it has one, else by all of the log."""
     snapshot = _snapshot(path)
     checksum = snapshot.checksumOpt()
     return int(checksum.get().numFiles() if checksum.isDefined() else snapshot.numOfFiles()) == 0

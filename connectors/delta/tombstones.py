@@ -41,12 +41,12 @@ def newer(path: str, guard: int) -> DataFrame:
     return table.session().read.format("delta").load(path).where(F.col(GUARD) > guard)
 
 
-def unbeaten(changes: DataFrame, newer: DataFrame) -> DataFrame:
-    """Without the upserts that a tombstone beats."""
+def unbeaten(changes: DataFrame, among: DataFrame) -> DataFrame:
+    """The changes without the upserts that one of these tombstones beats."""
     from pyspark.sql import functions as F  # noqa: N812
 
     beaten = (F.col("change.key") == F.col("tombstone.key")) & (F.col("change.guard") < F.col("tombstone.guard"))
-    return changes.alias("change").join(newer.alias("tombstone"), ~is_delete("change.") & beaten, "left_anti")
+    return changes.alias("change").join(among.alias("tombstone"), ~is_delete("change.") & beaten, "left_anti")
 
 
 def highest(path: str) -> int:

@@ -126,6 +126,28 @@ class FrameContract:
             **dict.fromkeys(["deleted", "missing", "unknown"]),
         }
 
+    def test_a_snapshot_fills_an_empty_target(self, write: WriteFrame, shown: Shown) -> None:
+        assert sum(_load(write, 0).applied.values()) == 0
+        told = _load(write, 1, upsert("a", 5, "one"), upsert("b", 5, None))
+        assert (told.applied, told.stale, told.noop) == ({"snapshot": 2}, 0, 0)
+        assert _load(write, 1, upsert("a", 5, "one"), upsert("b", 5, "never")).skipped
+        assert (shown("a"), shown("b")) == ({"id": "a", "name": "one"}, {"id": "b", "name": None})
+        write(deletion("a", 6), upsert("b", 7, "two"), generation=1)
+        assert (shown("a"), shown("b")) == (None, {"id": "b", "name": "two"})
+
+    def test_a_snapshot_loses_to_what_is_newer(self, write: WriteFrame, shown: Shown) -> None:
+        write(deletion("gone", 7))
+        told = _load(write, 1, upsert("gone", 6, "older"), upsert("a", 6, "one"), upsert("b", 6, "one"))
+        assert (told.applied["snapshot"], told.stale) == (2, 1)
+        write(upsert("b", 9, "newer"), generation=1)
+        told = _load(write, 2, upsert("gone", 8, "back"), upsert("a", 8, "two"), upsert("b", 8, "older"))
+        assert (told.applied["snapshot"], told.stale) == (2, 1)
+        assert {key: (shown(key) or {}).get("name") for key in ("gone", "a", "b")} == {
+            "gone": "back",
+            "a": "two",
+            "b": "newer",
+        }
+
     def test_a_batch_delivered_twice_is_written_once(self, write: WriteFrame, shown: Shown) -> None:
         assert not write(upsert("a", 5, "one"), generation=1, number=3).skipped
         for generation, number in ((1, 3), (1, 2), (0, 9)):
@@ -167,3 +189,8 @@ class FrameContract:
         seen = read(other_route, "a")
         assert seen is not None
         assert seen["name"] == "theirs"
+
+
+def _load(write: WriteFrame, generation: int, *rows: Change) -> FrameResult:
+    """As a bootstrap does: batch 0 of a generation, rows of a snapshot."""
+    return write(*(replace(row, change_type="snapshot") for row in rows), generation=generation, number=0)

@@ -128,6 +128,11 @@ def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
     assert run(world, ask=ask) is None
     assert world.audited(*columns) == whole
     assert world.answer(ask).state == "done"
+    told = world.last_batch()
+    assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {"insert": 4}, 1, (1, 2))
+    assert run(world, ask=Request("replay", "orders_audit", 1, 2)) is None
+    told = world.last_batch()
+    assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {}, 5, (1, 2))
 
 
 def test_a_replay_of_a_range_the_stream_has_yet_to_deliver_does_not_double_it(world):

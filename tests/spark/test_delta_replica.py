@@ -176,7 +176,7 @@ def test_a_kill_between_the_tombstones_and_the_merge_is_mended_by_the_next_deliv
     assert write(DeltaReplicaSink, *batch).skipped
     assert write(DeltaReplicaSink, 2, upsert("gone", 6, "older"), upsert("kept", 6, "newer")).stale == 1
     assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"kept": "newer", "new": "new"}
-    buried = spark.read.format("delta").load(sink.tombstones(route)).select("key", "guard").collect()
+    buried = spark.read.format("delta").load(sink.tombstone_path(route)).select("key", "guard").collect()
     assert sorted(row["key"] for row in buried) == ["gone", "kept"], "the tombstones of the batch are there once"
 
 
