@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 EVERY_SECONDS = 0.2
 
@@ -37,16 +37,20 @@ def tree(roots: Sequence[int]) -> list[psutil.Process]:
     return list(found.values())
 
 
-def cpu_seconds(roots: Sequence[int]) -> float:
-    """Of the trees since their processes began, with children that have ended and were waited for."""
-    total = 0.0
+def cpu_seconds(roots: Sequence[int], since: Mapping[int, float] | None = None) -> dict[int, float]:
+    """Of each process of the trees, with children that have ended and were waited for; all of it, or since an earlier answer.
+
+    What had begun then and has ended is left out: its parent need not have waited for it (idle Python workers of Spark).
+    """
+    found = {}
     for process in tree(roots):
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+        total = times.user + times.system + times.children_user + times.children_system
+        found[process.pid] = total - (since or {}).get(process.pid, 0.0)
+    return found
 
 
 def rss(roots: Sequence[int]) -> int:
@@ -71,12 +75,12 @@ def measured(roots: Sequence[int]) -> Iterator[Usage]:
             over.wait(EVERY_SECONDS)
 
     watcher = threading.Thread(target=watch)
-    cpu, start = cpu_seconds(roots), time.monotonic()
+    before, start = cpu_seconds(roots), time.monotonic()
     watcher.start()
     try:
         yield usage
     finally:
         usage.seconds = time.monotonic() - start
-        usage.cpu_seconds = cpu_seconds(roots) - cpu
+        usage.cpu_seconds = sum(cpu_seconds(roots, since=before).values())
         over.set()
         watcher.join()
