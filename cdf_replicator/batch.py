@@ -119,7 +119,7 @@ class Delivering:
             outcome.received.update({"snapshot": rows} if rows else {})
             return (snapshot_of, snapshot_of), 0
         if observation is None:
-            outcome.received.update(outcome.applied)
+            outcome.received.update(+outcome.applied)  # without the types there were none of
             return outcome.versions, 0
         seen = observation.get
         outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})

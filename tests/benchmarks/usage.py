@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 EVERY_SECONDS = 0.2
 
@@ -37,19 +37,15 @@ def tree(roots: Sequence[int]) -> list[psutil.Process]:
     return list(found.values())
 
 
-def cpu_seconds(roots: Sequence[int], since: Mapping[int, float] | None = None) -> dict[int, float]:
-    """Of each process of the trees, with children that have ended and were waited for; all of it, or since an earlier answer.
-
-    What had begun then and has ended is left out: its parent need not have waited for it (idle Python workers of Spark).
-    """
+def cpu_seconds(roots: Sequence[int]) -> dict[int, float]:
+    """Of each process of the trees since it began, with children that have ended and were waited for."""
     found = {}
     for process in tree(roots):
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total = times.user + times.system + times.children_user + times.children_system
-        found[process.pid] = total - (since or {}).get(process.pid, 0.0)
+        found[process.pid] = times.user + times.system + times.children_user + times.children_system
     return found
 
 
@@ -81,6 +77,7 @@ def measured(roots: Sequence[int]) -> Iterator[Usage]:
         yield usage
     finally:
         usage.seconds = time.monotonic() - start
-        usage.cpu_seconds = sum(cpu_seconds(roots, since=before).values())
+        # What has ended meanwhile is left out: its parent need not have waited for it (idle Python workers of Spark).
+        usage.cpu_seconds = sum(total - before.get(pid, 0.0) for pid, total in cpu_seconds(roots).items())
         over.set()
         watcher.join()
