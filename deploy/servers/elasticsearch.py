@@ -6,6 +6,7 @@ import base64
 import http.client
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 import zipfile
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from deploy.jars.fetch import artifacts
-from deploy.servers.server import CACHE, PROJECT, Server, ServerError
+from deploy.servers.server import CACHE, CHAIN, KEY, PROJECT, Server, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,41 +35,62 @@ class Elasticsearch(Server):
     name: ClassVar[str] = "elasticsearch"
     start_seconds: ClassVar[float] = 180
 
-    def __init__(self, heap: str, settings: Mapping[str, str], password: str | None) -> None:
+    def __init__(
+        self,
+        heap: str,
+        settings: Mapping[str, str],
+        password: str | None,
+        files: Mapping[str, bytes],
+        certificate: tuple[bytes, bytes] | None,
+    ) -> None:
         self._as_root = os.geteuid() == 0
         self._tree = _unpacked(as_root=self._as_root)
         self._java = _java(as_root=self._as_root)
-        super().__init__()
+        super().__init__(certificate)
         self.heap = heap
         self.settings = dict(settings)
         self.password = password
+        self.files = dict(files)
 
     @classmethod
     def start(
-        cls, *, heap: str = "512m", settings: Mapping[str, str] | None = None, password: str | None = None
+        cls,
+        *,
+        heap: str = "512m",
+        settings: Mapping[str, str] | None = None,
+        password: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        certificate: tuple[bytes, bytes] | None = None,
     ) -> Elasticsearch:
-        """A running single node. `settings` are lines of elasticsearch.yml.
+        """A running single node. `settings` are lines of elasticsearch.yml, `files` lie beside it, by name.
 
-        A `password` switches security on; the user is `elastic`. Raises ServerError.
+        A `password` switches security on; the user is `elastic`. A `certificate` (private key and chain, PEM) needs one.
+        Raises ServerError.
         """
-        return cls(heap, settings or {}, password).started()
+        return cls(heap, settings or {}, password, files or {}, certificate).started()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def _config(self) -> Path:
         return self.home / "config"
 
     def _prepare(self) -> None:
-        if self._config.exists():
-            return
+        if not self._config.exists():
+            self._lay_out()
+        self._write_certificate(self._config)
+
+    def _lay_out(self) -> None:
         shutil.copytree(self._tree / "config", self._config)
         settings = {**SETTINGS, "path.data": str(self.home / "data"), "path.logs": str(self.home / "logs")}
-        settings |= {"http.port": str(self.port)}
+        settings |= {"http.port": str(self.port), "path.repo": str(self.home / "snapshots")}
         if self.password is not None:
             settings |= {"xpack.security.enabled": "true", "xpack.security.enrollment.enabled": "false"}
+        if self.certificate is not None:
+            ssl_settings = {"enabled": "true", "key": KEY, "certificate": CHAIN}
+            settings |= {f"xpack.security.http.ssl.{name}": value for name, value in ssl_settings.items()}
         settings |= self.settings
         (self._config / "elasticsearch.yml").write_text(
             "".join(f"{name}: {value}\n" for name, value in settings.items())
@@ -80,6 +102,8 @@ class Elasticsearch(Server):
         )
         (self._config / "jvm.options.d").mkdir(exist_ok=True)
         (self._config / "jvm.options.d" / "heap.options").write_text(f"-Xms{self.heap}\n-Xmx{self.heap}\n")
+        for name, content in self.files.items():
+            (self._config / name).write_bytes(content)
         for folder in ("data", "logs", "tmp"):
             (self.home / folder).mkdir()
         if self._as_root:
@@ -119,7 +143,12 @@ class Elasticsearch(Server):
     def _ready(self) -> bool:
         login = base64.b64encode(f"elastic:{self.password}".encode()).decode()
         headers = {} if self.password is None else {"Authorization": f"Basic {login}"}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        address = "127.0.0.1", self.port
+        connection = (
+            http.client.HTTPSConnection(*address, timeout=30, context=ssl._create_unverified_context())  # noqa: SLF001
+            if self.certificate
+            else http.client.HTTPConnection(*address, timeout=30)
+        )
         try:
             connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=20s", headers=headers)
             return connection.getresponse().status == http.client.OK

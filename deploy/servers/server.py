@@ -34,23 +34,31 @@ PORTS = range(20_000, 30_000)
 GUARD = 'read -r group && read -r _; [ -z "$group" ] || kill -s KILL -- "-$group"; rm -rf -- "$1"'
 
 
+# Files of a server's certificate.
+KEY, CHAIN = "tls.key", "tls.pem"
+
+
 class ServerError(RuntimeError):
     """A server did not start, or went away; the text holds the reason and the end of its log."""
 
 
 class Server:
-    """One server on 127.0.0.1. Subclasses say what to run and when it is ready."""
+    """One server on 127.0.0.1. Subclasses say what to run and when it is ready.
+
+    `certificate`: private key and chain, PEM, of those that can speak TLS; they then speak nothing else.
+    """
 
     name: ClassVar[str]
     start_seconds: ClassVar[float] = 30
     stop_seconds: ClassVar[float] = 20
 
-    def __init__(self) -> None:
-        self.port = _free_port()
+    def __init__(self, certificate: tuple[bytes, bytes] | None = None) -> None:
+        self.port = free_port()
         self.home = Path(tempfile.mkdtemp(prefix=f"cdf-{self.name}-"))
         LOGS.mkdir(parents=True, exist_ok=True)
         started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
         self.log = LOGS / f"{self.name}-{started}-{self.port}.log"
+        self.certificate = certificate
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -75,6 +83,11 @@ class Server:
     def _wipe(self) -> None:
         """Remove the data of a server that is down."""
         raise NotImplementedError
+
+    def _write_certificate(self, folder: Path) -> None:
+        """The one it has now, if it speaks TLS; another one is taken by the next start."""
+        for name, content in zip((KEY, CHAIN), self.certificate or (), strict=False):
+            (folder / name).write_bytes(content)
 
     # What everybody uses
 
@@ -214,7 +227,7 @@ def _end_group(process: subprocess.Popen[bytes], how: signal.Signals, patience: 
     process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

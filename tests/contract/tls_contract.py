@@ -1,0 +1,75 @@
+"""A server behind TLS, with a private authority: whom a sink trusts, and what it says of whom it does not."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+import trustme
+
+from connectors import PermanentError, RetryableError
+from connectors.testing import SCHEMA, render_chunk, upsert
+
+
+def pair(certificate):
+    """Private key and chain, as the servers take them."""
+    return certificate.private_key_pem.bytes(), b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+
+
+class TlsContract:
+    """Subclasses give the fixtures ``start`` (of a certificate, a server in a ``with``), ``sink_to`` (of a URL and a file of
+    authorities or None, a sink in a ``with``) and ``route``.
+    """
+
+    @pytest.fixture(scope="class")
+    def authority(self):
+        return trustme.CA()
+
+    @pytest.fixture(scope="class")
+    def server(self, authority, start):
+        with start(pair(authority.issue_cert("127.0.0.1"))) as started:
+            yield started
+
+    @pytest.fixture
+    def sink_of(self, server, authority, sink_to, tmp_path):
+        def sink(url=server.url, trusted=authority):
+            trusted.cert_pem.write_to_path(tmp_path / "authority.pem")
+            return sink_to(url, tmp_path / "authority.pem")
+
+        return sink
+
+    def test_a_private_authority_is_trusted_once_it_is_named(self, sink_of, spark, route):
+        with sink_of() as sink:
+            sink.check()
+            sink.prepare(SCHEMA, route)
+            sink.open(route)
+            result = sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1)]))
+            assert not [*result.rejected, *result.retry]
+
+    def test_a_certificate_of_another_authority_is_refused(self, sink_of):
+        with sink_of(trusted=trustme.CA()) as sink, pytest.raises(PermanentError, match="not trusted") as caught:
+            sink.check()
+        assert "CA_CERTS" in caught.value.hint
+
+    def test_without_a_named_authority_the_machines_own_do_not_know_it(self, server, sink_to):
+        with sink_to(server.url, None) as sink, pytest.raises(PermanentError, match="not trusted"):
+            sink.check()
+
+    def test_a_certificate_for_another_name_is_refused(self, sink_of, server):
+        url = server.url.replace("127.0.0.1", "localhost")
+        with sink_of(url=url) as sink, pytest.raises(PermanentError, match="another name"):
+            sink.check()
+
+    def test_a_certificate_that_has_expired_is_waited_for_until_it_is_renewed(self, sink_of, server, authority):
+        yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+        replaced(server, authority.issue_cert("127.0.0.1", not_after=yesterday))
+        with sink_of() as sink:
+            with pytest.raises(RetryableError, match="expired; renew it"):
+                sink.check()
+            replaced(server, authority.issue_cert("127.0.0.1"))
+            sink.check()
+
+
+def replaced(server, certificate):
+    server.certificate = pair(certificate)
+    server.restart()

@@ -1,0 +1,87 @@
+"""A state path that is full while the service runs: nothing is lost, and it goes on once there is room."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from tests.e2e.reading import entries, folded
+from tests.service import Service, environment, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from deploy.servers import Redis
+    from tests.e2e.conftest import Source
+
+ROUTES = ("orders_audit", "orders_cache")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of eight megabytes."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def orders(tmp_path: Path, new_source: Callable[..., Source]) -> Source:
+    return new_source(tmp_path, "orders")
+
+
+@pytest.fixture
+def service(tmp_path: Path, state: Path, orders: Source, redis_server: Redis) -> Iterator[Service]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()  # what an earlier test's state path has claimed
+    given = environment(
+        tmp_path,
+        STATE_PATH=state,
+        TRIGGER_SECONDS=0.2,
+        TABLES__ORDERS__PATH=orders.path,
+        TABLES__ORDERS__KEYS="id",
+        TABLES__ORDERS__SINKS="audit,cache",
+        TABLES__ORDERS__INCLUDE_PREIMAGES=True,
+        SINKS__AUDIT__TYPE="delta_audit",
+        SINKS__AUDIT__PATH=tmp_path / "audit",
+        SINKS__CACHE__TYPE="redis",
+        SINKS__CACHE__URL=redis_server.url,
+    )
+    with Service(given).started() as started:
+        delivered(started, orders.version)
+        yield started
+
+
+def delivered(service: Service, version: int) -> None:
+    for route in ROUTES:
+        service.wait_delivered(route, version)
+
+
+def in_trouble(service: Service) -> bool:
+    return not service.running or service.get("/readyz").status_code == 503
+
+
+def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) -> None:
+    """The service goes on, by itself or when it is started again as its platform would, and nothing differs."""
+    if not service.running:
+        service.restart()
+    delivered(service, orders.sql("INSERT INTO {} VALUES (101, 'after', 1)"))
+    assert entries(redis_server.url, "orders:") == orders.rows
+    assert folded(orders.spark, folder / "audit" / "orders", ["id"]) == orders.rows
+
+
+def test_it_is_full(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
+    filled = subprocess.run(
+        ["dd", "if=/dev/zero", f"of={state / 'ballast'}", "bs=4k"], capture_output=True, check=False
+    )
+    assert b"No space left" in filled.stderr
+    orders.sql("UPDATE {} SET name = 'full' WHERE id < 5")
+    until(lambda: in_trouble(service), 120, service.log.read_text)
+    (state / "ballast").unlink()
+    mended(service, orders, tmp_path, redis_server)
