@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pyspark.sql import Column
 
 KEY: Final = "key"
 GUARD: Final = "guard"
@@ -49,6 +50,13 @@ def commit_version_of(guard: int) -> int:
     return guard % EPOCH_STEP // 2
 
 
+def is_delete(change_type: str = CHANGE_TYPE) -> Column:
+    """Whether a change leaves its key gone; ``change_type``: the name of that column where it has another."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(change_type).isin(*DELETES)
+
+
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
     """What a sink may know of the route it serves.
@@ -58,6 +66,8 @@ class RouteSpec:
     ``epoch``: identity of the target's content (design: a resync or a recreated source starts the next).
     ``source``: the source table as SQL names it; ``filter``: the route's condition on its rows, if it has one.
     ``made``: columns of the row that are not the source's own of that name, but renamed, computed or joined.
+    ``fence``: number of the lease under which is written; a sink that ``fences`` refuses whoever has a lower one.
+    ``mark``: of every commit up to this version the sink was told by ``mark``; -1: of none.
     """
 
     name: str
@@ -69,14 +79,22 @@ class RouteSpec:
     source: str = ""
     filter: str | None = None
     made: tuple[str, ...] = ()
+    fence: int = 0
+    mark: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a target remembers of who fills it."""
+    """What a target remembers of who fills it, and how far.
+
+    ``mark``: every commit up to this version was delivered when it was last told of one; None if it never was. ``restored``: it
+    was brought back from a copy, since it is another one or does not know of the route's own ``mark``.
+    """
 
     owner: str
     epoch: int
+    mark: int | None = None
+    restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +102,8 @@ class Batch:
     """Identity of one micro-batch: (route, generation, number). Bootstrap is number 0, Spark's batch b is b + 1.
 
     ``replay``: the rows may already be in an append sink, delivered by an earlier generation.
-    ``table_id``: Delta's id of the source table.
+    ``table_id``: Delta's id of the source table. ``request``: id of what an operator asked for, of a batch that is outside
+    the generation's sequence.
     """
 
     route: RouteSpec
@@ -92,11 +111,12 @@ class Batch:
     number: int
     table_id: str
     replay: bool = False
+    request: str = ""
 
     @property
     def is_bootstrap(self) -> bool:
         """Then the changes are rows of a snapshot, all of them upserts; an upsert sink is given no key twice."""
-        return self.number == 0 and not self.replay
+        return self.number == 0 and not self.replay and not self.request
 
     @property
     def txn_version(self) -> int:

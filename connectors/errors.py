@@ -19,7 +19,7 @@ class RetryableError(SinkError):
     """The sink is away, overloaded or in transition.
 
     ``reason`` is one of a small fixed set, since it becomes a metric label: ``unreachable``, ``timeout``,
-    ``overloaded``, ``unavailable``, ``out_of_memory``, ``read_only``, ``conflict``. ``detail`` is for people.
+    ``overloaded``, ``unavailable``, ``out_of_memory``, ``read_only``, ``conflict``, ``certificate_expired``. ``detail`` is for people.
     ``retry_after``: seconds the server asked us to wait, if it did.
     """
 
@@ -40,3 +40,40 @@ class PermanentError(SinkError):
         super().__init__(f"{reason} {hint}")
         self.reason = reason
         self.hint = hint
+
+
+# What may have become of a target while a route writes to it; ``{route}`` in a hint is the route's name.
+
+
+def gone(what: str) -> PermanentError:
+    return PermanentError(f"{what}.", "Run: cdf-replicator resync {route}")
+
+
+def restored(what: str, mark: int) -> PermanentError:
+    """``mark``: the last version that the copy holds for certain; -1 if that is not known."""
+    if mark < 0:
+        return gone(f"{what} was brought back from a copy, and nothing tells how old it is")
+    return PermanentError(
+        f"{what} was brought back from a copy that ends with version {mark}.",
+        f"Run: cdf-replicator replay {{route}} --starting-version {mark + 1}",
+    )
+
+
+def fenced(what: str) -> PermanentError:
+    return PermanentError(
+        f"{what} is written by another instance, which has taken over.", "Nothing: this one ends by itself."
+    )
+
+
+def certificate_refused(who: str, text: str) -> SinkError | None:
+    """What a connection that failed means, by what OpenSSL says; None if not the server's certificate is to blame.
+
+    One that has expired is renewed where it is, and then the route goes on by itself.
+    """
+    if "certificate verify failed" not in text.lower():
+        return None
+    if "expired" in text:
+        return RetryableError("certificate_expired", f"{who}: its certificate has expired; renew it")
+    if "mismatch" in text:
+        return PermanentError(f"{who}: its certificate is made for another name: {text}.", "Use a name it is made for.")
+    return PermanentError(f"{who}: its certificate is not trusted: {text}.", "Name its authority in CA_CERTS.")

@@ -97,6 +97,16 @@ class Sink(ABC):
     def claim(self, route: RouteSpec) -> Claim | None:
         """Who fills the route's target, as ``prepare`` recorded it there; None if the target is absent or unclaimed."""
 
+    fences: ClassVar[bool] = False
+    """Refuses writes of a route whose ``fence`` is lower than the one ``prepare`` was last given."""
+
+    def mark(self, route: RouteSpec, version: int) -> None:
+        """Remember, with the data, that every commit up to a version is in it; ``claim`` tells it.
+
+        So that a target which was brought back from a copy is noticed. May put off what was told before; does nothing
+        where the target has no room for it.
+        """
+
     @abstractmethod
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the target or see that it takes ``schema`` (of ``row``), then record the route's claim. On the driver.

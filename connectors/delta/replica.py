@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW
+from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, is_delete
 from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
-from connectors.delta.tombstones import is_delete
 from connectors.result import FrameResult, Held
 
 if TYPE_CHECKING:

@@ -87,9 +87,10 @@ def application(batch: Batch, path: str) -> str:
     """Who writes, as Delta's ``txnAppId``.
 
     A generation's number is in the version, so that a leftover writer of an older one loses. Generations are counted
-    by the state path, the owner: another one that takes the target over begins again.
+    by the state path, the owner: another one that takes the target over begins again. A request has a sequence of its own.
     """
-    return f"cdf-replicator:{batch.route.owner}:{batch.route.name}:{path}"
+    asked = f":{batch.request}" if batch.request else ""
+    return f"cdf-replicator:{batch.route.owner}:{batch.route.name}:{path}{asked}"
 
 
 def recorded(path: str, app: str) -> int:

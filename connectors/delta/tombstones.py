@@ -6,12 +6,12 @@ import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY
+from connectors.change import GUARD, KEY, is_delete
 from connectors.delta import table
 from connectors.delta.sink import due
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from connectors.change import Batch
 
@@ -45,8 +45,9 @@ def unbeaten(changes: DataFrame, among: DataFrame) -> DataFrame:
     """The changes without the upserts that one of these tombstones beats."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    beaten = (F.col("change.key") == F.col("tombstone.key")) & (F.col("change.guard") < F.col("tombstone.guard"))
-    return changes.alias("change").join(among.alias("tombstone"), ~is_delete("change.") & beaten, "left_anti")
+    same = F.col("change.key") == F.col("tombstone.key")
+    beaten = same & (F.col("change.guard") < F.col("tombstone.guard")) & ~is_delete("change.change_type")
+    return changes.alias("change").join(among.alias("tombstone"), beaten, "left_anti")
 
 
 def highest(path: str) -> int:
@@ -75,10 +76,3 @@ def forget(path: str, seconds: int) -> None:
     DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - INTERVAL {seconds} SECONDS")
     table.session().sql(f"OPTIMIZE {table.identifier(path)}")
     table.record(path, _FORGOTTEN, started)
-
-
-def is_delete(prefix: str = "") -> Column:
-    """Of a change frame, or of an alias of one: ``change.``."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.col(f"{prefix}{CHANGE_TYPE}").isin(*DELETES)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Positions are places in ``items``: every item keeps its ``status``, so that none vanishes.
 ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
 
+NO_ERRORS: Final = b'"errors":false'
+APPLIED: Final = b'"status":20'  # 200 or 201
+
 # Labels of metrics, hence few; any other refusal of a row is ``invalid``.
 CODES: Final = {
     "document_parsing_exception": "document_parsing",
@@ -38,6 +41,14 @@ def body_of(column: pa.Array) -> bytes:
     (end,) = struct.unpack_from(layout, offsets, (column.offset + len(column)) * width)
     body: bytes = values.slice(start, end - start).to_pybytes()
     return body
+
+
+def all_applied(answer: bytes, changes: int) -> bool:
+    """Whether an answer says so of every change. Most do, and are not read item by item: that takes as long as sending them.
+
+    Without errors there is nothing in it but statuses, and a quoted text could not hold these bytes: its quotes are escaped.
+    """
+    return NO_ERRORS in answer and answer.count(APPLIED) == changes
 
 
 def result_of(
@@ -77,9 +88,9 @@ def result_of(
 
 
 def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
-    if kind == "index_not_found_exception":
+    if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # of an upsert, of a delete
         raise PermanentError(
-            f"the index is gone: {reason}.",
+            f"the index is gone, or another instance has taken over: {reason}.",
             f"It is not created again while a route runs, since it would lack rows: run `cdf-replicator resync {route}`.",
         )
     if kind == "illegal_argument_exception" and reason.startswith("no write index"):

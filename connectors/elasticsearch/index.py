@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from connectors.change import Claim
 from connectors.elasticsearch.mapping import fit, properties_of
-from connectors.errors import PermanentError
+from connectors.errors import PermanentError, fenced, gone, restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +39,14 @@ class Index:
     settings: Mapping[str, Any]
 
     @property
-    def writer(self) -> str:
-        return self.alias or writer_of(self.name)
+    def identity(self) -> str:
+        """Another one after the index was made anew, or brought back from a snapshot, over itself too."""
+        return f"{self.settings['uuid']} {self.settings.get('history', {}).get('uuid', '')}".strip()
+
+    @property
+    def writers(self) -> list[str]:
+        """The aliases through which it was ever written under a lease."""
+        return [alias for alias in self.aliases if alias.startswith(writer_of(self.name))]
 
     @property
     def note(self) -> dict[str, Any]:
@@ -55,11 +61,20 @@ class Index:
 
     @property
     def claim(self) -> Claim | None:
-        return Claim(self.note["owner"], self.note["epoch"]) if self.note else None
+        note = self.note
+        if not note:
+            return None
+        restored = note.get("identity", self.identity) != self.identity
+        return Claim(note["owner"], note["epoch"], note.get("mark"), restored)
 
 
-def writer_of(index: str) -> str:
-    return f"cdf-writer-{index}"
+def writer_of(index: str, fence: int | None = None) -> str:
+    """The alias to write through under a lease; what all of them begin with, without one.
+
+    No index may have a capital letter in its name: a delete of an external version, to which ``require_alias`` does not apply,
+    would else create one where the alias is gone.
+    """
+    return f"CDF-writer-{index}-" + ("" if fence is None else str(fence))
 
 
 def find(cluster: Cluster, name: str) -> Index | None:
@@ -99,27 +114,67 @@ def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_
         f"/{quote(name)}",
         {
             "settings": {"index": settings},
+            "aliases": {writer_of(name, route.fence): {"is_write_index": True}},
             "mappings": {
                 "dynamic": "strict",
                 "_meta": {META: {**_note(route), "created": True}},
                 "properties": properties_of(found, {}),
             },
-            "aliases": {writer_of(name): {"is_write_index": True}},
         },
     )
+    index = find(cluster, name)
+    assert index is not None
+    adopt(cluster, index, found, route)
 
 
 def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -> None:
-    """Map what is missing, record the claim, and see that there is an alias to write through; nothing else is touched."""
+    """Give the alias to write through to this lease, map what is missing, record the claim; nothing else is touched.
+
+    Raises ``PermanentError`` if a later lease has the alias, and then has changed nothing.
+    """
     add = _additions(index, found, route)
-    note = {**index.note, **_note(route)}
+    if index.alias is None:
+        _take(cluster, index, route.fence)
+    note = {**index.note, **_note(route), "identity": index.identity}
+    if (index.note.get("owner"), index.note.get("epoch")) != (route.owner, route.epoch):
+        note.pop("mark", None)  # it says what was delivered of an epoch
     if add or note != index.note:
         meta = {**index.mappings.get("_meta", {}), META: note}
         mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
         cluster.ask("PUT", f"/{quote(index.name)}/_mapping", mapping)
-    if index.alias is None and index.writer not in index.aliases:
-        action = {"add": {"index": index.name, "alias": index.writer, "is_write_index": True}}
-        cluster.ask("POST", "/_aliases", {"actions": [action]})
+
+
+def _take(cluster: Cluster, index: Index, fence: int) -> None:
+    """Whoever writes through the alias of an older lease finds it gone, at the same moment."""
+    writer = writer_of(index.name, fence)
+    others = [alias for alias in index.writers if alias != writer]
+    if any(_fence_of(alias) > fence for alias in others):
+        raise fenced(f"index {index.name!r}")
+    if writer in index.aliases and not others:
+        return
+    add = {"add": {"index": index.name, "alias": writer, "is_write_index": True}}
+    removals = [{"remove": {"index": index.name, "alias": alias, "must_exist": True}} for alias in others]
+    cluster.ask("POST", "/_aliases", {"actions": [add, *removals]})
+
+
+def _fence_of(alias: str) -> int:
+    number = alias.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def mark(cluster: Cluster, index: Index, route: RouteSpec, version: int) -> None:
+    """Note how far the index is; raises ``PermanentError`` where it is not the one that was prepared."""
+    claim = index.claim
+    if claim is None:
+        raise gone(f"index {index.name!r} has lost its claim")
+    if index.alias is None and writer_of(index.name, route.fence) not in index.aliases:
+        raise fenced(f"index {index.name!r}")
+    if claim.restored:
+        raise restored(f"index {index.name!r}", -1 if claim.mark is None else claim.mark)
+    if claim.mark == version:
+        return
+    meta = {**index.mappings.get("_meta", {}), META: {**index.note, "mark": version}}
+    cluster.ask("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
 
 
 def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from connectors.sink import ArrowSettings, RouteOptions
 
 FORBIDDEN: Final = frozenset('\\/*?"<>| ,#:')
-INDEX_BYTES: Final = 255 - len("cdf-writer-")
+INDEX_BYTES: Final = 255 - len("CDF-writer--1234567890")
 
 
 def _split(value: object) -> object:

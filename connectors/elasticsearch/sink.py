@@ -5,16 +5,18 @@ Rooms that need Spark or the client are imported where they are used: a configur
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY
+from connectors.change import GUARD, KEY, is_delete
 from connectors.elasticsearch import settings as configuration
-from connectors.elasticsearch.bulk import ANSWER, body_of, joined, result_of, too_large
-from connectors.elasticsearch.index import adopt, create, find, settle, writer_of
+from connectors.elasticsearch.bulk import ANSWER, all_applied, body_of, joined, result_of, too_large
+from connectors.elasticsearch.index import adopt, create, find, mark, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.sweep import count, sweep
-from connectors.errors import PermanentError, RetryableError
+from connectors.errors import PermanentError, RetryableError, gone
 from connectors.result import Held, WriteResult
 from connectors.sink import ArrowSink
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from connectors.sink import Mode
 
 BODY: Final = "ndjson"
+MARK_SECONDS: Final = 60.0
 LONGEST_ID: Final = 512  # bytes
 EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lone %
 
@@ -44,6 +47,7 @@ class ElasticsearchSink(ArrowSink):
     Settings = configuration.Settings
     Options = configuration.Options
     mode: ClassVar[Mode] = "upsert"
+    fences: ClassVar[bool] = True
     settings: configuration.Settings
 
     def __init__(self, settings: configuration.Settings) -> None:
@@ -51,6 +55,7 @@ class ElasticsearchSink(ArrowSink):
         self._cluster: Cluster | None = None
         self._route = ""
         self._target = ""
+        self._marked_at = -math.inf
 
     def __reduce__(self) -> tuple[type[ElasticsearchSink], tuple[configuration.Settings]]:
         """A copy starts unopened: connections stay in their process."""
@@ -96,14 +101,14 @@ class ElasticsearchSink(ArrowSink):
 
         upsert = F.concat(header("index", "external_gte"), F.lit("\n"), json_row(schema), F.lit("\n"))
         delete = F.concat(header("delete", "external"), F.lit("\n"))
-        return [F.when(F.col(CHANGE_TYPE).isin(*DELETES), delete).otherwise(upsert).alias(BODY)]
+        return [F.when(is_delete(), delete).otherwise(upsert).alias(BODY)]
 
     def open(self, route: RouteSpec) -> None:
         if self._target:
             return
         name = _name(route)
         alias = self._connected().exists(f"/_alias/{quote(name)}")
-        writer = name if alias else writer_of(name)
+        writer = name if alias else writer_of(name, route.fence)
         self._target = f"/{quote(writer)}/_bulk?require_alias=true&{ANSWER}"
         self._route = route.name
 
@@ -117,6 +122,16 @@ class ElasticsearchSink(ArrowSink):
             return too_large(0)
         half = chunk.num_rows // 2
         return joined(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
+
+    def mark(self, route: RouteSpec, version: int) -> None:
+        """In the mapping's ``_meta``, which the whole cluster hears of: now and then."""
+        if time.monotonic() - self._marked_at < MARK_SECONDS:
+            return
+        index = find(self._connected(), _name(route))
+        if index is None:
+            raise gone(f"index {_name(route)!r} is gone")
+        mark(self._connected(), index, route, version)
+        self._marked_at = time.monotonic()
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:
         index = find(self._connected(), _name(route))
@@ -150,6 +165,8 @@ class ElasticsearchSink(ArrowSink):
             return None
         if not reply.ok:
             raise refusal(reply, "bulk")
+        if reply.genuine and all_applied(reply.body, changes):
+            return WriteResult(sent_bytes=len(body))
         return result_of(reply.json()["items"], changes=changes, route=self._route, sent_bytes=len(body))
 
     def _swept(self, body: bytes, deletes: int) -> WriteResult:

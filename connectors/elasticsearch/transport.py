@@ -15,7 +15,7 @@ import orjson
 from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch
 
-from connectors.errors import PermanentError, RetryableError, SinkError
+from connectors.errors import PermanentError, RetryableError, SinkError, certificate_refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,11 +114,9 @@ class Cluster:
         except elastic_transport.ConnectionTimeout as error:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
         except elastic_transport.TlsError as error:
-            if "certificate verify failed" in str(error).lower():
-                raise PermanentError(
-                    f"the certificate of Elasticsearch is not trusted: {error}.", "Name its authority in CA_CERTS."
-                ) from error
-            raise RetryableError("unreachable", error.message) from error
+            raise certificate_refused("Elasticsearch", error.message) or RetryableError(
+                "unreachable", error.message
+            ) from error
         except elastic_transport.ConnectionError as error:
             raise RetryableError("unreachable", error.message) from error
         except elastic_transport.SerializationError as error:

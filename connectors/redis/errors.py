@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from redis import exceptions
 
-from connectors.errors import PermanentError, RetryableError
+from connectors.errors import PermanentError, RetryableError, certificate_refused, fenced, gone, restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,7 @@ _CLASSES: Final = (
     (exceptions.AuthenticationError, "WRONGPASS"),
     (exceptions.AuthorizationError, "NOAUTH"),
 )
+_CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|OLDER)\b ?(-?\d+)?")
 _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b")
 
 
@@ -54,7 +55,7 @@ def classified(server: str) -> Iterator[None]:
     try:
         yield
     except exceptions.RedisError as error:
-        raise classify(error, server) from error
+        raise (_claim_lost(error, server) or classify(error, server)) from error
 
 
 def classify(error: exceptions.RedisError, server: str) -> Exception:
@@ -73,8 +74,21 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         return PermanentError(f"Redis at {server}: {error}.", "Choose a database the server has.")
     if isinstance(error, (exceptions.TimeoutError, exceptions.ConnectionError)):
         away = "timeout" if isinstance(error, exceptions.TimeoutError) else "unreachable"
-        return RetryableError(away, f"{server}: {error}")
+        return certificate_refused(f"Redis at {server}", str(error)) or RetryableError(away, f"{server}: {error}")
     return error
+
+
+def _claim_lost(error: exceptions.RedisError, server: str) -> PermanentError | None:
+    """Whether the route's claim, which each call of the script looks at, is no longer what it was."""
+    found = _CLAIM.search(str(error))
+    if found is None:
+        return None
+    what, mark = found.groups()
+    if what == "GONE":
+        return gone(f"Redis at {server} holds no claim of the route any more: it was emptied")
+    if what == "OLDER":
+        return restored(f"Redis at {server}", int(mark))
+    return fenced(f"Redis at {server}")
 
 
 def cluster_unsupported(server: str) -> PermanentError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - as in connectors.render
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, ROW
+from connectors.change import GUARD, ROW, is_delete
 from connectors.redis.keys import GUARD_HEAD, GUARD_TAIL
 from connectors.redis.script import GUARD_DIGITS
 from connectors.render import json_row, text_of
@@ -43,7 +43,7 @@ def keys_column(value_key: Column) -> Column:
 def argument_columns(schema: StructType, layout: str) -> list[Column]:
     """Guard, then JSON text or the number of fields and values, and those; a delete is its guard. And how many that makes."""
     body, count = _hash_fields(schema) if layout == "hash" else (_bulk(json_row(schema)), F.lit(1))
-    deleted = F.col(CHANGE_TYPE).isin(*DELETES)
+    deleted = is_delete()
     guard = F.lpad(F.col(GUARD).cast("string"), GUARD_DIGITS, "0")
     upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), guard, F.lit("\r\n"), body)
     delete = F.concat(F.lit(f"${GUARD_DIGITS + 1}\r\n"), guard, F.lit("d\r\n"))
@@ -62,17 +62,22 @@ def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
     return positions
 
 
-def calls(chunk: pa.RecordBatch, head: tuple[str, ...], first: tuple[str, ...]) -> Iterator[tuple[int, bytes]]:
-    """Whole commands for a chunk, each with the position of its first row: ``head``, key count, keys, ``first``, arguments."""
+def calls(
+    chunk: pa.RecordBatch, head: tuple[str, ...], key: str, first: tuple[str, ...]
+) -> Iterator[tuple[int, bytes]]:
+    """Whole commands for a chunk, each with the position of its first row.
+
+    ``head``, key count, ``key``, the rows' keys, ``first``, the rows' arguments.
+    """
     keys, arguments, counts = chunk.column(KEYS), chunk.column(ARGUMENTS), chunk.column(COUNT)
     step = max(1, min(ROWS_PER_CALL, ARGUMENTS_PER_CALL // pc.max(counts).as_py()))
     opening = "".join(map(bulk, head))
     closing = "".join(map(bulk, first)).encode()
     for start in range(0, chunk.num_rows, step):
         rows = min(step, chunk.num_rows - start)
-        key_count = rows * KEYS_PER_ROW
+        key_count = 1 + rows * KEYS_PER_ROW
         total = len(head) + 1 + key_count + len(first) + pc.sum(counts.slice(start, rows)).as_py()
-        header = f"*{total}\r\n{opening}{bulk(str(key_count))}".encode()
+        header = f"*{total}\r\n{opening}{bulk(str(key_count))}{bulk(key)}".encode()
         yield start, b"".join((header, _bytes_of(keys, start, rows), closing, _bytes_of(arguments, start, rows)))
 
 

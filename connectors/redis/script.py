@@ -11,25 +11,46 @@ from typing import Final
 
 GUARD_DIGITS: Final = 19
 
+CLAIM: Final = """
+-- KEYS: the route's claim; ARGV: owner, epoch, fence. A mark says what was delivered of an epoch, so it ends with it.
+local held = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'fence')
+local same = held[1] == ARGV[1]
+if same and tonumber(held[3] or 0) > tonumber(ARGV[3]) then return redis.error_reply('CDFFENCED') end
+if not same or held[2] ~= ARGV[2] then redis.call('HDEL', KEYS[1], 'mark') end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', ARGV[2], 'fence', ARGV[3])
+"""
+
+MARK: Final = """
+-- KEYS: the route's claim; ARGV: owner, fence, mark
+local held = redis.call('HMGET', KEYS[1], 'owner', 'fence')
+if not held[1] then return redis.error_reply('CDFGONE') end
+if held[1] ~= ARGV[1] or tonumber(held[2] or 0) > tonumber(ARGV[2]) then return redis.error_reply('CDFFENCED') end
+redis.call('HSET', KEYS[1], 'mark', ARGV[3])
+"""
+
 WRITE: Final = """
--- KEYS: value, guard, of each row
--- ARGV: type of the value, its time to live or 0, that of a tombstone, then for each row: guard; unless it is that of
---   a tombstone, the text of the value, or for a hash n and then n fields and values
+-- KEYS: the route's claim, then value, guard, of each row
+-- ARGV: owner, fence and least mark of the claim; type of the value, its time to live or 0, that of a tombstone; then for
+--   each row: guard; unless it is that of a tombstone, the text of the value, or for a hash n and then n fields and values
 -- returns the rows, counted from 0, that were stale, that changed nothing, and whose key holds something foreign
 local call, pcall, sub = redis.call, redis.pcall, string.sub
-local kind, ttl, tombstone_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local claim = call('HMGET', KEYS[1], 'owner', 'fence', 'mark')
+if not claim[1] then return redis.error_reply('CDFGONE') end
+if claim[1] ~= ARGV[1] or tonumber(claim[2] or 0) > tonumber(ARGV[2]) then return redis.error_reply('CDFFENCED') end
+if tonumber(claim[3] or -1) < tonumber(ARGV[3]) then return redis.error_reply('CDFOLDER ' .. (claim[3] or -1)) end
+local kind, ttl, tombstone_ttl = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local stale, noop, foreign, deleted, plain = {}, {}, {}, {}, {}
 local failed
 
 local guards = {}
-for row = 1, #KEYS / 2 do guards[row] = KEYS[2 * row] end
+for row = 1, (#KEYS - 1) / 2 do guards[row] = KEYS[2 * row + 1] end
 local held = call('MGET', unpack(guards))
 for row = 1, #guards do held[row] = held[row] and #held[row] > 18 and held[row] end
 
 -- A value without a live guard may not be ours. Such keys hold nothing at all as a rule: one question for all of them.
 local unguarded = {}
 for row = 1, #guards do
-  if not held[row] or #held[row] > 19 then unguarded[#unguarded + 1] = KEYS[2 * row - 1] end
+  if not held[row] or #held[row] > 19 then unguarded[#unguarded + 1] = KEYS[2 * row] end
 end
 local suspicious = #unguarded > 0 and call('EXISTS', unpack(unguarded)) > 0
 
@@ -41,12 +62,12 @@ local function is_stale(row, guard)
   local given = delete and sub(guard, 1, 19) or guard
   if given > newest or (given == newest and not delete) then return false end
   -- A live guard whose value was evicted, or deleted by hand, counts as absent.
-  return tombstone or call('EXISTS', KEYS[2 * row - 1]) == 1
+  return tombstone or call('EXISTS', KEYS[2 * row]) == 1
 end
 
 local function is_foreign(row)
   if not suspicious or (held[row] and #held[row] == 19) then return false end
-  local found = call('TYPE', KEYS[2 * row - 1]).ok
+  local found = call('TYPE', KEYS[2 * row]).ok
   return found ~= 'none' and found ~= kind
 end
 
@@ -60,24 +81,24 @@ end
 local function set_text(row, guard, text)
   if ttl > 0 then
     try('SET', guards[row], guard, 'EX', ttl)
-    try('SET', KEYS[2 * row - 1], text, 'EX', ttl)
+    try('SET', KEYS[2 * row], text, 'EX', ttl)
   else
     local size = #plain
-    plain[size + 1], plain[size + 2] = KEYS[2 * row - 1], text
+    plain[size + 1], plain[size + 2] = KEYS[2 * row], text
     plain[size + 3], plain[size + 4] = guards[row], guard
   end
 end
 
 -- The guard first: once a script has written, Redis no longer refuses it for want of memory.
 local function set_hash(row, guard, first, last)
-  local key = KEYS[2 * row - 1]
+  local key = KEYS[2 * row]
   if ttl > 0 then try('SET', guards[row], guard, 'EX', ttl) else try('SET', guards[row], guard) end
   try('UNLINK', key)
   for from = first, last, 2000 do try('HSET', key, unpack(ARGV, from, math.min(from + 1999, last))) end
   if ttl > 0 then try('EXPIRE', key, ttl) end
 end
 
-local position = 4
+local position = 7
 for row = 1, #guards do
   local guard = ARGV[position]
   local delete, first, last = #guard > 19, position + 1, position
@@ -98,7 +119,7 @@ if #plain > 0 then try('MSET', unpack(plain)) end
 
 for _, entry in ipairs(deleted) do
   local row, guard = entry[1], entry[2]
-  if is_foreign(row) or call('UNLINK', KEYS[2 * row - 1]) == 0 then noop[#noop + 1] = row - 1 end
+  if is_foreign(row) or call('UNLINK', KEYS[2 * row]) == 0 then noop[#noop + 1] = row - 1 end
   call('SET', guards[row], guard, 'EX', tombstone_ttl)
 end
 

@@ -39,11 +39,14 @@ class RedisSink(ArrowSink):
     Options = RedisOptions
     mode: ClassVar[Mode] = "upsert"
     targets_are_prefixes = True
+    fences = True
     settings: RedisSettings
 
     def __init__(self, settings: RedisSettings) -> None:
         super().__init__(settings)
         self._client: redis.Redis | None = None
+        self._claim = ""
+        self._kept: tuple[str, ...] = ()
 
     @property
     def endpoint(self) -> str:
@@ -60,15 +63,18 @@ class RedisSink(ArrowSink):
 
     def claim(self, route: RouteSpec) -> Claim | None:
         with self._classified():
-            owner, epoch = self._connected().hmget(_names(route).claim, ["owner", "epoch"])
-        return None if owner is None or epoch is None else Claim(_bytes(owner).decode(), int(epoch))
+            owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
+        if owner is None or epoch is None:
+            return None
+        told = None if mark is None else int(mark)
+        return Claim(_bytes(owner).decode(), int(epoch), told, restored=told is not None and told < route.mark)
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
         from connectors.redis.client import info_of
 
         with self._classified():
             client = self._connected()
-            client.hset(_names(route).claim, mapping={"owner": route.owner, "epoch": route.epoch})
+            client.eval(script.CLAIM, 1, _names(route).claim, route.owner, route.epoch, route.fence)
             info = info_of(client)
         policy = info.get("maxmemory_policy", "noeviction")
         if not info.get("maxmemory") or policy == "noeviction":
@@ -84,9 +90,17 @@ class RedisSink(ArrowSink):
         keys = resp.keys_column(_names(route).value_column())
         return [keys, *resp.argument_columns(schema, self.settings.layout)]
 
-    def open(self, route: RouteSpec) -> None:  # noqa: ARG002 - the rendered bytes name the keys
+    def open(self, route: RouteSpec) -> None:
         with self._classified():
             self._connected().script_load(script.WRITE)
+        self._claim = _names(route).claim
+        layout, ttl = VALUE_TYPES[self.settings.layout], str(self.settings.ttl_seconds or 0)
+        claimed = (route.owner, str(route.fence), str(route.mark))
+        self._kept = (*claimed, layout, ttl, str(self.settings.tombstone_seconds))
+
+    def mark(self, route: RouteSpec, version: int) -> None:
+        with self._classified():
+            self._connected().eval(script.MARK, 1, _names(route).claim, route.owner, route.fence, version)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
         from connectors.redis import resp
@@ -96,12 +110,7 @@ class RedisSink(ArrowSink):
             return WriteResult()
         if large := resp.larger(chunk, self.settings.max_value_bytes):
             return self._without(large, chunk)
-        kept = (
-            VALUE_TYPES[self.settings.layout],
-            str(self.settings.ttl_seconds or 0),
-            str(self.settings.tombstone_seconds),
-        )
-        calls = list(resp.calls(chunk, ("EVALSHA", script.WRITE_SHA), kept))
+        calls = list(resp.calls(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
         with self._classified():
             replies = call(self._connected(), [command for _, command in calls])
         stale, noop, foreign = (

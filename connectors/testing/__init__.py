@@ -26,7 +26,7 @@ pytest.register_assert_rewrite(
 
 from connectors.testing.appending import AppendContract  # noqa: E402 - after the rewrite hook, or asserts say nothing
 from connectors.testing.chunk import SCHEMA, change_frame, deletion, key_of, render_chunk, upsert  # noqa: E402
-from connectors.testing.contract import BadRowContract  # noqa: E402
+from connectors.testing.contract import BadRowContract, FenceContract  # noqa: E402
 from connectors.testing.framing import FrameContract  # noqa: E402
 from connectors.testing.upserting import SinkContract  # noqa: E402
 
@@ -34,6 +34,7 @@ __all__ = [
     "SCHEMA",
     "AppendContract",
     "BadRowContract",
+    "FenceContract",
     "FrameContract",
     "SinkContract",
     "change_frame",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.change import Change, Claim, RouteSpec
+from connectors.errors import PermanentError
 from connectors.result import WriteResult
-from connectors.testing.chunk import SCHEMA, render_chunk, upsert
+from connectors.testing.chunk import SCHEMA, deletion, render_chunk, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,6 +129,43 @@ class BadRowContract:
         assert not [*result.stale, *result.noop, *result.retry]
         assert read(route, "good 1") is not None
         assert read(route, "good 2") is not None
+
+
+class FenceContract:
+    """For an upsert sink that ``fences`` and remembers a ``mark``; mixed in with ``SinkContract``."""
+
+    def test_a_leftover_writer_of_an_older_lease_writes_nothing(
+        self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, read: Read
+    ) -> None:
+        older, newer = replace(route, fence=1), replace(route, fence=2)
+        leftover = type(sink)(sink.settings)
+        leftover.prepare(schema, older)
+        leftover.open(older)
+        assert_applied(leftover.write(render_chunk(spark, leftover, older, schema, [upsert("a", 1, "one")])))
+        sink.prepare(schema, newer)
+        sink.open(newer)
+        for change in (upsert("a", 9, "late"), upsert("b", 9, "late"), deletion("a", 9)):
+            with pytest.raises(PermanentError):
+                leftover.write(render_chunk(spark, leftover, older, schema, [change]))
+        with pytest.raises(PermanentError):
+            leftover.prepare(schema, older)
+        with pytest.raises(PermanentError):
+            leftover.mark(older, 9)
+        assert read(route, "a") is not None
+        assert read(route, "b") is None
+        assert_applied(sink.write(render_chunk(spark, sink, newer, schema, [deletion("a", 3), upsert("c", 3, "x")])))
+        leftover.close()
+
+    def test_a_mark_is_kept_with_the_data_until_the_epoch_ends(
+        self, sink: ArrowSink, route: RouteSpec, schema: StructType
+    ) -> None:
+        sink.prepare(schema, route)
+        sink.mark(route, 7)
+        sink.prepare(schema, replace(route, fence=1))
+        assert sink.claim(route) == Claim(route.owner, route.epoch, mark=7)
+        following = replace(route, epoch=route.epoch + 1, fence=1)
+        sink.prepare(schema, following)
+        assert sink.claim(following) == Claim(route.owner, route.epoch + 1)
 
 
 def assert_applied(result: WriteResult) -> None:
