@@ -15,7 +15,9 @@ from cdf_replicator.verdict import HaltError, judge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cdf_replicator.settings import Reading, Table
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.settings import Reading, Spark, Table
 
 log = structlog.get_logger(__name__)
 
@@ -54,29 +56,34 @@ def source_named(name: str, tables: Mapping[str, Table]) -> Source:
 
 def answer(reading: Reading, source: Source, work: Callable[[SourceTable], None]) -> int:
     """Do the work with the table; returns the exit code. What goes wrong is told with a next step."""
-    conf = {**CONF, **reading.spark.conf}
+    settings = reading.spark.model_copy(update={"conf": {**CONF, **reading.spark.conf}})
+    return with_session(settings, lambda session: work(SourceTable(session, source)), table=source.location)
+
+
+def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route: str = "", **context: str) -> int:
+    """Do the work with a Spark of its own; returns the exit code. What goes wrong is told with a next step and ``context``."""
     try:
-        session = spark.start(reading.spark.model_copy(update={"conf": conf}))
+        session = spark.start(settings)
     except (spark.SparkStartError, spark.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the sentence says it all
         return service.EXIT_CONFIGURATION
     try:
-        work(SourceTable(session, source))
+        work(session)
     except HaltError as error:
         log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
         return service.EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - whatever Spark raised is told in words
-        what, next_step = told(error)
-        log.error(what, table=source.location, next_step=next_step)  # noqa: TRY400
+        what, next_step = told(error, route)
+        log.error(what, next_step=next_step, **context)  # noqa: TRY400
         return service.EXIT_FAILED
     finally:
         session.stop()
     return service.EXIT_DONE
 
 
-def told(error: Exception) -> tuple[str, str]:
+def told(error: Exception, route: str = "") -> tuple[str, str]:
     """What an error says, and what whoever asked can do."""
-    verdict = judge(error, route="")
+    verdict = judge(error, route=route)
     text = str(error)
     found = (step for pattern, step in NEXT_STEPS.items() if re.search(pattern, text))
     return verdict.what, next(found, verdict.next_step)

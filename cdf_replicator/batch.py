@@ -55,8 +55,8 @@ class Delivering:
 
     def write(
         self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None, snapshot_of: int | None = None
-    ) -> int:
-        """Deliver a change frame as one batch; returns how many were stale, raises what kept it from being delivered.
+    ) -> Outcome:
+        """Deliver a change frame as one batch; returns what became of it, raises what kept it from being delivered.
 
         ``no_ops_above``: updates of later versions that change nothing are left out; None leaves out none.
         ``snapshot_of``: of a bootstrap, the version whose rows these are, no key twice, which somebody has seen to.
@@ -69,7 +69,7 @@ class Delivering:
         shaped = self._shaped()
         # An append of nothing would still make a version. A reduction reads all rows to find the first: its sink counts.
         if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
-            return 0
+            return Outcome()
         observation = self._observation(batch, marked=no_ops_above is not None)
         counted = frame if observation is None else frame.observe(observation, *_counts(frame))
         selected = self._selected(shaped(counted), batch)
@@ -97,7 +97,7 @@ class Delivering:
             if (outcome.received or not delivered) and not interrupted:
                 ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
-        return outcome.stale
+        return outcome
 
     def _observation(self, batch: Batch, *, marked: bool) -> Observation | None:
         """What counts the changes on their way; None where the sink's own counts tell what came in.
@@ -145,7 +145,8 @@ class Delivering:
     def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
         delivered = self._selected(changes, batch)
         if outcome.rejected:
-            self._check_share(outcome)
+            if not batch.request:  # an operator who has letters redriven knows that they were refused
+                self._check_share(outcome)
             rejected = self.letters.select(delivered, outcome.letters)
             if self.sink.mode == "upsert":
                 self._delete_older(rejected, batch)
@@ -154,17 +155,21 @@ class Delivering:
             several = {"code": F.lit(change.DUPLICATE_KEY), "reason": F.lit(SEVERAL_ROWS)}
             self.letters.bury(feed.doubled_rows(changes).withColumns(several), self.route, batch)
         # In an append sink a later change takes no earlier one's place.
-        if self.open_letters and self.sink.mode == "upsert":
+        if self.open_letters and self.sink.mode == "upsert" and not batch.request:
             self.letters.close_superseded(delivered, self.route, outcome.letters)
+        self.count_letters()
+
+    def count_letters(self) -> None:
+        """Tell how many letters of the route are open now."""
         self.open_letters = self.letters.open_count(self.route.name)
         self.report.dead_letters(self.open_letters)
 
     def void_older_letters(self, epoch: int) -> None:
         """Close the letters of older epochs: the snapshot that began this one has said all about their keys."""
         if self.open_letters:
-            self.letters.close_below(self.route.name, guard_of(epoch, 0, upsert=False))
-            self.open_letters = self.letters.open_count(self.route.name)
-            self.report.dead_letters(self.open_letters)
+            older = F.col("guard") < guard_of(epoch, 0, upsert=False)
+            self.letters.close(self.route.name, older, "void")
+            self.count_letters()
 
     def _check_share(self, outcome: Outcome) -> None:
         rejected = sum(outcome.rejected.values())
@@ -184,7 +189,7 @@ class Delivering:
 
         What a sink shows must not depend on how commits were split into micro-batches (design rule 17).
         """
-        upserts = rejected.where(F.col(change.KEY).isNotNull() & ~F.col(change.CHANGE_TYPE).isin(*change.DELETES))
+        upserts = rejected.where(F.col(change.KEY).isNotNull() & ~change.is_delete())
         deletes = upserts.drop("code", "reason").withColumns(
             {
                 change.GUARD: F.col(change.GUARD) - 1,

@@ -41,6 +41,7 @@ class Board:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._runtime: dict[str, str] = {}
         self._stopping = False
+        self._holder: str | None = None
 
     def add_route(self, route: str, table: str, sink: str) -> None:
         with self._lock:
@@ -59,6 +60,13 @@ class Board:
     def event(self, what: str, route: str = "") -> None:
         with self._lock:
             self._events.appendleft(Event(self._now(), what, route))
+
+    def standing_by(self, holder: str | None) -> None:
+        """Who holds the lease that this instance waits for; None once it has it."""
+        with self._lock:
+            self._holder = holder
+            if holder is not None:
+                self._events.appendleft(Event(self._now(), f"standing by: the lease is held ({holder})"))
 
     def stopping(self) -> None:
         """SIGTERM came."""
@@ -154,9 +162,9 @@ class Board:
         """The board as it is now; lag in seconds is measured at this moment, so it grows while nothing is delivered."""
         with self._lock:
             routes, sinks = tuple(self._routes.values()), tuple(self._sinks.values())
-            events, runtime, stopping = tuple(self._events), self._runtime, self._stopping
+            events, runtime, stopping, holder = tuple(self._events), self._runtime, self._stopping, self._holder
         now = self._now()
-        state, summary = _summary(routes, sinks, stopping=stopping)
+        state, summary = _summary(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
             version=__version__,
             instance=socket.gethostname(),
@@ -199,11 +207,13 @@ def _badness(route: RouteStatus) -> tuple[int, float, str]:
 
 
 def _summary(
-    routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool
+    routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool, holder: str | None
 ) -> tuple[ServiceState, str]:
     """The service's state in one word, and why in one sentence."""
     if stopping:
         return "stopping", "Stopping: running micro-batches finish, then the service ends."
+    if holder is not None:
+        return "starting", f"Standing by: the lease is held ({holder})."
     if not routes:
         return "starting", "Starting: no route has been set up yet."
     names = {state: [route.route for route in routes if route.state == state] for state in WORST_FIRST}

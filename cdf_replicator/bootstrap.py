@@ -63,7 +63,7 @@ class Bootstrap:
             newer = self.load(state)
         except Exception as error:
             gone = any(name in str(error) for name in PINNED_GONE)
-            if not gone or self.source.latest_version() == state.pinned_version:
+            if not gone or self.source.log.latest_version() == state.pinned_version:
                 raise
             # Pinning again is a new epoch: what was deleted between the two versions is swept afterwards.
             self.delivering.report.warning(
@@ -124,7 +124,7 @@ class Bootstrap:
         self.delivering.void_older_letters(state.epoch)
 
     def _spec(self, state: RouteState) -> RouteSpec:
-        return self.delivering.route.spec(owner=self.state_path.owner, epoch=state.epoch)
+        return self.state_path.spec(self.delivering.route, state)
 
     def _saved(self, state: RouteState) -> RouteState:
         self.state_path.save(state)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator import asked
 from cdf_replicator.feed import FEED_COLUMNS
 from cdf_replicator.verdict import HaltError
-from connectors.change import DELETES
+from connectors.change import is_delete
 from connectors.render import json_of, key_text, text_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
 
 def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
     """First and last commit version; raises ``HaltError`` naming the range that is there."""
-    earliest, latest = table.available()
+    earliest, latest = table.log.available()
     since = table.feed_since()
     where = f"table {table.source.slug} ({table.source.location})"
     if since is None:
@@ -136,7 +136,7 @@ def _selected(feed: DataFrame, wanted: Wanted) -> DataFrame:
     keys = [(F.col(_quoted(name)), types[name.lower()]) for name in wanted.keys]
     if wanted.key is not None:
         feed = feed.where(key_text(keys) == wanted.key)
-    effect = F.when(F.col("_change_type").isin(*DELETES), 0).otherwise(1)
+    effect = F.when(is_delete("_change_type"), 0).otherwise(1)
     feed = feed.orderBy("_commit_version", *(text_of(*key) for key in keys), effect)
     return feed if wanted.limit is None else feed.limit(wanted.limit)
 

@@ -6,11 +6,14 @@ Offset JSON of Delta's source: ``reservoirVersion`` N and ``index`` I; I < 0 mea
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_CRC: Final = b"crc\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +40,65 @@ class Offset:
         return self.version - 1
 
 
+def is_whole(checkpoint: Path) -> bool:
+    """Return whether Spark can go on with it. A power cut, or a disk that was full, leaves files that are cut off."""
+    planned = max(_numbers(checkpoint / "offsets"), default=None)
+    committed = max(_numbers(checkpoint / "commits"), default=-1)
+    if not _lines(checkpoint / "metadata"):
+        return False
+    if planned is None:  # then Spark wants nothing there, no temporary file of a write that was broken off either
+        return not any([*(checkpoint / "offsets").glob("*"), *(checkpoint / "commits").glob("*")])
+    needed = range(max(0, planned - 1), planned + 1)
+    if not all(_offset(checkpoint, number) for number in needed):
+        return False
+    return committed < 0 or (committed <= planned and bool(_lines(checkpoint / "commits" / str(committed))))
+
+
 def last_committed(checkpoint: Path) -> Offset | None:
-    """Return the end of the last micro-batch that Spark committed; None before the first."""
-    batch = _newest(checkpoint / "commits")
-    return None if batch is None else _offset(checkpoint / "offsets" / str(batch))
+    """Return the end of the last micro-batch that Spark committed, of those that can be read; None if there is none."""
+    batches = sorted(_numbers(checkpoint / "commits"), reverse=True)
+    return next((offset for batch in batches if (offset := _offset(checkpoint, batch))), None)
 
 
 def start_of_last_committed(checkpoint: Path) -> Offset | None:
     """Return where the last micro-batch that Spark committed began; None if it was the first one."""
-    batch = _newest(checkpoint / "commits")
-    return None if not batch else _offset(checkpoint / "offsets" / str(batch - 1))
+    batch = max(_numbers(checkpoint / "commits"), default=0)
+    return _offset(checkpoint, batch - 1) if batch else None
 
 
 def last_planned(checkpoint: Path) -> Offset | None:
     """Return the end of the newest micro-batch that may have been written, committed or not."""
-    batch = _newest(checkpoint / "offsets")
-    return None if batch is None else _offset(checkpoint / "offsets" / str(batch))
+    batch = max(_numbers(checkpoint / "offsets"), default=None)
+    return None if batch is None else _offset(checkpoint, batch)
 
 
-def _newest(folder: Path) -> int | None:
-    numbers = [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
-    return max(numbers, default=None)
+def _numbers(folder: Path) -> list[int]:
+    return [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
 
 
-def _offset(file: Path) -> Offset | None:
-    if not file.exists():
-        return None
-    last_line = file.read_text(encoding="utf-8").strip().splitlines()[-1]
-    return Offset.parse(last_line) if last_line.startswith("{") else None
+def _offset(checkpoint: Path, batch: int) -> Offset | None:
+    """The end of a micro-batch; None where its file is not there or not whole."""
+    lines = _lines(checkpoint / "offsets" / str(batch))
+    return Offset.parse(lines[-1]) if len(lines) > 1 else None
+
+
+def _lines(file: Path) -> list[str]:
+    """The JSON objects of one of Spark's files, one a line; none if the file is not whole."""
+    try:
+        content = file.read_bytes()
+        objects = [line for line in content.decode().removeprefix("v1").splitlines() if line]
+        for text in objects:
+            json.loads(text)
+        return objects if _agrees(content, file.with_name(f".{file.name}.crc")) else []
+    except (OSError, ValueError):
+        return []
+
+
+def _agrees(content: bytes, checksums: Path) -> bool:
+    """Whether Hadoop would take a file together with its checksums: CRC-32 of each so many bytes. One cut off early it ignores."""
+    sums = checksums.read_bytes() if checksums.exists() else b""
+    if len(sums) < len(_CRC) + 4 or not sums.startswith(_CRC):
+        return True
+    step = int.from_bytes(sums[len(_CRC) : len(_CRC) + 4], "big")
+    found = (zlib.crc32(content[at : at + step]).to_bytes(4, "big") for at in range(0, len(content), step))
+    return sums[len(_CRC) + 4 :] == b"".join(found)

@@ -39,6 +39,9 @@ RESYNC: Final = "Run: cdf-replicator resync {route}"
 INTERRUPTED: Final = "interrupted"
 """Reason of what a stop brings about in the middle of a micro-batch: no failure."""
 
+STALLED: Final = "stalled"
+"""Reason of the new begin of a query that did not move."""
+
 _CONDITIONS: Final = "tests/spark/test_conditions.py"
 _SCHEMA_CHANGES: Final = "tests/spark/test_schema_changes.py"
 
@@ -219,6 +222,14 @@ TABLE: Final = (
         f"{_CONDITIONS}::test_what_delta_itself_says_is_judged_as_the_table_says",
     ),
     Condition(
+        ("No space left on device", "Read-only file system"),
+        "wait",
+        "storage",
+        "A disk can't be written, that of CDF_STATE_PATH or of spark.local.dir: make room, or mount it so that it can. The route "
+        "then goes on by itself.",
+        "tests/system/test_state_path.py::test_it_is_full",
+    ),
+    Condition(
         ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"),
         "wait",
         "conflict",
@@ -241,5 +252,5 @@ TABLE: Final = (
     ),
 )
 
-RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), "spark")
+RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, "spark")
 """After which a route's query starts again; so it does after a ``RetryableError``, whose reasons are its own."""

@@ -3,13 +3,15 @@
 One row a letter, identified by (route, key, guard), and by its row where that does not tell it apart, so that a
 redelivered micro-batch finds its letters written.
 Columns: id, route, table, sink, key, guard, change_type, commit_version, row (JSON), code, reason, generation, batch,
-state (open | closed), created_at, closed_at.
+state, created_at, closed_at. State: open; superseded, by a later change of the key; redriven; discarded, by an operator;
+void, since a resync has said all about the route's keys.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Literal
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from cdf_replicator.delivery import Letter
     from cdf_replicator.route import Route
@@ -35,6 +37,9 @@ TABLE_SCHEMA: Final = """
     state string, created_at timestamp, closed_at timestamp
 """
 _REASON_LENGTH: Final = 2000
+
+Closed = Literal["superseded", "redriven", "discarded", "void"]
+"""How a letter ended."""
 
 
 class DeadLetters:
@@ -98,35 +103,45 @@ class DeadLetters:
             [(letter.key, letter.guard) for letter in refused], "key string, guard long"
         )
         newer = delivered.select("key", "guard").join(F.broadcast(again), ["key", "guard"], "left_anti")
-        with self._lock:
-            merge = (
-                self._table(create=False)
-                .alias("kept")
-                .merge(
-                    newer.alias("new"),
-                    (F.col("kept.route") == route.name)
-                    & (F.col("kept.state") == "open")
-                    & (F.col("kept.code") != change.DUPLICATE_KEY)
-                    & (F.col("kept.key") == F.col("new.key"))
-                    & (F.col("new.guard") > F.col("kept.guard")),
-                )
-            )
-            merge.whenMatchedUpdate(set={"state": F.lit("closed"), "closed_at": F.current_timestamp()}).execute()
+        same = (F.col("kept.key") == F.col("new.key")) & (F.col("kept.code") != change.DUPLICATE_KEY)
+        self._close_older(newer, route.name, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
 
-    def close_below(self, route: str, guard: int) -> None:
-        """Close a route's open letters of a lower guard."""
+    def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[Letter]) -> None:
+        """Close the letters of keys, a null among them, whose present rows were written at a guard.
+
+        Where that row was refused in its turn, its letter stays open and takes the place of the older ones.
+        """
+        again = self._spark.createDataFrame([(letter.key,) for letter in refused], "key string").distinct()
+        again = again.select(F.col("key").alias("again"), F.lit(1).alias("refused"))
+        told = keys.join(F.broadcast(again), F.col("key").eqNullSafe(F.col("again")), "left")
+        newest = F.when(F.col("refused").isNotNull(), guard - 1).otherwise(guard)
+        same = F.col("kept.key").eqNullSafe(F.col("new.key")) & (F.col("kept.guard") <= F.col("new.guard"))
+        self._close_older(told.select("key", newest.alias("guard")), route, same, "redriven")
+
+    def _close_older(self, newer: DataFrame, route: str, same: Column, state: Closed) -> None:
+        ours = (F.col("kept.route") == route) & (F.col("kept.state") == "open")
         with self._lock:
-            self._table(create=False).update(
-                (F.col("route") == route) & (F.col("state") == "open") & (F.col("guard") < guard),
-                {"state": F.lit("closed"), "closed_at": F.current_timestamp()},
-            )
+            merge = self._table(create=False).alias("kept").merge(newer.alias("new"), ours & same)
+            merge.whenMatchedUpdate(set=_closed(state)).execute()
+
+    def close(self, route: str, which: Column, state: Closed) -> None:
+        """Close those of a route's open letters."""
+        with self._lock:
+            self._table(create=False).update(_open(route) & which, _closed(state))
+
+    def open(self, route: str) -> DataFrame:
+        """Return the open letters of a route."""
+        return self.all().where(_open(route))
+
+    def all(self) -> DataFrame:
+        """Return every letter that was ever kept; none is ever removed."""
+        if not DeltaTable.isDeltaTable(self._spark, self._path):
+            return self._spark.createDataFrame([], TABLE_SCHEMA)
+        return self._spark.read.format("delta").load(self._path)
 
     def open_count(self, route: str) -> int:
         """Return how many letters of a route are open."""
-        if not DeltaTable.isDeltaTable(self._spark, self._path):
-            return 0
-        letters = self._spark.read.format("delta").load(self._path)
-        return letters.where((F.col("route") == route) & (F.col("state") == "open")).count()
+        return self.open(route).count()
 
     def _table(self, *, create: bool) -> DeltaTable:
         if create and not DeltaTable.isDeltaTable(self._spark, self._path):
@@ -134,3 +149,17 @@ class DeadLetters:
             builder = DeltaTable.createIfNotExists(self._spark).location(self._path).addColumns(schema)
             return builder.partitionedBy("route").execute()
         return DeltaTable.forPath(self._spark, self._path)
+
+
+def of_ids(ids: Iterable[str]) -> Column:
+    """Letters whose id begins with one of these; all, where there are none."""
+    named = [F.col("id").startswith(each) for each in ids]
+    return reduce(lambda one, other: one | other, named, F.lit(not named))
+
+
+def _open(route: str) -> Column:
+    return (F.col("route") == route) & (F.col("state") == "open")
+
+
+def _closed(state: Closed) -> dict[str, str | Column]:
+    return {"state": F.lit(state), "closed_at": F.current_timestamp()}

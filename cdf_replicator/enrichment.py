@@ -79,7 +79,7 @@ class _Table:
     def pinned(self) -> DataFrame:
         """Return the newest version; of each, it is seen once that no key is there twice."""
         table = self._table or self._open()
-        version = self._read(lambda: table.available()[1])
+        version = self._read(lambda: table.log.available()[1])
         snapshot = self._read(lambda: table.snapshot(version))
         if version != self._checked:
             self._check_schema(snapshot.schema)

@@ -43,7 +43,7 @@ def settled(
     without what the route's policy leaves out.
     """
     if not source.detail.change_feed:
-        raise _feed_off(route, source, source.latest_version())
+        raise _feed_off(route, source, source.log.latest_version())
     known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
     now = known_as(source, frame, first, known)
     if known is None:
@@ -78,7 +78,7 @@ def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSche
     after = range(first, newest.version + 1)
     before = range(min(first, newest.version), -1, -1)
     for version in (*after, *(() if current else before)):
-        metadata = source.metadata_at(version)
+        metadata = source.log.metadata_at(version)
         if metadata is not None and not schema.compare(shown, metadata.schema):
             return metadata.schema
     return newest if current else replace(shown, version=newest.version)
@@ -99,7 +99,7 @@ class Lookout:
         without column mapping reads as null, and a table replaced in place goes on: Delta's stream raises none of it.
         """
         for version in range(self._next, last + 1):
-            metadata = self._source.metadata_at(version)
+            metadata = self._source.log.metadata_at(version)
             if metadata is None:
                 continue
             if metadata.table_id != self._source.detail.table_id:
@@ -118,7 +118,7 @@ class Lookout:
 def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSchema:
     """What the route knows with the ids it got when column mapping was switched on, so that a rename is told as one."""
     for version in range(known.version + 1, until + 1):
-        metadata = source.metadata_at(version)
+        metadata = source.log.metadata_at(version)
         if metadata is not None and metadata.schema.identified:
             if all(change.kind == "added" for change in schema.compare(known, metadata.schema)):
                 return replace(schema.without_added(known, metadata.schema), version=known.version)

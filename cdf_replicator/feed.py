@@ -130,7 +130,7 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
     key's rows: each stays by itself, to become a dead letter. A deleted one of them was never delivered, so there is
     nothing to do. One shuffle and one sort, for all of it.
     """
-    deleted = F.col(change.CHANGE_TYPE).isin(*change.DELETES)
+    deleted = change.is_delete()
     frame = frame.where(F.col(change.KEY).isNotNull() | ~deleted)
     row_type = frame.schema[change.ROW].dataType
     assert isinstance(row_type, StructType)
@@ -173,7 +173,7 @@ def none_doubled(frame: DataFrame) -> DataFrame:
 def doubled_rows(frame: DataFrame) -> DataFrame:
     """Every row of which one commit left several of its key; ``latest_per_key`` tells whether there are any."""
     same = Window.partitionBy(change.KEY, change.GUARD)
-    upserts = frame.where(F.col(change.KEY).isNotNull() & ~F.col(change.CHANGE_TYPE).isin(*change.DELETES))
+    upserts = frame.where(F.col(change.KEY).isNotNull() & ~change.is_delete())
     return upserts.withColumn("rows", F.count(F.lit(1)).over(same)).where("rows > 1").drop("rows")
 
 

@@ -1,4 +1,11 @@
-"""One writer per state path: an exclusive lock that the kernel releases however the holder dies."""
+"""One writer per state path: a numbered lease, of which the highest number writes.
+
+    <state path>/leases/<token>.json    what the holder said of itself; the file's lock is held as long as it lives
+
+A holder that dies leaves its lock behind, so the next takes over at once. One that is paused, or cut off, keeps it: a
+standby that has not seen it touch its file for a while takes the next number all the same. Whoever wakes up then finds a
+higher number than its own and ends; what it has under way, the sinks refuse by the number (``RouteSpec.fence``).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +13,20 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+TOUCH_SECONDS: Final = 2.0
+SILENT_SECONDS: Final = 15.0
+"""A holder that has not touched its file for so long, while a standby looked on, is taken for paused or cut off."""
+LOOK_SECONDS: Final = 0.5
 
 
 class LeaseHeldError(Exception):
@@ -24,36 +39,92 @@ class LeaseHeldError(Exception):
 
 
 class Lease:
-    """Held from ``acquire`` until ``release`` or the end of the process."""
+    """Held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str], path: Path, token: int) -> None:
         self._file = file
+        self._path = path
+        self._over = threading.Event()
+        self._keeping: threading.Thread | None = None
+        self.token = token
 
     @classmethod
     def acquire(cls, root: Path, *, url: str | None = None) -> Lease:
         """Take the lease at once; raises ``LeaseHeldError``."""
-        file = (root / "lease").open("a+", encoding="utf-8")
-        while not _locked(file, fcntl.LOCK_EX):
-            if (said := holder(root)) is not None:
-                file.close()
+        while True:
+            token = _newest(root)
+            if (said := _said(root, token)) is not None:
                 raise LeaseHeldError(root, said)
-            time.sleep(0.01)  # somebody only asked who holds it
-        file.truncate(0)
-        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
-        json.dump({name: value for name, value in said.items() if value is not None}, file)
-        file.flush()
-        return cls(file)
+            if (lease := _taken(root, token + 1, url)) is not None:
+                return lease
+
+    @classmethod
+    def wait(
+        cls, root: Path, told: Callable[[dict[str, Any]], None], over: threading.Event, url: str | None
+    ) -> Lease | None:
+        """Take the lease once its holder has gone or fallen silent; None if that was ``over`` first.
+
+        ``told``: called with what a holder says of itself, once for each.
+        """
+        seen: tuple[int, float] | None = None
+        since = 0.0
+        while not over.is_set():
+            token = _newest(root)
+            said = _said(root, token)
+            if said is None:
+                if (lease := _taken(root, token + 1, url)) is not None:
+                    return lease
+                continue
+            if seen is None or seen[0] != token:
+                told(said)
+            if (now := (token, _touched(root, token))) != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > SILENT_SECONDS and (lease := _taken(root, token + 1, url)) is not None:
+                return lease
+            over.wait(LOOK_SECONDS)
+        return None
+
+    def keep(self, lost: Callable[[], None]) -> None:
+        """Touch the file from now on, in a thread; ``lost`` is called there once a higher number was taken."""
+        self._keeping = threading.Thread(target=self._keep, args=(lost,), name="lease", daemon=True)
+        self._keeping.start()
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody has taken a higher number."""
+        return self._path.exists() and not _path(self._path.parents[1], self.token + 1).exists()
 
     def release(self) -> None:
+        self._over.set()
+        if self._keeping is not None:
+            self._keeping.join()
         self._file.truncate(0)
         self._file.close()
+
+    def _keep(self, lost: Callable[[], None]) -> None:
+        while not self._over.wait(TOUCH_SECONDS):
+            if not self.held:
+                lost()
+                return
+            with suppress(OSError):  # a full or read-only disk is the next write's trouble, and told there
+                os.utime(self._file.fileno())
 
 
 def holder(root: Path) -> dict[str, Any] | None:
     """Return what the holder said of itself; None when nobody holds the lease, whatever a killed one has left there."""
+    return _said(root, _newest(root))
+
+
+def _newest(root: Path) -> int:
+    """The highest token there is; 0 before the first."""
+    names = (file.stem for file in (root / "leases").glob("[0-9]*.json"))
+    return max((int(name) for name in names), default=0)
+
+
+def _said(root: Path, token: int) -> dict[str, Any] | None:
+    """What its holder said; None if it has none."""
     try:
-        file = (root / "lease").open(encoding="utf-8")
+        file = _path(root, token).open(encoding="utf-8")
     except OSError:
         return None
     with file:
@@ -63,6 +134,42 @@ def holder(root: Path) -> dict[str, Any] | None:
             return dict(json.load(file))
         except ValueError:
             return {}
+
+
+def _touched(root: Path, token: int) -> float:
+    try:
+        return _path(root, token).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _taken(root: Path, token: int, url: str | None) -> Lease | None:
+    """Take a number, if nobody has: the file appears under it locked, and as a whole."""
+    path = _path(root, token)
+    path.parent.mkdir(exist_ok=True)
+    draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
+    file = draft.open("w+", encoding="utf-8")
+    _locked(file, fcntl.LOCK_EX)
+    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
+    json.dump({name: value for name, value in said.items() if value is not None}, file)
+    file.flush()
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        file.close()
+        return None
+    finally:
+        draft.unlink()
+    for older in range(token - 1, 0, -1):
+        if not _path(root, older).exists():
+            break
+        _path(root, older).unlink(missing_ok=True)
+    return Lease(file, path, token)
+
+
+def _path(root: Path, token: int) -> Path:
+    return root / "leases" / f"{token:010d}.json"
 
 
 def _locked(file: IO[str], how: int) -> bool:

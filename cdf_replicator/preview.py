@@ -7,19 +7,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator import feed, service, spark
+from cdf_replicator import asked, feed
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
-from cdf_replicator.verdict import HaltError, judge
 from connectors import change, guard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from cdf_replicator.state import RouteState
     from connectors import Held, Sink
 
-log = structlog.get_logger(__name__)
 
 VERSIONS_SHOWN: Final = 50
 
@@ -41,13 +38,13 @@ def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | 
         for source in {route.source.slug: route.source for route in routes}.values():
             table = SourceTable(session, source)
             table.check_range(first)
-            newest = table.latest_version() if last is None else last
+            newest = table.log.latest_version() if last is None else last
             table.check_range(newest)
             console.print(_by_version(table, first, newest))
         names = ", ".join(route.name for route in routes)
         console.print(f"Would be delivered again to: {names}. Nothing was written.")
 
-    return _told(settings, work, routes[0].name)
+    return asked.with_session(settings.spark, work, route=routes[0].name)
 
 
 def resync(settings: Settings, route: Route) -> int:
@@ -59,12 +56,12 @@ def resync(settings: Settings, route: Route) -> int:
             lines = compared(table, sink, route, _waiting(settings, route))
         sys.stdout.write("\n".join(lines) + "\n")
 
-    return _told(settings, work, route.name)
+    return asked.with_session(settings.spark, work, route=route.name)
 
 
 def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:
     """The snapshot against the target, by numbers. ``waiting``: a resync whose sweep was refused, if there is one."""
-    latest = table.available()[1]
+    latest = table.log.available()[1]
     snapshot = feed.snapshot_frame(table.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
     if sink.mode == "append":
         rows = snapshot.count()
@@ -116,20 +113,3 @@ def _by_version(source: SourceTable, first: int, last: int) -> Table:
     table.add_section()
     table.add_row("all", *(str(sum(row[kind] for row in counted)) for kind in kinds))
     return table
-
-
-def _told(settings: Settings, work: Callable[[SparkSession], None], route: str) -> int:
-    try:
-        session = spark.start(settings.spark)
-    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
-        log.error(str(error))  # noqa: TRY400 - the sentence says it all
-        return service.EXIT_CONFIGURATION
-    try:
-        work(session)
-    except Exception as error:  # noqa: BLE001 - whatever it was is told in words
-        verdict = error.verdict if isinstance(error, HaltError) else judge(error, route=route)
-        log.error(verdict.what, next_step=verdict.next_step)  # noqa: TRY400
-        return service.EXIT_FAILED
-    finally:
-        session.stop()
-    return service.EXIT_DONE

@@ -7,33 +7,20 @@ one with an end is for append sinks only, since it would bring deleted keys back
 from __future__ import annotations
 
 import sys
-import threading
-import time
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import structlog
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.prompt import Confirm
 
 import connectors
-from cdf_replicator import lease, preview, requests, service
-from cdf_replicator.lease import LeaseHeldError
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator import errand, preview, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-USAGE: Final = 2
-POLL_SECONDS: Final = 0.3
-LINE_SECONDS: Final = 5.0
 
 
 def replay(
@@ -48,12 +35,12 @@ def replay(
             "keys back. Leave it out, and the replay runs through to the newest version.",
             routes=upserts,
         )
-        return USAGE
+        return errand.USAGE
     if dry_run:
         return preview.replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
     asked = [requests.Request("replay", route.name, starting_version, ending_version) for route in routes]
-    return _carry_out(settings, routes, asked) if _confirmed(question, yes=yes) else USAGE
+    return errand.carry_out(settings, routes, asked) if errand.confirmed(question, yes=yes) else errand.USAGE
 
 
 def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
@@ -67,9 +54,9 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
         return preview.resync(settings, routes[0])
     share = 1.0 if max_removed_share is None and yes else max_removed_share
     question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
-    if not _confirmed(question, yes=yes or not sys.stdin.isatty()):
-        return USAGE
-    return _carry_out(
+    if not errand.confirmed(question, yes=yes or not sys.stdin.isatty()):
+        return errand.USAGE
+    return errand.carry_out(
         settings, routes, [requests.Request("resync", route.name, max_removed_share=share) for route in routes]
     )
 
@@ -82,83 +69,3 @@ def _named(settings: Settings, name: str) -> list[Route]:
 
 def _names(routes: Sequence[Route]) -> str:
     return ", ".join(route.name for route in routes)
-
-
-def _confirmed(question: str, *, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        log.error("not a terminal, so nobody can be asked: add --yes")
-        return False
-    return Confirm.ask(question, console=Console(stderr=True), default=False)
-
-
-def _carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[requests.Request]) -> int:
-    """Leave the requests; do the work here if nobody holds the lease, else follow the one who does."""
-    try:
-        folder = StatePath.open(Path(settings.state_path)).requests
-    except StateError as error:
-        log.error(str(error))  # noqa: TRY400 - the sentence says it all
-        return service.EXIT_CONFIGURATION
-    for request in asked:
-        requests.submit(folder, request)
-    own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0}))
-    following = threading.Event()
-    follower = threading.Thread(target=_show, args=(folder, asked, following), daemon=True)
-    follower.start()
-    try:
-        code = service.Supervisor(own, once=True).run(routes, {})
-    except LeaseHeldError as error:
-        log.info("the running service carries it out; interrupting this command does not stop it")
-        code = _wait(Path(settings.state_path), error.holder, folder, asked)
-    finally:
-        following.set()
-        follower.join()
-    outcomes = {request.route: requests.follow(folder, request.id) for request in asked}
-    for request in asked:
-        requests.forget(folder, request.id)
-    failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
-    for route, outcome in failed.items():
-        log.error("not carried out", route=route, why=_why(outcome))
-    return code or (service.EXIT_FAILED if failed else service.EXIT_DONE)
-
-
-def _wait(root: Path, holder: Mapping[str, Any], folder: Path, asked: Sequence[requests.Request]) -> int:
-    """Until all is answered, or the one who was asked has gone; returns the exit code."""
-    while any((found := requests.follow(folder, request.id)) is None or found.state == "running" for request in asked):
-        if lease.holder(root) != holder:
-            return service.EXIT_TEMPORARY
-        time.sleep(POLL_SECONDS)
-    return service.EXIT_DONE
-
-
-def _why(outcome: requests.Progress | None) -> str:
-    if outcome is None:
-        return "nobody took it on; ask again"
-    if outcome.state == "running":
-        return f"interrupted ({outcome.message}); what was begun goes on when the service runs, see its status"
-    return outcome.message
-
-
-def _show(folder: Path, asked: Sequence[requests.Request], done: threading.Event) -> None:
-    """A bar a route on a terminal; else a line now and then."""
-    if not sys.stderr.isatty():
-        told: dict[str, str] = {}
-        while not done.wait(LINE_SECONDS):
-            for request in asked:
-                found = requests.follow(folder, request.id)
-                if found is not None and told.get(request.id) != found.message:
-                    told[request.id] = found.message
-                    log.info("progress", route=request.route, percent=round(found.ratio * 100), what=found.message)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks = {request.id: bars.add_task(request.route, total=1.0, what="waiting") for request in asked}
-        while True:
-            ended = done.wait(POLL_SECONDS)
-            for request_id, task in tasks.items():
-                found = requests.follow(folder, request_id)
-                if found is not None:
-                    bars.update(task, completed=found.ratio, what=found.message)
-            if ended:
-                return

@@ -68,6 +68,11 @@ class Report:
         age = 0.0 if at is None else max(0.0, (datetime.now(timezone.utc) - at).total_seconds())
         self._metrics.lag(max(0, source - delivered), age)
 
+    def headroom(self, seconds: float, versions: int) -> None:
+        """Until what the route has yet to read may be removed."""
+        self._metrics.headroom(seconds, versions)
+        self._board.headroom(self._route, seconds, versions)
+
     def rates(self, input_rows: float, processed_rows: float) -> None:
         self._metrics.rates(input_rows, processed_rows)
         self._board.rates(self._route, input_rows, processed_rows)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from cdf_replicator.state import write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-Kind = Literal["replay", "resync"]
+Kind = Literal["replay", "resync", "redrive", "discard"]
 _ASKED: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
 
@@ -24,7 +25,8 @@ _ANSWER: Final = ".progress.json"
 class Request:
     """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch.
 
-    ``max_removed_share``: of the target's entries, that a resync may remove; None leaves it to the settings.
+    ``redrive``, ``discard``: of the route's dead letters. ``max_removed_share``: of the target's entries, that a resync may
+    remove; None leaves it to the settings. ``letters``: what their ids begin with; none names all that are open.
     """
 
     kind: Kind
@@ -32,6 +34,7 @@ class Request:
     starting_version: int | None = None
     ending_version: int | None = None
     max_removed_share: float | None = None
+    letters: Sequence[str] = ()
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -54,7 +57,8 @@ def pending(folder: Path) -> list[Request]:
     if not folder.exists():
         return []
     files = sorted(folder.glob(f"*{_ASKED}"), key=lambda file: file.stat().st_mtime)
-    return [Request(**_read(file)) for file in files]
+    read = map(_read, files)
+    return [Request(**{**request, "letters": tuple(request.get("letters", ()))}) for request in read]
 
 
 def take(folder: Path, request: Request) -> None:

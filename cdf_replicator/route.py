@@ -99,7 +99,7 @@ class Route:
         text = (self.filter or "").lower()
         return any(name.replace("`", "``").lower() in text for name in names)
 
-    def spec(self, *, owner: str, epoch: int) -> RouteSpec:
+    def spec(self, *, owner: str, epoch: int, fence: int = 0) -> RouteSpec:
         """What the sink may know of this route."""
         joined = (name for dimension in self.enrich for name in dimension.columns.values())
         return RouteSpec(
@@ -112,6 +112,7 @@ class Route:
             self.source.identifier,
             self.filter,
             (*self.rename.values(), *self.computed, *joined),
+            fence,
         )
 
     def identity(self, sink_target: str) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -15,7 +17,8 @@ from cdf_replicator.board import Board
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
-from cdf_replicator.runner import Runner, Service
+from cdf_replicator.runner import Runner
+from cdf_replicator.shared import Service
 from cdf_replicator.state import StateError, StatePath
 
 if TYPE_CHECKING:
@@ -45,17 +48,18 @@ def run(
     once: bool = False,
     tables: Iterable[str] = (),
     starting_versions: Mapping[str, int] | None = None,
+    standby: bool = False,
 ) -> int:
     """Run until SIGTERM, or with ``once`` until everything there is has been delivered; returns the exit code.
 
-    ``tables``: only these source tables. ``starting_versions``: by table slug.
+    ``tables``: only these source tables. ``starting_versions``: by table slug. ``standby``: wait for the lease if need be.
     """
     wanted = set(tables)
     routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
     asked = starting_versions or {}
     versions = {route.name: asked.get(route.source.slug) for route in routes}
     try:
-        return Supervisor(settings, once=once).run(routes, versions)
+        return Supervisor(settings, once=once, standby=standby).run(routes, versions)
     except LeaseHeldError as error:
         log.error(str(error))  # noqa: TRY400 - the sentence says it all
         return EXIT_TEMPORARY
@@ -64,9 +68,10 @@ def run(
 class Supervisor:
     """One life of the service."""
 
-    def __init__(self, settings: Settings, *, once: bool) -> None:
+    def __init__(self, settings: Settings, *, once: bool, standby: bool = False) -> None:
         self._settings = settings
         self._once = once
+        self._standby = standby
         self._stop = threading.Event()
         self._ticked = time.monotonic()
         self._spark: SparkSession | None = None
@@ -81,16 +86,23 @@ class Supervisor:
         root = Path(self._settings.state_path)
         try:
             state_path = StatePath.open(root)
-            lease = Lease.acquire(root, url=self._url(self._settings.http.bind_port))
         except StateError as error:
             log.error(str(error))  # noqa: TRY400 - the sentence says it all
             return EXIT_CONFIGURATION
-        http = None
+        url = self._url(self._settings.http.bind_port)
+        lease, http = None if self._standby else Lease.acquire(root, url=url), None
         try:
             http = server.start(
                 self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead
             )
             log.info("serving", url=self._url(http.port))
+            self._take_signals()
+            lease = lease or Lease.wait(root, self._stand_by, self._stop, url)
+            if lease is None:
+                return EXIT_DONE
+            self.board.standing_by(None)
+            state_path.lease = lease
+            lease.keep(self._lost)
             return self._with_spark(state_path, routes, asked)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
@@ -98,7 +110,20 @@ class Supervisor:
         finally:
             if http is not None:
                 http.stop()
-            lease.release()
+            if lease is not None:
+                lease.release()
+
+    def _stand_by(self, holder: Mapping[str, Any]) -> None:
+        log.info("standing by until the lease is free", **holder)
+        self.board.standing_by(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
+
+    def _lost(self) -> None:
+        """End at once, without a last word to any sink: somebody else writes there now."""
+        log.error("the lease is lost: another process has taken over, or the state path is gone; ending at once")
+        if self._spark is not None and (pid := spark.jvm_pid(self._spark)) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os._exit(EXIT_TEMPORARY)
 
     def _url(self, port: int) -> str | None:
         """Where the service answers; None while any free port will do."""
@@ -110,7 +135,6 @@ class Supervisor:
         routes: Iterable[Route],
         asked: Mapping[str, int | None],
     ) -> int:
-        self._take_signals()
         for slug, sink in self._settings.sinks.items():
             self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
         try:

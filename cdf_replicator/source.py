@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
+from cdf_replicator.commit_log import COMMIT, CommitLog
 from cdf_replicator.schema import CHANGE_FEED_PROPERTY, Metadata
 from cdf_replicator.settings import moment
 from cdf_replicator.verdict import HaltError
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Source
 
-_COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_METADATA: Final = r'(?md)^\{"metaData":.*$'
-_CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +49,13 @@ class SourceTable:
         self._spark = spark
         self.source = source
         self.detail = self._describe()
-        jvm: Any = spark._jvm
-        self._log = jvm.org.apache.hadoop.fs.Path(self.detail.location, "_delta_log")
-        self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        self._new_path = jvm.org.apache.hadoop.fs.Path
-        self._latest = self.available()[1]
-        self._next = self._commit_file(self._latest + 1)
+        self._jvm: Any = spark._jvm
+        self.log = CommitLog(spark, self.detail.location)
 
     @property
     def sql_name(self) -> str:
         """What the table is called in a SQL statement."""
         return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it lies in this machine's own file system."""
-        return bool(self._files.getUri().getScheme() == "file")
 
     def _describe(self) -> Detail:
         row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
@@ -81,63 +70,38 @@ class SourceTable:
 
     def metadata(self) -> Metadata:
         """Return the newest metadata, with what Spark's schema lacks: the ids of column mapping."""
-        jvm: Any = self._spark._jvm
-        none = jvm.scala.Option.empty()
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.detail.location)
-        snapshot = log.update(False, none, none)
+        snapshot = self._newest()
         return Metadata.parse(int(snapshot.version()), snapshot.metadata().json())
 
-    def metadata_at(self, version: int) -> Metadata | None:
-        """Return the metadata that a commit sets; None if it sets none, or its file is gone."""
-        path = self._commit_file(version)
-        if not self._files.exists(path):
-            return None
-        jvm: Any = self._spark._jvm
-        scanner = jvm.java.util.Scanner(self._files.open(path), "UTF-8")
-        try:
-            action = scanner.findWithinHorizon(_METADATA, 0)
-        finally:
-            scanner.close()
-        return None if action is None else Metadata.parse(version, action)
+    def kept_seconds(self) -> float:
+        """Return how long the table's properties have change files and commits kept, the shorter of the two."""
+        configs: Any = self._jvm.org.apache.spark.sql.delta.DeltaConfigs
+        metadata = self._newest().metadata()
+        kept = [configs.TOMBSTONE_RETENTION()]
+        if configs.ENABLE_EXPIRED_LOG_CLEANUP().fromMetaData(metadata):
+            kept.append(configs.LOG_RETENTION())
+        return min(float(configs.getMilliSeconds(each.fromMetaData(metadata))) for each in kept) / 1000
 
-    def available(self) -> tuple[int, int]:
-        """Return (earliest, latest) commit version from which changes can be read.
+    def _newest(self) -> Any:
+        none = self._jvm.scala.Option.empty()
+        log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.detail.location)
+        return log.update(False, none, none)
 
-        Earliest: version 0, or the oldest checkpoint from which every later commit file is still there (a start needs
-        the table's state at that version: facts of ``startingVersion``).
-        """
-        names = [status.getPath().getName() for status in self._files.listStatus(self._log)]
-        commits = {int(m.group(1)) for name in names if (m := _COMMIT.match(name))}
-        checkpoints = {int(m.group(1)) for name in names if (m := _CHECKPOINT.match(name))}
-        latest = max(commits, default=-1)
-        first = latest
-        while first - 1 in commits:
-            first -= 1
-        if first == 0:
-            return 0, latest
-        starts = [version if version in commits else version + 1 for version in checkpoints if version + 1 >= first]
-        return min(starts, default=latest), latest
-
-    def latest_version(self) -> int:
-        """Return the newest commit version, by looking only for files newer than the last one seen."""
-        while self._files.exists(self._next):
-            self._latest += 1
-            self._next = self._commit_file(self._latest + 1)
-        return self._latest
-
-    def committed_at(self, version: int) -> float | None:
-        """Return when a version was committed, in epoch seconds, by its file; None when the file is gone."""
-        path = self._commit_file(version)
-        if not self._files.exists(path):
-            return None
-        return float(self._files.getFileStatus(path).getModificationTime()) / 1000
+    def vacuumed_after_seconds(self, commits: int) -> float:
+        """Return the shortest time that a VACUUM among so many newest commits was told to keep files; infinity if none was."""
+        history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT {commits}")
+        told = history.select(
+            F.expr("try_cast(operationParameters['specifiedRetentionMillis'] AS BIGINT)").alias("told")
+        )
+        shortest = told.agg(F.min("told")).first()
+        return math.inf if shortest is None or shortest[0] is None else float(shortest[0]) / 1000
 
     def check_range(self, version: int) -> None:
         """See that changes can be read from ``version`` on; raises ``HaltError`` naming the range that can.
 
         Needed because Delta accepts any future version silently once a stream may start at V+1 (design rule 5).
         """
-        earliest, latest = self.available()
+        earliest, latest = self.log.available()
         if not earliest <= version <= latest:
             raise HaltError(
                 "start_out_of_range",
@@ -152,7 +116,7 @@ class SourceTable:
         UTC unless the text has an offset, whatever the time zones of session and process. Raises ``HaltError`` when it
         is later than the newest commit.
         """
-        latest = self.available()[1]
+        latest = self.log.available()[1]
         found = self._dated(F.col("timestamp") >= _literal(timestamp)).agg(F.min("version")).first()
         if found is None or found[0] is None:
             raise HaltError(
@@ -165,7 +129,7 @@ class SourceTable:
 
     def version_until(self, timestamp: str) -> int:
         """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if none is."""
-        earliest = self.available()[0]
+        earliest = self.log.available()[0]
         found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
         if found is None or found[0] is None:
             raise HaltError(
@@ -179,7 +143,7 @@ class SourceTable:
     def _dated(self, when: Column) -> DataFrame:
         """Versions of the available range, by their commit's time: the in-commit timestamp where the table has it."""
         history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}")
-        return history.where(when & F.col("version").between(*self.available())).select("version")
+        return history.where(when & F.col("version").between(*self.log.available())).select("version")
 
     def feed_since(self) -> int | None:
         """Return the version from which the change feed is on without a gap, as far as the log tells; None if it is off.
@@ -188,12 +152,12 @@ class SourceTable:
         """
         if not self.detail.change_feed:
             return None
-        earliest = self.available()[0]
+        earliest = self.log.available()[0]
         schema = "metaData struct<configuration map<string, string>>"
-        commits = self._spark.read.schema(schema).json(f"{self._log.toString()}/[0-9]*.json")
+        commits = self._spark.read.schema(schema).json(f"{self.log.folder}/[0-9]*.json")
         name = F.col("_metadata.file_name")
         told = (
-            commits.where(F.col("metaData").isNotNull() & name.rlike(_COMMIT.pattern))
+            commits.where(F.col("metaData").isNotNull() & name.rlike(COMMIT.pattern))
             .select(F.substring(name, 1, 20).cast("long").alias("version"), "metaData.configuration")
             .orderBy(F.desc("version"))
         )
@@ -247,9 +211,6 @@ class SourceTable:
             for change in ("Rename", "Drop", "TypeChange"):
                 reader = reader.option(f"allowSourceColumn{change}", "always")
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
-
-    def _commit_file(self, version: int) -> Any:
-        return self._new_path(self._log, f"{version:020d}.json")
 
 
 def _literal(timestamp: str) -> Column:

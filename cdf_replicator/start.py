@@ -5,24 +5,39 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from cdf_replicator import checkpoint
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.state import RouteState, StateError
 from cdf_replicator.verdict import HaltError
-from connectors import Claim
+from connectors.errors import restored
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cdf_replicator.route import Route
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import StatePath
     from connectors import Sink
 
+log = structlog.get_logger(__name__)
 
-def resolve(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, asked: int | None) -> RouteState:
+
+def resolve(
+    route: Route,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StatePath,
+    *,
+    asked: int | None = None,
+    replay_from: int | None = None,
+) -> RouteState:
     """Return where the route stands, durably written if that is new; raises ``HaltError``.
 
     ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
-    arguments of a container never stop a restart.
+    arguments of a container never stop a restart. ``replay_from``: everything from this version on is about to be delivered
+    again, which may make up for what a target has lost.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -34,25 +49,31 @@ def resolve(route: Route, source: SourceTable, sink: Sink, state_path: StatePath
         _same_route(state, identity, source)
         if asked is not None and asked != state.asked:
             source.check_range(asked)
-            state = replay_state(state, asked, state_path, asked=asked)
+            state = replay_state(state, asked, source, state_path, asked=asked)
+            replay_from = asked
         else:
             state = _resumable(state, source, state_path)
-    _claimed(route, sink, state, state_path)
+    _claimed(route, sink, state, state_path, replay_from)
     state_path.save(state)
     return state
 
 
-def replay_state(state: RouteState, version: int, state_path: StatePath, *, asked: int | None) -> RouteState:
+def replay_state(
+    state: RouteState, version: int, source: SourceTable, state_path: StatePath, *, asked: int | None
+) -> RouteState:
     """The next generation, from a version on; it knows up to which version an append sink may hold the rows."""
-    planned = checkpoint.last_planned(state_path.checkpoint(state.route, state.generation))
-    held = state.pinned_version if planned is None else planned.touched
+    folder = state_path.checkpoint(state.route, state.generation)
+    held = state.pinned_version
+    if planned := checkpoint.last_planned(folder):
+        held = planned.touched
+    if _damaged(state, folder):
+        held = source.log.available()[1]
     return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
 
 
 def check_delivered(state: RouteState, version: int, state_path: StatePath) -> None:
     """See that a replay from ``version`` on leaves nothing out; raises ``HaltError``."""
-    committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
-    first_open = state.start_version or 0 if committed is None else committed.complete + 1
+    first_open = delivered_version(state, state_path) + 1
     if version > first_open:
         raise HaltError(
             "bad_request",
@@ -60,6 +81,12 @@ def check_delivered(state: RouteState, version: int, state_path: StatePath) -> N
             "them out.",
             f"Ask for version {first_open} or an earlier one.",
         )
+
+
+def delivered_version(state: RouteState, state_path: StatePath) -> int:
+    """Return the commit version up to which everything is in the sink; -1 if nothing surely is."""
+    committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
+    return committed.complete if committed else (state.start_version or 0) - 1
 
 
 def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, *, share: float) -> RouteState:
@@ -72,8 +99,8 @@ def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: Stat
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         claim = sink.claim(route.spec(owner=state_path.owner, epoch=state.epoch))
         same = state.identity == identity and state.table_id == source.detail.table_id
-        goes_on = state.pinned_version is not None and source.available()[0] <= state.pinned_version + 1
-        if same and goes_on and claim == Claim(state_path.owner, state.epoch):
+        goes_on = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
+        if same and goes_on and claim and (claim.owner, claim.epoch) == (state_path.owner, state.epoch):
             return replace(state, max_removed_share=share)
     return resync_state(route, source, sink, state_path, share=share)
 
@@ -91,7 +118,7 @@ def resync_state(
 
     ``above``: an epoch found in the target that its claim says nothing of. ``share``: see ``RouteState``.
     """
-    latest = source.available()[1]
+    latest = source.log.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)
     claim = sink.claim(spec)
     held = max(above, claim.epoch if claim else 0)
@@ -111,25 +138,35 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) ->
     """Go on in a new generation where Spark can't in the old one; raises ``HaltError`` when commits are lost.
 
     On a restart Spark plans the last committed micro-batch once more, without running it, and fails if log cleanup has
-    removed its commits, though they are delivered (design rule 5).
+    removed its commits, though they are delivered (design rule 5). Of a checkpoint that is not whole, what can be read is
+    believed, and what may have been delivered since is delivered again.
     """
     folder = state_path.checkpoint(state.route, state.generation)
-    committed = checkpoint.last_committed(folder)
-    if committed is None:
+    committed, damaged = checkpoint.last_committed(folder), _damaged(state, folder)
+    if committed is None and not damaged:
         return state
-    earliest = source.available()[0]
-    if committed.version < earliest:
+    needed = committed.version if committed else state.start_version or 0
+    earliest = source.log.available()[0]
+    if needed < earliest:
         raise HaltError(
             "history_lost",
-            f"Route {state.route} still needs version {committed.version} of table {source.source.slug}; its log now "
-            f"begins at version {earliest}.",
+            f"Route {state.route} still needs version {needed} of table {source.source.slug}; its log now begins at version "
+            f"{earliest}.",
             RESYNC,
         )
+    if damaged:
+        log.warning("checkpoint is damaged: delivering again", route=state.route, path=str(folder), version=needed)
+        return replay_state(state, needed, source, state_path, asked=state.asked)
     began = checkpoint.start_of_last_committed(folder)
     planned_from = began.version if began else state.start_version or 0
     if planned_from >= earliest:
         return state
-    return replay_state(state, committed.version, state_path, asked=state.asked)
+    return replay_state(state, needed, source, state_path, asked=state.asked)
+
+
+def _damaged(state: RouteState, folder: Path) -> bool:
+    """Whether Spark would fail on the checkpoint, or begin from nothing where it had been further."""
+    return state.streamed and not checkpoint.is_whole(folder)
 
 
 def _first(route: Route, source: SourceTable, identity: dict[str, object], asked: int | None) -> RouteState:
@@ -145,7 +182,7 @@ def _first(route: Route, source: SourceTable, identity: dict[str, object], asked
         version = source.version_at(route.source.starting_timestamp)
     state = RouteState(route.name, identity, source.detail.table_id, asked=asked)
     if version is None:
-        return replace(state, pinned_version=source.available()[1])
+        return replace(state, pinned_version=source.log.available()[1])
     source.check_range(version)
     return replace(state, phase="streaming", start_version=version)
 
@@ -166,25 +203,29 @@ def _same_route(state: RouteState, identity: dict[str, object], source: SourceTa
         )
 
 
-def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath) -> None:
-    claim = sink.claim(route.spec(owner=state_path.owner, epoch=state.epoch))
-    target = sink.target(route.spec(owner="", epoch=0))
+def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath, replay_from: int | None) -> None:
+    """See that the target is this route's, and the one that was written to."""
+    spec = replace(state_path.spec(route, state), mark=delivered_version(state, state_path))
+    claim = sink.claim(spec)
+    target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:
         if state.prepared:
-            raise HaltError(
-                "target_gone", f"The target of route {route.name} ({target}) is gone or was emptied.", RESYNC
-            )
+            raise HaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
     elif claim.owner != state_path.owner and claim.epoch >= state.epoch:  # a resync takes over, above it
         raise HaltError(
             "target_claimed",
-            f"The target of route {route.name} ({target}) was filled from another state path; what that one "
-            "delivered would not be removed, and newer epochs of it would win.",
+            f"{target} was filled from another state path; what that one delivered would not be removed, and newer epochs of "
+            "it would win.",
             "Use that state path, or rebuild the target from this one. " + RESYNC,
         )
     elif claim.epoch > state.epoch:
         raise HaltError(
             "target_claimed",
-            f"The target of route {route.name} ({target}) holds epoch {claim.epoch}, the state path says "
-            f"{state.epoch}: it was restored from an older backup.",
+            f"{target} holds epoch {claim.epoch}, the state path says {state.epoch}: it was restored from an older backup.",
             RESYNC,
         )
+    elif state.phase != "bootstrapping" and (claim.restored or (state.prepared and claim.epoch < state.epoch)):
+        held = -1 if claim.mark is None or claim.epoch < state.epoch else claim.mark
+        if replay_from is None or held < 0 or replay_from > held + 1:
+            lost = restored(target, held)
+            raise HaltError("target_restored", lost.reason, lost.hint)

@@ -1,7 +1,7 @@
 """The state path: what the service must remember, and nothing else.
 
 <state path>/format.json                        format version and owner id
-<state path>/lease                              who writes here now (see ``lease``)
+<state path>/leases/                            who writes here now (see ``lease``)
 <state path>/routes/<route>/route.json          RouteState
 <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
 <state path>/dead_letters/                      a Delta table
@@ -21,6 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cdf_replicator.lease import Lease
+    from cdf_replicator.route import Route
+    from connectors import RouteSpec
+
 FORMAT: Final = 1
 
 
@@ -35,7 +39,8 @@ class RouteState:
     ``identity``: what the route was defined as (rule 16). ``phase``: a bootstrap loads the snapshot at
     ``pinned_version``; then the stream starts at ``start_version``. ``asked``: the last ``--starting-version`` a
     ``run`` was given. ``replay_until``: up to this commit version an append sink may hold the rows already.
-    ``prepared``: the sink's target was made for this epoch, so its absence is a loss. ``loaded``: the snapshot is in
+    ``prepared``: the sink's target was made for this epoch, so its absence is a loss. ``streamed``: the generation's stream was
+    started, so the absence of its checkpoint is one. ``loaded``: the snapshot is in
     the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
     bootstrap, which nobody asked to remove anything.
     ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``).
@@ -52,6 +57,7 @@ class RouteState:
     asked: int | None = None
     replay_until: int = -1
     prepared: bool = False
+    streamed: bool = False
     loaded: bool = False
     max_removed_share: float | None = None
     table_schema: dict[str, Any] | None = None
@@ -77,6 +83,7 @@ class RouteState:
             start_version=start_version,
             replay_until=max(replay_until, self.replay_until),
             asked=asked,
+            streamed=False,
         )
 
     def next_epoch(
@@ -93,6 +100,7 @@ class RouteState:
             start_version=None,
             replay_until=-1,
             prepared=False,
+            streamed=False,
             loaded=False,
             max_removed_share=share,
             table_schema=None,
@@ -100,10 +108,11 @@ class RouteState:
 
 
 class StatePath:
-    """The folder itself. Opened by whoever holds the lease, and read by commands that only read."""
+    """The folder itself. Opened by whoever holds the lease, and read by commands that only read, which have no ``lease``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.lease: Lease | None = None
 
     @classmethod
     def open(cls, root: Path) -> StatePath:
@@ -134,6 +143,10 @@ class StatePath:
         """Identity of this state path, written into every target it fills."""
         return str(self._read_format()["owner"])
 
+    def spec(self, route: Route, state: RouteState) -> RouteSpec:
+        """What a sink may know of a route that stands there."""
+        return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
+
     def checkpoint(self, route: str, generation: int) -> Path:
         return self.root / "routes" / route / "checkpoints" / str(generation)
 
@@ -163,7 +176,9 @@ class StatePath:
             ) from error
 
     def save(self, state: RouteState) -> None:
-        """Durable before it returns: a bootstrap pins its version with it."""
+        """Durable before it returns: a bootstrap pins its version with it. Raises ``StateError`` once the lease is lost."""
+        if self.lease is not None and not self.lease.held:
+            raise StateError(f"The lease of {self.root} is lost: another process writes there.")
         path = self._route_file(state.route)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(state))

@@ -80,7 +80,7 @@ def _table(session: SparkSession, route: Route) -> Iterator[Finding]:
         dimensions = Dimensions(session, route)
         feed.row_schema(schema, route, dimensions.columns(schema))
         dimensions.pin()
-        latest = source.latest_version()
+        latest = source.log.latest_version()
         frame = feed.snapshot_frame(source.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
         nulls = frame.where(F.col(change.KEY).isNull()).count() if route.keys else 0
         if nulls:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.conditions import RESYNC, TABLE, TRIES
+from cdf_replicator.conditions import RESYNC, STALLED, TABLE, TRIES
 from cdf_replicator.state import StateError
 from connectors import PermanentError, RetryableError
 
@@ -35,6 +35,14 @@ class HaltError(Exception):
     def __init__(self, reason: str, what: str, next_step: str) -> None:
         super().__init__(f"{what} {next_step}")
         self.verdict = Verdict("halt", reason, what, next_step)
+
+
+class StalledError(Exception):
+    """A query is alive and does not move, though its source is ahead."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.verdict = Verdict("restart", STALLED, what, "Nothing: the query is begun anew, once.")
 
 
 class DimensionError(Exception):
@@ -66,7 +74,7 @@ def judge(error: BaseException, *, route: str) -> Verdict:
 
 def _own(error: BaseException) -> Verdict | None:
     """Of the errors that are ours, and say by themselves what they mean."""
-    if isinstance(error, HaltError | DimensionError):
+    if isinstance(error, HaltError | StalledError | DimensionError):
         return error.verdict
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from cdf_replicator.headroom import Headroom
     from cdf_replicator.report import Report
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import RouteState
@@ -37,6 +38,7 @@ class Watch:
         committed: Offset | None,
         *,
         batches: Callable[[], int],
+        headroom: Headroom,
     ) -> None:
         self._query = query
         self._source = source
@@ -44,6 +46,7 @@ class Watch:
         self._offset = committed
         self._seen: tuple[int, str] | None = None
         self._batches = batches
+        self._headroom = headroom
         self._settled = -1  # after how many batches everything was seen to be delivered
         self._next_whole = 0.0
         self._rests = False  # Spark has told that it does nothing; of that there is no more to tell
@@ -53,6 +56,11 @@ class Watch:
         self._targets: dict[str, int] = {}
         self.source_version: int | None = None
         self.delivered_version = committed.complete if committed else self._before_stream
+
+    @property
+    def batches_begun(self) -> int:
+        """Micro-batches of the route since the service started."""
+        return self._batches()
 
     @property
     def healthy(self) -> bool:
@@ -99,7 +107,7 @@ class Watch:
 
     def look_at_source(self) -> None:
         """Tell the lag, also while no query runs: it must not seem to stand still."""
-        self.source_version = self._source.latest_version()
+        self.source_version = self._source.log.latest_version()
         self._tell()
 
     def target_of(self, request_id: str) -> int:
@@ -112,7 +120,8 @@ class Watch:
         moved = position != self._told
         if moved:
             behind = self.delivered_version < self.source_version
-            self._oldest = self._source.committed_at(self.delivered_version + 1) if behind else None
+            self._oldest = self._source.log.committed_at(self.delivered_version + 1) if behind else None
             self._told = position
         if moved or self._oldest is not None:
             self._report.versions(*position, self._oldest)
+        self._headroom.look(self._source, *position, self._oldest)

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cdf_replicator.cli.words import known
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+from cdf_replicator.cli.words import Yes, known
 
 
 def replay(

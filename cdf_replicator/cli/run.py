@@ -21,6 +21,9 @@ def run(
             help="Start from this commit version, for every table or for table T; may be repeated. Given again after a restart, it resumes.",
         ),
     ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Where another instance writes, wait and take over once it is gone.")
+    ] = False,
 ) -> None:
     """Follow the configured tables and keep their sinks in step.
 
@@ -28,6 +31,7 @@ def run(
     Examples:
       cdf-replicator run
       cdf-replicator run --once --table orders
+      cdf-replicator run --standby
       cdf-replicator run --starting-version 12
       cdf-replicator run --starting-version orders=12 --starting-version items=40
     """  # noqa: D301 - click's own mark for a paragraph to be left alone
@@ -42,4 +46,4 @@ def run(
 
     from cdf_replicator import service
 
-    raise typer.Exit(service.run(loaded, once=once, tables=tables, starting_versions=versions))
+    raise typer.Exit(service.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
 def known(option: str, name: str, names: Collection[str]) -> str:

@@ -222,6 +222,13 @@ class Delivery(Group):
         allow_inf_nan=False,
         description="Time for retries of one write before the micro-batch fails and the route restarts with back-off.",
     )
+    stall_seconds: float = Field(
+        600,
+        ge=1,
+        le=86_400,
+        allow_inf_nan=False,
+        description="Time without a task done, while the source is ahead, after which a route counts as stalled.",
+    )
     max_rejected_share: float = Field(
         0.01,
         ge=0,

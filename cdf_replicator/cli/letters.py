@@ -1,0 +1,123 @@
+"""``dead-letters``: rows that a sink refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cdf_replicator.cli.words import Yes, known
+
+if TYPE_CHECKING:
+    from cdf_replicator.settings import Settings
+
+app = typer.Typer(
+    help="""Rows that a sink refused: look at them, write them again, give them up.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters list
+      cdf-replicator dead-letters redrive orders_search
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Route = Annotated[str, typer.Argument(metavar="ROUTE", help="Whose letters.", show_default=False)]
+Letters = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Letters, by the begin of their ids. [default: all open]")
+]
+SHORTEST = 6
+
+
+@app.command("list")
+def list_(
+    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Of this route. [default: all]")] = None,
+    closed: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 50,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print them.")] = "table",
+) -> None:
+    """Print letters, newest first. Needs no lease.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters list
+      cdf-replicator dead-letters list orders_search --all --format json
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    loaded = _loaded(route)
+
+    from cdf_replicator import letters
+
+    raise typer.Exit(letters.print_list(loaded, route, closed=closed, limit=limit, format_=format_))
+
+
+@app.command()
+def show(letter: Annotated[str, typer.Argument(metavar="ID", help="Of the letter, or how it begins.")]) -> None:
+    """Print one letter as JSON, with the row that was refused. Needs no lease.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters show 3f2a9c01b7de
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    _long_enough([letter])
+    loaded = _loaded(None)
+
+    from cdf_replicator import letters
+
+    raise typer.Exit(letters.print_one(loaded, letter))
+
+
+@app.command()
+def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
+    """Write the present row of each letter's key, or its delete if the row is gone: not the letter's own row.
+
+    Mend the row in the source table first, or the sink. What is refused again stays a letter.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters redrive orders_search
+      cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    _long_enough(letters or [])
+    loaded = _loaded(route)
+
+    from cdf_replicator import letters as room
+
+    raise typer.Exit(room.redrive(loaded, route, letters or (), yes=yes))
+
+
+@app.command()
+def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
+    """Give letters up. They are kept, as discarded; their keys stay absent from the sink until they change again.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
+      cdf-replicator dead-letters discard orders_search --yes
+    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    _long_enough(letters or [])
+    loaded = _loaded(route)
+
+    from cdf_replicator import letters as room
+
+    raise typer.Exit(room.discard(loaded, route, letters or (), yes=yes))
+
+
+def _loaded(route: str | None) -> Settings:
+    from cdf_replicator import logs, settings
+
+    loaded = settings.load()
+    if route is not None:
+        known("ROUTE", route, loaded.resolved)
+    logs.configure(loaded.log.level, loaded.log.format)
+    return loaded
+
+
+def _long_enough(letters: list[str]) -> None:
+    """A letter that is named by too little would not be the only one for long."""
+    for letter in letters:
+        if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
+            raise typer.BadParameter(
+                f"{letter!r} is no id: at least {SHORTEST} of the characters 0-9 and a-f, as `dead-letters list` prints",
+                param_hint="'ID'",
+            )

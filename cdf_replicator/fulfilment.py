@@ -1,0 +1,136 @@
+"""Carries out what an operator asks of a route, between two runs of its stream, and answers how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cdf_replicator import evolution, feed, start
+from cdf_replicator.dead_letters import of_ids
+from cdf_replicator.redrive import redrive
+from cdf_replicator.requests import Progress, Request, answer
+from cdf_replicator.source import SourceTable
+from cdf_replicator.verdict import HaltError, judge
+
+if TYPE_CHECKING:
+    from cdf_replicator.report import Report
+    from cdf_replicator.route import Route
+    from cdf_replicator.shared import Service
+    from cdf_replicator.state import RouteState
+    from cdf_replicator.stream import Stream
+    from cdf_replicator.watch import Watch
+    from connectors import Sink
+
+
+class Fulfilment:
+    """Of one route, one request at a time; called by the route's thread only."""
+
+    def __init__(self, service: Service, route: Route, stream: Stream, report: Report) -> None:
+        self._service = service
+        self._route = route
+        self._stream = stream
+        self._report = report
+        self._serving: Request | None = None
+
+    def carry_out(self, request: Request) -> bool:
+        """Write the state that the request asks for, from which the stream then starts, or do the work at once.
+
+        False: it can't be carried out. It fails by itself, and the route goes on as it was.
+        """
+        self._serving = request
+        self._report.event(f"{request.kind} asked for")
+        sink = self._service.settings.sink(self._route.sink)
+        try:
+            source = SourceTable(self._service.spark, self._route.source)
+            carry = {
+                "replay": self._replay,
+                "resync": self._resync,
+                "redrive": self._redrive,
+                "discard": self._discard,
+            }
+            carry[request.kind](request, source, sink)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
+            verdict = judge(error, route=self._route.name)
+            self._report.warning(f"{request.kind} refused: {verdict.what} {verdict.next_step}")
+            self.answer(Progress("failed", f"{verdict.what} {verdict.next_step}"))
+            return False
+        finally:
+            sink.close()
+        self._report.restarted("request")
+        return True
+
+    def _resync(self, request: Request, source: SourceTable, sink: Sink) -> None:
+        share = request.max_removed_share
+        if share is None:
+            share = self._service.settings.delivery.max_removed_share
+        state = start.asked_resync(self._route, source, sink, self._service.state_path, share=share)
+        self._service.state_path.save(state)
+
+    def _redrive(self, request: Request, source: SourceTable, sink: Sink) -> None:
+        """Write the present rows of letters' keys beside the stream's sequence, while no stream runs."""
+        state = self._streaming(source, sink)
+        state = self._stream.prepare(state, source.schema(), sink)
+        batch = replace(self._stream.batch(state, 0), request=request.id)
+        done = redrive(source, self._stream.delivering(sink), batch, request.letters)
+        self._report.event(f"dead letters redriven: {done}")
+        self.answer(Progress("done", done, 1.0))
+
+    def _discard(self, request: Request, source: SourceTable, sink: Sink) -> None:  # noqa: ARG002 - as the others
+        letters = self._service.letters
+        wanted = letters.open(self._route.name).where(of_ids(request.letters)).count()
+        letters.close(self._route.name, of_ids(request.letters), "discarded")
+        self._report.dead_letters(letters.open_count(self._route.name))
+        self._report.event(f"{wanted} dead letters discarded")
+        self.answer(Progress("done", f"{wanted} discarded", 1.0))
+
+    def _streaming(self, source: SourceTable, sink: Sink, replay_from: int | None = None) -> RouteState:
+        """Where the route stands; raises ``HaltError`` before its bootstrap is done."""
+        state = start.resolve(self._route, source, sink, self._service.state_path, replay_from=replay_from)
+        if state.phase == "bootstrapping":
+            raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
+        return state
+
+    def _replay(self, request: Request, source: SourceTable, sink: Sink) -> None:
+        """Start the next generation, or deliver a closed range of versions into an append sink."""
+        state_path, first, last = self._service.state_path, request.starting_version, request.ending_version
+        assert first is not None  # the command requires it
+        state = self._streaming(source, sink, first if last is None else None)
+        source.check_range(first)
+        if last is None:
+            start.check_delivered(state, first, state_path)
+            state_path.save(start.replay_state(state, first, source, state_path, asked=state.asked))
+            return
+        if sink.mode == "upsert":
+            raise HaltError(
+                "bad_request",
+                "A replay with an end would bring back keys that were deleted later, where a sink keeps one entry per key.",
+                "Ask for one without an end.",
+            )
+        source.check_range(last)
+        # What of the range the stream has yet to deliver will be there already.
+        state_path.save(replace(state, replay_until=max(state.replay_until, last)))
+        rows, read = source.changes(first, last), self._stream.row_schema
+        _, rows = evolution.settled(self._route, source, state, rows, first, read)
+        frame = feed.change_frame(rows, self._route, epoch=state.epoch)
+        batch = replace(self._stream.batch(state, 0), replay=True)
+        self._stream.delivering(sink).write(frame, batch)
+        self.answer(Progress("done", f"versions {first} to {last} delivered", 1.0))
+
+    def progress(self, watch: Watch, state: RouteState) -> None:
+        """Tell whoever asked for the replay or resync how far it is."""
+        if self._serving is None or watch.source_version is None:
+            return
+        first = state.start_version or 0
+        target = watch.target_of(self._serving.id)
+        done, asked = watch.delivered_version - first + 1, target - first + 1
+        ratio = min(1.0, max(0.0, done / asked)) if asked > 0 else 1.0
+        self._report.replay(first, target, ratio)
+        message = f"version {watch.delivered_version} of {target} delivered"
+        self.answer(Progress("done" if ratio >= 1 else "running", message, ratio))
+
+    def answer(self, progress: Progress) -> None:
+        if self._serving is None:
+            return
+        answer(self._service.state_path.requests, self._serving.id, progress)
+        if progress.state != "running":
+            self._serving = None

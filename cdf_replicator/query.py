@@ -1,0 +1,179 @@
+"""The streaming query of a route: begun, watched, begun anew where it stands still, ended between two micro-batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from cdf_replicator import pace
+from cdf_replicator.headroom import Headroom
+from cdf_replicator.standstill import Standstill, movement
+from cdf_replicator.verdict import StalledError
+from cdf_replicator.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from cdf_replicator.checkpoint import Offset
+    from cdf_replicator.report import Report
+    from cdf_replicator.route import Route
+    from cdf_replicator.shared import Service
+    from cdf_replicator.source import SourceTable
+    from cdf_replicator.state import RouteState
+    from cdf_replicator.upkeep import Upkeep
+
+POLL_SECONDS: Final = 0.5
+
+
+class StoppedError(Exception):
+    """Raised inside foreachBatch instead of writing: a parked call must never return normally (design rule 7)."""
+
+
+class Query:
+    """``interrupted``: whether to stop after the running micro-batch; ``looked``: called now and then with the watch."""
+
+    def __init__(
+        self,
+        service: Service,
+        route: Route,
+        report: Report,
+        interrupted: Callable[[], bool],
+        looked: Callable[[Watch, RouteState], None],
+    ) -> None:
+        self._service = service
+        self._route = route
+        self._report = report
+        self.interrupted = interrupted
+        self._looked = looked
+        settings = service.settings
+        self._headroom = Headroom(report, settings.trigger_seconds)
+        self._look_seconds = pace.look_seconds(len(settings.resolved))
+        self._in_batch = threading.Event()
+        self._standstill = Standstill(settings.delivery.stall_seconds, settings.trigger_seconds)
+        self._stalled = False
+        self._batches = 0
+        self._batch_error: BaseException | None = None
+
+    def follow(
+        self,
+        changes: DataFrame,
+        deliver: Callable[[DataFrame, int], None],
+        source: SourceTable,
+        state: RouteState,
+        committed: Offset | None,
+        upkeep: Upkeep,
+        wake: threading.Event,
+    ) -> None:
+        """Give ``deliver`` each micro-batch and its number until interrupted, with ``once`` until there is no more.
+
+        Raises what ended the query, and ``StalledError`` where it is to be begun anew.
+        """
+        query = self._started(changes, deliver, state, free=source.log.is_local)
+        self._report.state("running")
+        self._stalled = False
+        watch = self._watch(query, source, state, committed)
+        try:
+            self._watched(query, watch, state, upkeep, wake)
+        finally:
+            watch.end()
+
+    def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
+        """Wait for the first commit to follow. False: there is none, and nothing to wait for."""
+        first = state.start_version or 0
+        if source.log.latest_version() >= first:
+            return True
+        self._report.state("running")
+        watch = self._watch(None, source, state, None)
+        while source.log.latest_version() < first:
+            watch.look_at_source()
+            self._looked(watch, state)
+            if self.interrupted() or self._service.once:
+                return False
+            wake.wait(POLL_SECONDS)
+            wake.clear()
+        return True
+
+    def _watch(
+        self, query: StreamingQuery | None, source: SourceTable, state: RouteState, committed: Offset | None
+    ) -> Watch:
+        began, headroom = lambda: self._batches, self._headroom
+        return Watch(query, source, self._report, state, committed, batches=began, headroom=headroom)
+
+    def _watched(
+        self, query: StreamingQuery, watch: Watch, state: RouteState, upkeep: Upkeep, wake: threading.Event
+    ) -> None:
+        """Look at a query until it ends, and raise what ended it."""
+        while query.isActive:
+            if self.interrupted():
+                self._finish(query)
+                break
+            watch.look()
+            self._looked(watch, state)
+            self._check_movement(query, watch)
+            if not self._service.once:
+                upkeep.look()
+            wake.wait(self._look_seconds)
+            wake.clear()
+        if self.interrupted():
+            return  # a query that ended now ended because its next batch was parked
+        error = query.exception()
+        watch.look(idle=error is None)
+        self._looked(watch, state)
+        if error is not None:
+            raise self._batch_error or error
+
+    def _check_movement(self, query: StreamingQuery, watch: Watch) -> None:
+        """Begin a query anew that has not moved for too long; if that has not helped, say so until it moves."""
+        stands = self._standstill.look(movement(self._service.spark, query, watch), delivers=watch.healthy)
+        if stands != self._stalled:
+            self._stalled = stands
+            what = (
+                f"version {watch.delivered_version} is delivered, the source is at {watch.source_version}, and nothing has "
+                f"moved for {self._standstill.seconds:.0f} s"
+            )
+            self._report.state("stalled" if stands else "running", what if stands else "")
+            if stands and not self._standstill.begun_anew:
+                self._standstill.begin_anew()
+                query.stop()
+                raise StalledError(what)
+
+    def _started(
+        self, changes: DataFrame, deliver: Callable[[DataFrame, int], None], state: RouteState, *, free: bool
+    ) -> StreamingQuery:
+        def on_batch(frame: DataFrame, number: int) -> None:
+            if self.interrupted():
+                raise StoppedError
+            self._in_batch.set()
+            self._batches += 1
+            try:
+                deliver(frame, number)
+            except BaseException as error:
+                self._batch_error = error  # Spark would leave only its text
+                raise
+            finally:
+                self._in_batch.clear()
+
+        self._batch_error = None  # that of an earlier run says nothing of this one
+        settings = self._service.settings
+        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
+        seconds = pace.trigger_seconds(settings.trigger_seconds, len(settings.resolved), free=free)
+        trigger = (
+            {"availableNow": True}
+            if self._service.once
+            else {"processingTime": f"{round(seconds * 1000)} milliseconds"}
+        )
+        writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", str(folder))
+        return writer.trigger(**trigger).foreachBatch(on_batch).start()
+
+    def _finish(self, query: StreamingQuery) -> None:
+        """Let the running micro-batch end and be committed; the next one raises before it writes."""
+        deadline = time.monotonic() + self._service.settings.shutdown_seconds
+        while query.isActive and time.monotonic() < deadline:
+            if not self._in_batch.is_set() and not query.status["isTriggerActive"]:
+                break
+            time.sleep(POLL_SECONDS / 10)
+        query.stop()
