@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import service
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
     from deploy.servers import Elasticsearch, Redis
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_lived() -> None:
+    """A service of some minutes never earns back the processor time that Java's second compiler takes."""
+    service.SPARK_CONF["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 COMMAND = Path(sys.executable).with_name("cdf-replicator")
 INHERITED = ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "PYTHONPATH")
 PATIENCE_SECONDS = 240
+SPARK_CONF: dict[str, str] = {}
+"""What the tests set, and the benchmarks do not."""
 
 Status = dict[str, Any]
 
@@ -32,7 +34,7 @@ def environment(folder: Path, **variables: object) -> dict[str, str]:
         "STATE_PATH": folder / "state",
         "HTTP__BIND_PORT": 0,
         "SPARK__MASTER": "local[2]",
-        "SPARK__CONF": json.dumps({"spark.driver.memory": "1g"}),
+        "SPARK__CONF": json.dumps({"spark.driver.memory": "1g", **SPARK_CONF}),
         "DELIVERY__RETRY_SECONDS": 1,
         **variables,
     }
@@ -145,12 +147,12 @@ class Service(Server):
 
     def wait_delivered(self, route: str, version: int, within: float = PATIENCE_SECONDS) -> None:
         """Until the route has delivered a commit version, and all before it."""
-        self.wait(
-            lambda status: any(
-                found["route"] == route and (found["delivered_version"] or -1) >= version for found in status["routes"]
-            ),
-            within,
-        )
+
+        def delivered(status: Status) -> bool:
+            at = {found["route"]: found["delivered_version"] for found in status["routes"]}.get(route)
+            return at is not None and at >= version
+
+        self.wait(delivered, within)
 
     def wait_state(self, route: str, state: str, within: float = PATIENCE_SECONDS) -> None:
         self.wait(lambda status: (route, state) in {(r["route"], r["state"]) for r in status["routes"]}, within)

@@ -14,11 +14,13 @@ from cdf_replicator import feed
 from cdf_replicator.board import Board
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.metrics import Metrics
+from cdf_replicator.query import Query
 from cdf_replicator.report import Report
 from cdf_replicator.settings import load
+from cdf_replicator.shared import Service
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import RouteState, StatePath
-from cdf_replicator.stream import Service, Stream
+from cdf_replicator.stream import Stream
 from connectors import change
 from tests.benchmarks.works import FOLDER
 
@@ -61,21 +63,24 @@ class OurRoute:
         letters = DeadLetters(spark, state_path.dead_letters)
         service = Service(spark, settings, state_path, letters, self._metrics, self._board, True, Event())
         report = Report(self.route, self._metrics, self._board)
-        self._stream = Stream(service, self.route, report, lambda: False, lambda *_: None)
+        query = Query(service, self.route, report, lambda: False, lambda *_: None)
+        self._stream = Stream(service, self.route, report, query)
         self._source = SourceTable(spark, self.route.source)
         self.spec = self.route.spec(owner=state_path.owner, epoch=1)
         self._state = RouteState(
             ROUTE,
             self.route.identity(self.sink.target(self.spec)),
             self._source.detail.table_id,
-            pinned_version=self._source.latest_version() if work.versions is None else None,
+            pinned_version=self._source.log.latest_version() if work.versions is None else None,
             start_version=work.versions and work.versions[0],
         )
 
     def prepare(self) -> None:
         """The target, once whoever calls has emptied it."""
         self._stream._fits = None
-        self._stream._prepare(self._state, self._source.schema(), self.sink)
+        self._stream.prepare(self._state, self._source.schema(), self.sink)
+        if self._work.versions is not None:
+            self.sink.mark(self.spec, self._work.versions[0] - 1)
 
     def key_text(self) -> Column:
         """Of the work's rows, as our sinks see it."""
@@ -113,7 +118,7 @@ class OurRoute:
     def _next_batch(self, delivering: Delivering) -> Callable[[DataFrame], int]:
         def deliver(changes: DataFrame) -> int:
             self._batches += 1
-            return delivering.write(changes, self._stream.batch(self._state, self._batches))
+            return delivering.write(changes, self._stream.batch(self._state, self._batches)).stale
 
         return deliver
 

@@ -80,9 +80,9 @@ def _key(arm: Arm, row: Row, keys: Sequence[str]) -> str:
 
 
 def _commands(route: OurRoute) -> Iterator[bytes]:
-    kept = ("string", "0", str(route.sink.settings.tombstone_seconds))
+    kept = (route.spec.owner, "0", "-1", "string", "0", str(route.sink.settings.tombstone_seconds))
     for batch in route.rendered().to_batches(10_000):
-        for _, command in resp.calls(batch, ("EVALSHA", script.WRITE_SHA), kept):
+        for _, command in resp.calls(batch, ("EVALSHA", script.WRITE_SHA), f"cdf:claim:{{{TABLE}:}}", kept):
             yield command
 
 

@@ -8,11 +8,11 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 
 from connectors import load
 from connectors.elasticsearch import ElasticsearchSink
-from connectors.testing import SCHEMA, BadRowContract, SinkContract, upsert
+from connectors.testing import SCHEMA, BadRowContract, FenceContract, SinkContract, upsert
 from tests.contract.elasticsearch_reader import Reader, id_of, route_to, sink_to
 
 
-class TestElasticsearchSink(SinkContract, BadRowContract):
+class TestElasticsearchSink(SinkContract, BadRowContract, FenceContract):
     @pytest.fixture
     def schema(self):
         return StructType([*SCHEMA.fields, StructField("counts", MapType(StringType(), IntegerType()))])

@@ -25,16 +25,17 @@ USERS = {
 
 @pytest.fixture(scope="module")
 def secured():
-    with Elasticsearch.start(settings={"http.max_content_length": "1mb"}, password=PASSWORD) as server:
-        config = server.home / "config"
-        roles = {
-            name: {"indices": [{"names": ["*"], "privileges": rights}]} for name, rights in USERS.items() if rights
-        }
-        lines = [f"{name}: {json.dumps(role)}\n" for name, role in roles.items()]
-        (config / "roles.yml").write_text("".join(lines))
-        (config / "users").write_text("".join(f"{name}:{PASSWORD}\n" for name in USERS))
-        (config / "users_roles").write_text("".join(f"{name}:{name}\n" for name in USERS))
-        server.restart()
+    roles = {name: {"indices": [{"names": ["*"], "privileges": rights}]} for name, rights in USERS.items() if rights}
+    files = {
+        "roles.yml": [f"{name}: {json.dumps(role)}\n" for name, role in roles.items()],
+        "users": [f"{name}:{PASSWORD}\n" for name in USERS],
+        "users_roles": [f"{name}:{name}\n" for name in USERS],
+    }
+    with Elasticsearch.start(
+        settings={"http.max_content_length": "1mb"},
+        password=PASSWORD,
+        files={name: "".join(lines).encode() for name, lines in files.items()},
+    ) as server:
         yield server
 
 

@@ -268,3 +268,50 @@ def test_a_sweep_finds_what_somebody_else_wrote(spark, sink, es, route):
     assert sink.count(route, 2 * 2**44) == Held(total=5, below=3, highest=9 * 2**44)
     assert sink.sweep(route, 2 * 2**44) == 3
     assert es.search(route.table, {"match_all": {}}) == ["high", "ours"]
+
+
+@pytest.fixture
+def snapshots(es):
+    """A repository for snapshots, in the server's own folder."""
+    es("PUT", "/_snapshot/copies", {"type": "fs", "settings": {"location": "copies"}})
+    yield "/_snapshot/copies"
+    es("DELETE", "/_snapshot/copies/*")
+    es("DELETE", "/_snapshot/copies")
+
+
+@pytest.mark.parametrize("over_itself", [False, True])
+def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_is(
+    elasticsearch, sink, es, route, write, snapshots, over_itself
+):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    sink.mark(route, 4)
+    es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
+    with closing(sink_to(elasticsearch.url)) as later:
+        later.mark(route, 9)
+        assert later.claim(route) == Claim("us", 1, mark=9)
+    es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
+    es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
+    assert sink.claim(route) == Claim("us", 1, mark=4, restored=True)
+    with (
+        closing(sink_to(elasticsearch.url)) as later,
+        pytest.raises(PermanentError, match="ends with version 4") as raised,
+    ):
+        later.mark(route, 9)
+    assert raised.value.hint == "Run: cdf-replicator replay {route} --starting-version 5"
+    sink.prepare(SCHEMA, route)
+    assert sink.claim(route) == Claim("us", 1, mark=4)
+
+
+def test_a_mark_is_told_the_cluster_now_and_then(sink, route):
+    sink.prepare(SCHEMA, route)
+    for version in (4, 5):
+        sink.mark(route, version)
+    assert sink.claim(route).mark == 4
+
+
+def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
+    sink.prepare(SCHEMA, route)
+    es("DELETE", f"/{route.table}")
+    with pytest.raises(PermanentError, match="is gone"):
+        sink.mark(route, 4)

@@ -1,6 +1,7 @@
 """RedisSink against a real server: the contract in both layouts and with a key template, then what is Redis' own."""
 
 import json
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
@@ -24,7 +25,7 @@ from pyspark.sql.types import (
 from connectors import Held, PermanentError, RetryableError, RouteSpec, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
 from connectors.redis.resp import bulk
-from connectors.testing import SCHEMA, BadRowContract, SinkContract, deletion, render_chunk, upsert
+from connectors.testing import SCHEMA, BadRowContract, FenceContract, SinkContract, deletion, render_chunk, upsert
 from deploy.servers import Redis
 
 DAY = 86_400
@@ -58,7 +59,12 @@ def sink_of(redis_server, client):
 
 @pytest.fixture
 def deliver(spark, route):
+    prepared = []
+
     def deliver(sink, *changes, schema=SCHEMA, route=route):
+        if (sink, route) not in prepared:
+            sink.prepare(schema, route)
+            prepared.append((sink, route))
         chunk = render_chunk(spark, sink, route, schema, changes)
         sink.open(route)
         return sink.write(chunk)
@@ -70,7 +76,7 @@ def inner(key):
     return key.replace("{", "%7B").replace("}", "%7D")
 
 
-class TestJsonLayout(SinkContract, BadRowContract):
+class TestJsonLayout(SinkContract, BadRowContract, FenceContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of()
@@ -190,6 +196,7 @@ def test_a_wide_hash_is_written_whole(sink_of, client, route):
         "redis_arguments": ["".join(map(bulk, words))],
     }
     sink = sink_of(layout="hash")
+    sink.prepare(SCHEMA, route)
     sink.open(route)
     sink.write(pa.RecordBatch.from_pydict({**rows, "redis_count": [len(words)]}))
     assert client.hgetall("orders:1") == columns
@@ -200,7 +207,8 @@ def test_a_template_takes_its_values_from_the_key_whatever_the_order(sink_of, de
     route = RouteSpec("orders_cache", "orders", ("region", "id"), options, "us", 1)
     row = upsert("x", 1, "n")
     deliver(sink_of(), type(row)("de%3Aby:{7}%25", row.guard, row.change_type, row.row), route=route)
-    assert sorted(client.keys()) == ["cdf:guard:{eu:%7B7%7D%25:of:de%3Aby}", "eu:%7B7%7D%25:of:de%3Aby"]
+    own = ["cdf:claim:{eu:}", "cdf:guard:{eu:%7B7%7D%25:of:de%3Aby}"]
+    assert sorted(client.keys()) == [*own, "eu:%7B7%7D%25:of:de%3Aby"]
 
 
 def test_a_template_that_leaves_out_a_key_column_is_refused(sink_of):
@@ -298,7 +306,7 @@ def test_positions_are_those_of_the_chunk_however_many_calls_it_takes(sink_of, d
     assert sorted(result.noop) == [600, 1200, 1800]
     assert [rejected.position for rejected in result.rejected] == [1700]
     assert result.sent_bytes > 2000 * 100
-    assert client.dbsize() == 2 * 2000 - 3 - 1
+    assert client.dbsize() == 2 * 2000 - 3 - 1 + 1, "the claim too"
 
 
 @pytest.mark.parametrize("layout", ["json", "hash"])
@@ -369,11 +377,12 @@ def test_a_lost_script_is_loaded_again(sink_of, deliver, client, spark, route):
     chunk = render_chunk(spark, sink, route, SCHEMA, [upsert(str(row), 2, "b") for row in range(1000)])
     client.script_flush()
     assert not sink.write(chunk).stale
-    assert client.dbsize() == 2000
+    assert client.dbsize() == 2000 + 1, "the claim too"
 
 
 def test_a_crash_is_retryable_and_forgotten_after_the_restart(redis_server, sink_of, spark, route):
     sink = sink_of(timeout_seconds=2)
+    sink.prepare(SCHEMA, route)
     sink.open(route)
     chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
     sink.write(chunk)
@@ -390,6 +399,7 @@ def test_a_crash_is_retryable_and_forgotten_after_the_restart(redis_server, sink
 
 def test_a_server_that_hangs_times_out(redis_server, sink_of, spark, route):
     sink = sink_of(timeout_seconds=0.3)
+    sink.prepare(SCHEMA, route)
     sink.open(route)
     chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
     redis_server.pause()
@@ -525,3 +535,44 @@ def test_a_guard_that_is_none_of_ours_does_not_keep_a_row_out(sink_of, deliver, 
     client.set("cdf:guard:{orders:a}", "9")
     deliver(sink_of(), upsert("a", 3, "x"))
     assert json.loads(client.get("orders:a"))["name"] == "x"
+
+
+@pytest.fixture
+def opened(sink_of, route):
+    sink = sink_of()
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    return sink
+
+
+def test_a_server_that_was_emptied_is_noticed_by_the_next_write(spark, opened, route, client):
+    opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
+    client.flushall()
+    with pytest.raises(PermanentError, match="it was emptied") as raised:
+        opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("2", 2, "b")]))
+    assert raised.value.hint == "Run: cdf-replicator resync {route}"
+    assert client.keys() == []
+    with pytest.raises(PermanentError, match="it was emptied"):
+        opened.mark(route, 2)
+
+
+def test_a_server_brought_back_from_a_copy_is_noticed_by_the_next_write_and_by_its_claim(spark, opened, route, client):
+    opened.mark(route, 4)
+    copy = client.hgetall("cdf:claim:{orders:}")
+    later = replace(route, mark=9)
+    opened.mark(route, 9)
+    opened.open(later)
+    opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("1", 10, "a")]))
+    assert not opened.claim(later).restored
+    client.flushall()
+    client.hset("cdf:claim:{orders:}", mapping=copy)
+    with pytest.raises(PermanentError, match="a copy that ends with version 4") as raised:
+        opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")]))
+    assert raised.value.hint == "Run: cdf-replicator replay {route} --starting-version 5"
+    assert (opened.claim(later).mark, opened.claim(later).restored) == (4, True)
+
+
+def test_another_state_path_that_took_over_is_no_longer_written_to(spark, opened, route, client):
+    opened.prepare(SCHEMA, replace(route, owner="somebody else", epoch=2))
+    with pytest.raises(PermanentError, match="has taken over"):
+        opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))

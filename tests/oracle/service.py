@@ -12,8 +12,8 @@ from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner
 from cdf_replicator.settings import load
+from cdf_replicator.shared import Service
 from cdf_replicator.state import StatePath
-from cdf_replicator.stream import Service
 from tests.e2e import reading
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from cdf_replicator.board import Board
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.metrics import Metrics
-from cdf_replicator.runner import Runner, Service
+from cdf_replicator.runner import Runner
 from cdf_replicator.settings import load
+from cdf_replicator.shared import Service
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StatePath
 from tests.vacuum import vacuum
@@ -64,6 +65,28 @@ def world(spark, tmp_path):
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that nobody will ask for again
 
 
+@pytest.fixture
+def live(world):
+    """Start a route as the service does; what was started is stopped."""
+    stop, runners = threading.Event(), []
+
+    def start(*names):
+        started = [world.runner(name, once=False, stop=stop) for name in names]
+        for runner in started:
+            runner.start()
+        runners.extend(started)
+        return started
+
+    world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
+    yield start
+    stop.set()
+    for runner in runners:
+        runner.wake()
+    for runner in runners:
+        runner.join(30)
+        assert not runner.is_alive()
+
+
 class World:
     """``environ``: what the service is configured with; change it as an operator would."""
 
@@ -85,6 +108,13 @@ class World:
             "CDF_DELIVERY__RETRY_SECONDS": "0.5",
             "CDF_DELIVERY__MAX_REMOVED_SHARE": "1",  # of tables as small as these, one row is a large share
         }
+
+    def into_lines(self) -> None:
+        """Follow into the append sink instead."""
+        self.environ |= {"CDF_TABLES__ORDERS__SINKS": "lines", "CDF_SINKS__LINES__TYPE": "lines"}
+        self.environ["CDF_SINKS__LINES__PATH"] = self.environ.pop("CDF_SINKS__FILES__PATH")
+        self.environ["CDF_SINKS__LINES__HEADERS"] = "a=b"
+        del self.environ["CDF_SINKS__FILES__TYPE"]
 
     # The source
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from pydantic import Field
@@ -33,11 +34,13 @@ class PickySink(FolderSink):
         return super().sweep(route, below_guard)
 
     def write_rows(self, changes):
+        while _said(self.settings.path) == "hang":
+            time.sleep(0.1)
         after = _trouble(self.settings.path)
         if after is not None:
             super().write_rows(changes[:after])
             raise RuntimeError("the plug was pulled")
-        refused = _refused(changes)
+        refused = [] if _said(self.settings.path) == "tolerant" else _refused(changes)
         taken = [position for position in range(len(changes)) if position not in refused]
         result = super().write_rows([changes[position] for position in taken])
         return WriteResult(

@@ -54,7 +54,7 @@ def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_
     started.sql("DELETE FROM {t} WHERE id IN (1, 6)")
     assert started.run(ask=Request("resync", "orders_files")) is None
     assert started.delivered() == started.expected()
-    assert {state for *_, state in letters(started)} == {"closed"}
+    assert {state for *_, state in letters(started)} == {"void"}
 
 
 @pytest.mark.parametrize("files", ["1", "1000"])

@@ -95,7 +95,12 @@ def frames(world, first=1):
     source, route = world.source(), world.settings.resolved["orders_files"]
     dimensions = Dimensions(world.spark, route)
     schema = feed.row_schema(source.schema(), route, dimensions.columns(source.schema()))
-    return feed.change_frame(source.changes(first, source.latest_version()), route, epoch=1), route, dimensions, schema
+    return (
+        feed.change_frame(source.changes(first, source.log.latest_version()), route, epoch=1),
+        route,
+        dimensions,
+        schema,
+    )
 
 
 def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, carriers):

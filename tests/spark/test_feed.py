@@ -14,7 +14,7 @@ CHANGES = "key string, guard long, change_type string, commit_version long, comm
 def changes(world, first=None):
     """(key, guard, change type, row as a dict) of the route's change frame, oldest first."""
     source, route = world.source(), world.settings.resolved["orders_files"]
-    last = source.latest_version()
+    last = source.log.latest_version()
     frame = feed.change_frame(source.changes(last if first is None else first, last), route, epoch=1)
     rows = [(r["key"], r["guard"], r["change_type"], r["row"].asDict()) for r in frame.collect()]
     return sorted(rows, key=lambda row: (row[1], row[2], row[0] or ""))

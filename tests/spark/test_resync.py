@@ -45,6 +45,20 @@ def forge(world, key, guard, row):
     entry(world, key).write_text(json.dumps({"key": key, "guard": guard, "row": row}))
 
 
+def test_a_target_brought_back_from_before_a_resync_wants_another(followed, tmp_path):
+    """Its version counts for nothing: what the resync removed is in it again."""
+    world, held = followed, followed.files / "orders"
+    shutil.copytree(held, tmp_path / "copy")
+    world.sql("DELETE FROM {t} WHERE id = 3")
+    assert resynced(world)[0] is None
+    shutil.rmtree(held)
+    shutil.copytree(tmp_path / "copy", held)
+    halted = world.run()
+    assert (halted.reason, "resync" in halted.next_step) == ("target_restored", True)
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
+
+
 def test_a_resync_survives_a_kill_at_any_point(followed):
     """Each time, a row goes and one comes before the resync, and once more before the restart."""
     world, ids = followed, list(range(10))
@@ -71,7 +85,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert resynced(world)[0] is None
         state = world.state()
         assert state.phase == "streaming"
-        world.state_path.save(replace(state, phase="bootstrapping", start_version=None))
+        world.state_path.save(replace(state, phase="bootstrapping", start_version=None, streamed=False))
         shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
     kills = (killed_after_the_pin, killed_in("0"), killed_in("3"), killed_in("count"), killed_in("sweep"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import httpx
 import pytest
@@ -30,28 +29,6 @@ def mapped(world):
     world.insert("(3, 'c', 30)")
     assert world.run() is None
     return world
-
-
-@pytest.fixture
-def live(world):
-    """Start a route as the service does; what was started is stopped."""
-    stop, runners = threading.Event(), []
-
-    def start(*names):
-        started = [world.runner(name, once=False, stop=stop) for name in names]
-        for runner in started:
-            runner.start()
-        runners.extend(started)
-        return started
-
-    world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
-    yield start
-    stop.set()
-    for runner in runners:
-        runner.wake()
-    for runner in runners:
-        runner.join(30)
-        assert not runner.is_alive()
 
 
 def halted(world, *words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -29,16 +30,16 @@ def dated(world):
 
 
 def test_a_young_table_offers_all_its_versions(dated):
-    assert dated.available() == (0, 3)
+    assert dated.log.available() == (0, 3)
 
 
 def test_new_commits_are_seen(world):
     world.create()
     source = world.source()
-    assert source.latest_version() == 0
+    assert source.log.latest_version() == 0
     world.insert("(1, 'a')")
     world.insert("(2, 'b')")
-    assert source.latest_version() == 2
+    assert source.log.latest_version() == 2
 
 
 def test_after_log_cleanup_the_range_begins_where_changes_can_still_be_read(world):
@@ -47,9 +48,9 @@ def test_after_log_cleanup_the_range_begins_where_changes_can_still_be_read(worl
     world.forget_log_before(2)
     world.insert("(3, 'c')")
     source = world.source()
-    assert source.available() == (2, 3)
-    assert source.committed_at(1) is None
-    assert {row["id"] for row in source.changes(*source.available()).collect()} == {2, 3}
+    assert source.log.available() == (2, 3)
+    assert source.log.committed_at(1) is None
+    assert {row["id"] for row in source.changes(*source.log.available()).collect()} == {2, 3}
     with pytest.raises(HaltError, match=r"Starting version 1 of table orders \(.*\) .* versions 2 to 3 are available"):
         source.check_range(1)
 
@@ -86,8 +87,8 @@ def test_a_timestamp_after_the_newest_commit_is_refused(dated):
 
 
 def test_a_commit_is_dated_by_its_file(dated):
-    assert dated.committed_at(2) == NOON.timestamp() + 120
-    assert dated.committed_at(9) is None
+    assert dated.log.committed_at(2) == NOON.timestamp() + 120
+    assert dated.log.committed_at(9) is None
 
 
 def test_history_older_than_a_week_can_be_read_while_its_files_are_there(dated):
@@ -102,7 +103,7 @@ def test_a_table_may_be_known_by_name(world):
         source = SourceTable(
             world.spark, replace(world.settings.resolved["orders_files"].source, path=None, name="named")
         )
-        assert source.available() == (0, 1)
+        assert source.log.available() == (0, 1)
         assert source.detail.change_feed
         assert source.schema().fieldNames() == ["id"]
         assert [row["id"] for row in source.snapshot(1).collect()] == [7]
@@ -132,3 +133,36 @@ def test_column_mapping_and_the_change_feed_are_seen(world):
     assert world.source().detail.column_mapping
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     assert not world.source().detail.change_feed
+
+
+def test_how_long_changes_are_kept_is_the_shorter_of_the_two_retentions(world):
+    days = {
+        "delta__logRetentionDuration": "interval 40 days",
+        "delta__deletedFileRetentionDuration": "interval 36 hours",
+    }
+    world.create(**days)
+    assert world.source().kept_seconds() == 36 * 3600
+    kept = (
+        "'delta.deletedFileRetentionDuration' = 'interval 5 weeks', 'delta.logRetentionDuration' = 'interval 40 days'"
+    )
+    world.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({kept})")
+    assert world.source().kept_seconds() == 35 * 86400
+    kept = (
+        "'delta.deletedFileRetentionDuration' = 'interval 39 days', 'delta.logRetentionDuration' = 'interval 39 days'"
+    )
+    world.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({kept}, 'delta.enableExpiredLogCleanup' = 'false')")
+    assert world.source().kept_seconds() == 39 * 86400
+
+
+def test_a_vacuum_that_was_told_a_shorter_time_is_found_in_the_history(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.source().vacuumed_after_seconds(100) == math.inf
+    world.sql("VACUUM {t} RETAIN 200 HOURS")
+    world.vacuum()
+    assert world.source().vacuumed_after_seconds(100) == 0
+    world.insert("(2, 'b')")
+    assert world.source().vacuumed_after_seconds(1) == math.inf, "looks no further back than it was told"
+
+
+def test_the_first_version_since_a_moment(dated):
+    assert [dated.log.first_since(NOON.timestamp() + seconds) for seconds in (-1, 0, 1, 180, 181)] == [0, 0, 1, 3, 4]

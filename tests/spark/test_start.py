@@ -29,9 +29,7 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
 
     def pinned():
         route = world.settings.resolved[ROUTE]
-        world.state_path.save(
-            start.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path, None)
-        )
+        world.state_path.save(start.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path))
 
     def prepared():
         world.trouble("0")
@@ -69,7 +67,7 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
 def begin_again(world, *, loaded):
     """As if the route had been killed before it wrote down that the bootstrap is done."""
     state = world.state()
-    world.state_path.save(replace(state, phase="bootstrapping", start_version=None, loaded=loaded))
+    world.state_path.save(replace(state, phase="bootstrapping", start_version=None, loaded=loaded, streamed=False))
     shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
 

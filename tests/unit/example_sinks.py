@@ -6,6 +6,18 @@ from pydantic import BaseModel, Field, SecretStr
 
 from connectors import FrameResult, FrameSink, RouteOptions, SinkSettings
 
+GOOD = {
+    "CDF_STATE_PATH": "/state",
+    "CDF_TABLES__ORDERS__PATH": "s3a://lake/orders",
+    "CDF_TABLES__ORDERS__KEYS": "id",
+    "CDF_TABLES__ORDERS__SINKS": "log,store",
+    "CDF_SINKS__LOG__TYPE": "example_log",
+    "CDF_SINKS__LOG__PATH": "/log",
+    "CDF_SINKS__STORE__TYPE": "example_store",
+    "CDF_SINKS__STORE__HOSTS": "http://a:9200",
+}
+"""An environment that is enough, and uses them."""
+
 
 class Limits(BaseModel, extra="forbid", frozen=True):
     rows: int = Field(100, ge=1)

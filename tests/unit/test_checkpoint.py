@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
-from cdf_replicator.checkpoint import Offset, last_committed, last_planned, start_of_last_committed
+from cdf_replicator.checkpoint import Offset, is_whole, last_committed, last_planned, start_of_last_committed
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 SOURCE = '{"sourceVersion":1,"reservoirId":"4c1b","reservoirVersion":%d,"index":%d,"isStartingVersion":false}'
@@ -18,6 +20,7 @@ def checkpoint(tmp_path):
     def batch(number, version, index, *, committed):
         (tmp_path / "offsets" / str(number)).write_text(f"v1\n{METADATA}\n{SOURCE % (version, index)}")
         (tmp_path / "offsets" / f".{number}.crc").write_bytes(b"crc\0\0\0")
+        (tmp_path / "metadata").write_text('{"id":"f9d5"}')
         if committed:
             (tmp_path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
             (tmp_path / "commits" / f".{number}.crc").write_bytes(b"crc\0\0\0")
@@ -65,3 +68,58 @@ def test_a_source_without_an_offset_yet_is_no_position(checkpoint):
     (folder / "offsets" / "0").write_text(f"v1\n{METADATA}\n-")
     (folder / "commits" / "0").write_text("v1\n{}")
     assert last_committed(folder) is None
+
+
+def test_a_checkpoint_is_whole_from_its_metadata_on(checkpoint):
+    folder, batch = checkpoint
+    assert not is_whole(folder)
+    (folder / "metadata").write_text('{"id":"f9d5"}')
+    assert is_whole(folder)
+    batch(0, 5, -1, committed=False)
+    assert is_whole(folder)
+    batch(0, 5, -1, committed=True)
+    batch(1, 6, -1, committed=False)
+    assert is_whole(folder)
+
+
+def test_the_rest_of_a_first_write_that_was_broken_off_is_no_checkpoint(checkpoint):
+    folder, _ = checkpoint
+    (folder / "metadata").write_text('{"id":"f9d5"}')
+    (folder / "offsets" / ".0.52fa5a91.tmp").touch()
+    assert not is_whole(folder), "Spark would refuse it"
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/1", "offsets/2", "commits/2"])
+def test_a_file_that_is_cut_off_anywhere_is_seen(checkpoint, name):
+    folder, batch = checkpoint
+    for number in range(3):
+        batch(number, 5 + number, -1, committed=True)
+    file = folder / name
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        assert not is_whole(folder), whole[:length]
+    file.write_bytes(whole)
+    assert is_whole(folder)
+
+
+def test_what_can_not_be_read_is_passed_over(checkpoint):
+    folder, batch = checkpoint
+    for number in range(3):
+        batch(number, 5 + number, -1, committed=True)
+    (folder / "offsets" / "2").write_text("v1\n{")
+    assert last_committed(folder) == Offset("4c1b", 6, -1)
+    assert last_planned(folder) is None
+
+
+def test_checksums_that_are_cut_off_are_seen_where_hadoop_would_fail_on_them(checkpoint):
+    folder, batch = checkpoint
+    batch(0, 5, -1, committed=True)
+    content = (folder / "commits" / "0").read_bytes()
+    sums = folder / "commits" / ".0.crc"
+    sums.write_bytes(b"crc\0" + (512).to_bytes(4, "big") + zlib.crc32(content).to_bytes(4, "big"))
+    whole = sums.read_bytes()
+    assert is_whole(folder)
+    for length in range(len(whole)):
+        sums.write_bytes(whole[:length])
+        assert is_whole(folder) == (length < 8), length

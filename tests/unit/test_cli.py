@@ -41,6 +41,11 @@ COMMANDS = [
     ["config", "show"],
     ["config", "schema"],
     ["config", "env"],
+    ["dead-letters"],
+    ["dead-letters", "list"],
+    ["dead-letters", "show"],
+    ["dead-letters", "redrive"],
+    ["dead-letters", "discard"],
 ]
 
 GOOD = {

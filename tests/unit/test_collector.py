@@ -4,7 +4,7 @@ import pytest
 
 from cdf_replicator.spark import _JVM_ENVIRON, _collector
 
-OURS = {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+OURS = {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:GCTimeRatio=19"}
 
 
 @pytest.fixture(autouse=True)

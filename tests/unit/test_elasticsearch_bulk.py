@@ -1,8 +1,9 @@
+import orjson
 import pyarrow as pa
 import pytest
 
 from connectors import PermanentError, Rejected, RetryableError, WriteResult
-from connectors.elasticsearch.bulk import body_of, joined, result_of
+from connectors.elasticsearch.bulk import all_applied, body_of, joined, result_of
 
 
 def index(status, kind=None, reason=""):
@@ -21,12 +22,31 @@ BLOCKED = index(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index 
 RECOVERING = index(503, "cluster_block_exception", "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered]")
 CLOSED = index(400, "index_closed_exception", "closed")
 GONE = index(404, "index_not_found_exception", "no such index [orders] and [require_alias] request flag is [true]")
+UNKNOWN = delete(400, "invalid_index_name_exception", "Invalid index name [CDF-writer-orders-1], must be lowercase")
 HALTED = index(400, "illegal_argument_exception", "no write index is defined for alias [orders].")
 DENIED = index(403, "security_exception", "action [indices:data/write/bulk] is unauthorized for user [u]")
 
 
 def classify(*items):
     return result_of(items, changes=len(items), route="r")
+
+
+def answer(*items, errors=False):
+    return orjson.dumps({"errors": errors, "items": items})
+
+
+@pytest.mark.parametrize(
+    ("items", "errors", "told"),
+    [
+        ((index(201), index(200), delete(200)), False, True),
+        ((index(201), delete(404), index(200)), False, False),
+        ((index(201), index(200)), False, False),
+        ((index(201), index(200), BUSY), True, False),
+        ((index(201), index(200), index(400, "invalid", '"errors":false,"status":200')), True, False),
+    ],
+)
+def test_an_answer_that_all_of_three_were_applied_is_not_read_item_by_item(items, errors, told):
+    assert all_applied(answer(*items, errors=errors), 3) is told
 
 
 def test_every_item_finds_its_class():
@@ -80,7 +100,7 @@ def test_the_retry_carries_the_worst_reason():
     assert classify(index(201), BUSY, AWAY).retry_reason == "unavailable"
 
 
-@pytest.mark.parametrize("item", [GONE, HALTED, DENIED])
+@pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED])
 def test_what_needs_an_operator_halts(item):
     with pytest.raises(PermanentError):
         classify(index(201), item)

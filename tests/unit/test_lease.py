@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cdf_replicator.lease import Lease, LeaseHeldError, holder
+from cdf_replicator.state import RouteState, StateError, StatePath
 
 HOLD = """
 import sys, time
@@ -70,7 +74,107 @@ def test_a_killed_holder_holds_nothing(tmp_path):
 
 def test_a_lease_file_of_somebody_who_wrote_nothing_is_still_a_lease(tmp_path):
     lease = Lease.acquire(tmp_path)
-    (tmp_path / "lease").write_text("")
+    (tmp_path / "leases" / "0000000001.json").write_text("")
     with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
         Lease.acquire(tmp_path)
+    lease.release()
+
+
+def test_a_number_is_given_once(tmp_path):
+    tokens = []
+    for _ in range(3):
+        lease = Lease.acquire(tmp_path)
+        tokens.append(lease.token)
+        lease.release()
+    assert tokens == [1, 2, 3]
+    assert [file.name for file in (tmp_path / "leases").iterdir()] == ["0000000003.json"]
+
+
+def test_of_many_that_start_at_once_one_gets_it(tmp_path):
+    def take():
+        try:
+            return Lease.acquire(tmp_path)
+        except LeaseHeldError:
+            return None
+
+    with ThreadPoolExecutor(16) as threads:
+        taken = [lease for lease in threads.map(lambda _: take(), range(16)) if lease]
+    assert len(taken) == 1
+    taken[0].release()
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    for name, seconds in (("TOUCH_SECONDS", 0.05), ("SILENT_SECONDS", 0.6), ("LOOK_SECONDS", 0.05)):
+        monkeypatch.setattr(f"cdf_replicator.lease.{name}", seconds)
+
+
+def waited(tmp_path, over=None):
+    """What a standby gets, and whom it was told of."""
+    told = []
+    return Lease.wait(tmp_path, told.append, over or threading.Event(), None), told
+
+
+def test_a_standby_takes_over_once_the_holder_has_released(tmp_path, hasty):
+    held = Lease.acquire(tmp_path, url="http://here:9102")
+    held.keep(lambda: None)
+    threading.Timer(0.3, held.release).start()
+    lease, told = waited(tmp_path)
+    assert (lease.token, [holder["url"] for holder in told]) == (2, ["http://here:9102"])
+    lease.release()
+
+
+def test_a_standby_does_not_take_over_from_a_holder_that_lives(tmp_path, hasty):
+    held, over = Lease.acquire(tmp_path), threading.Event()
+    held.keep(lambda: None)
+    threading.Timer(1.5, over.set).start()
+    assert waited(tmp_path, over)[0] is None
+    assert held.held
+    held.release()
+
+
+def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_lost(tmp_path, hasty):
+    """It keeps its lock and does not touch its file: paused, or cut off."""
+    held, lost = Lease.acquire(tmp_path), threading.Event()
+    lease, _ = waited(tmp_path)
+    assert (lease.token, lease.held, held.held) == (2, True, False)
+    held.keep(lost.set)
+    assert lost.wait(5)
+    held.release()
+    lease.release()
+
+
+def test_a_paused_process_loses_its_lease(tmp_path, hasty):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGSTOP)
+        lease, (said,) = waited(tmp_path)
+        assert said["pid"] == process.pid
+        assert lease.token == 2
+        lease.release()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
+    root = tmp_path / "state"
+    root.mkdir()
+    lease = Lease.acquire(root)
+    shutil.rmtree(root)
+    assert not lease.held
+    lease.release()
+
+
+def test_nothing_is_written_down_under_a_lost_lease(tmp_path, hasty):
+    state_path = StatePath.open(tmp_path)
+    state_path.lease = Lease.acquire(tmp_path)
+    state = RouteState("orders_cache", {}, "id")
+    state_path.save(state)
+    lease, _ = waited(tmp_path)
+    with pytest.raises(StateError, match=r"lease of .* is lost"):
+        state_path.save(state)
+    state_path.lease.release()
     lease.release()

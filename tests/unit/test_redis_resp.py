@@ -6,7 +6,7 @@ import pytest
 from connectors.redis import resp
 from connectors.redis.resp import ARGUMENTS, COUNT, KEYS, bulk
 
-HEAD, FIRST = ("EVALSHA", "abc"), ("string", "0", "60")
+HEAD, KEY, FIRST = ("EVALSHA", "abc"), "claim", ("string", "0", "60")
 
 
 def chunk_of(rows, kind, count=3):
@@ -33,24 +33,24 @@ def words(command):
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_a_slice_becomes_one_command_of_its_rows(kind):
     chunk = chunk_of(10, kind).slice(4, 3).slice(1)
-    ((start, command),) = resp.calls(chunk, HEAD, FIRST)
+    ((start, command),) = resp.calls(chunk, HEAD, KEY, FIRST)
     keys = [word for row in (5, 6) for word in (f"k{row}é", f"guard of k{row}")]
     assert start == 0
-    assert words(command) == [*HEAD, "4", *keys, *FIRST, *(f"{row}.{n}" for row in (5, 6) for n in range(3))]
+    assert words(command) == [*HEAD, "5", KEY, *keys, *FIRST, *(f"{row}.{n}" for row in (5, 6) for n in range(3))]
 
 
 def test_many_rows_become_several_commands():
-    made = list(resp.calls(chunk_of(1000, pa.string()), HEAD, FIRST))
+    made = list(resp.calls(chunk_of(1000, pa.string()), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 400, 800]
-    assert words(made[2][1])[3] == "k800é"
-    assert sum(len(words(command)) - 6 for _, command in made) == 1000 * 5
+    assert words(made[2][1])[4] == "k800é"
+    assert sum(len(words(command)) - 7 for _, command in made) == 1000 * 5
 
 
 def test_rows_of_many_arguments_share_a_command_with_fewer_others():
-    made = list(resp.calls(chunk_of(10, pa.string(), count=5000), HEAD, FIRST))
+    made = list(resp.calls(chunk_of(10, pa.string(), count=5000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 4, 8]
 
 
 def test_a_row_of_more_arguments_than_a_command_should_hold_goes_alone():
-    made = list(resp.calls(chunk_of(2, pa.string(), count=30_000), HEAD, FIRST))
+    made = list(resp.calls(chunk_of(2, pa.string(), count=30_000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 1]

@@ -8,8 +8,9 @@ import pytest
 
 from cdf_replicator.board import Board
 from cdf_replicator.metrics import Metrics
-from cdf_replicator.runner import Runner, Service
+from cdf_replicator.runner import Runner
 from cdf_replicator.settings import load
+from cdf_replicator.shared import Service
 from cdf_replicator.state import StatePath
 from cdf_replicator.verdict import judge
 

@@ -9,25 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 import cdf_replicator.settings
 from cdf_replicator.settings import ConfigurationError, Problem, load
+from tests.unit.example_sinks import GOOD
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
-
-GOOD = {
-    "CDF_STATE_PATH": "/state",
-    "CDF_TABLES__ORDERS__PATH": "s3a://lake/orders",
-    "CDF_TABLES__ORDERS__KEYS": "id",
-    "CDF_TABLES__ORDERS__SINKS": "log,store",
-    "CDF_SINKS__LOG__TYPE": "example_log",
-    "CDF_SINKS__LOG__PATH": "/log",
-    "CDF_SINKS__STORE__TYPE": "example_store",
-    "CDF_SINKS__STORE__HOSTS": "http://a:9200",
-}
 
 
 def problems(changes: dict[str, str], without: tuple[str, ...] = ()) -> list[Problem]:
@@ -544,42 +531,6 @@ def test_a_file_that_is_not_there_is_one_problem() -> None:
 
 def test_an_empty_file_is_as_good_as_none(tmp_path: Path) -> None:
     assert load(GOOD | with_file(tmp_path, "")).state_path == "/state"
-
-
-names = st.sampled_from(
-    [
-        *GOOD,
-        "CDF_SPARK__CONF",
-        "CDF_ROUTES__ORDERS_STORE__INDEX",
-        "CDF_ROUTES__ORDERS_LOG__RENAME",
-        "CDF_ROUTES__X__TABLE",
-        "CDF_ROUTES_INCLUDE",
-        "CDF_TABLES__ORDERS__MAX_BYTES_PER_TRIGGER",
-        "CDF_TABLES__ORDERS__STARTING_TIMESTAMP",
-        "CDF_TABLES",
-        "CDF_TABLES__ORDERS",
-        "CDF_",
-        "CDF___",
-        "CDF_SINKS__STORE__LIMITS",
-        "CDF_SINKS__STORE__PASSWORD_FILE",
-        "CDF_HTTP__TOKEN_FILE",
-    ],
-) | st.text(min_size=1).map(lambda text: "CDF_" + text)
-values = st.text() | st.sampled_from(
-    ["[" * 5000, "{" * 5000, "[]", "{}", "null", '{"a": {}}', "a=b=c", "=", ",", "\udcff", "9" * 500]
-)
-
-
-@given(st.dictionaries(names, values, max_size=5))
-@hypothesis_settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_environment_is_either_understood_or_told_by_its_variables(changes: dict[str, str]) -> None:
-    found: tuple[Problem, ...] = ()
-    try:
-        load(GOOD | changes)
-    except ConfigurationError as error:
-        found = error.problems
-    assert all(problem.variable.startswith("CDF_") for problem in found)
-    "".join(map(str, found)).encode("utf-8")
 
 
 def test_settings_load_without_spark() -> None:

@@ -10,19 +10,11 @@ from cdf_replicator.route import Dimension
 from cdf_replicator.settings import ConfigurationError, Problem, load
 from cdf_replicator.settings.effective import effective
 from cdf_replicator.settings.reference import json_schema, reference
+from tests.unit import example_sinks
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
 
-GOOD = {
-    "CDF_STATE_PATH": "/state",
-    "CDF_TABLES__ORDERS__PATH": "/orders",
-    "CDF_TABLES__ORDERS__KEYS": "id",
-    "CDF_TABLES__ORDERS__SINKS": "log,store",
-    "CDF_SINKS__LOG__TYPE": "example_log",
-    "CDF_SINKS__LOG__PATH": "/log",
-    "CDF_SINKS__STORE__TYPE": "example_store",
-    "CDF_SINKS__STORE__HOSTS": "http://a:9200",
-}
+GOOD = example_sinks.GOOD | {"CDF_TABLES__ORDERS__PATH": "/orders"}
 JOINED = {"ENRICH__CARRIERS__PATH": "/carriers", "ENRICH__CARRIERS__ON": "carrier", "ENRICH__CARRIERS__COLUMNS": "name"}
 
 

@@ -30,11 +30,12 @@ class Query:
 def world():
     told = []
     report = SimpleNamespace(rates=lambda *_: None, versions=lambda *found: told.append(found[:2]))
-    source = SimpleNamespace(latest=3, committed_at=lambda _: 0.0)
-    source.latest_version = lambda: source.latest
+    source = SimpleNamespace(latest=3)
+    source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
+    headroom = SimpleNamespace(look=lambda *_: None)
     state = SimpleNamespace(start_version=0)
     query, batches = Query(), SimpleNamespace(begun=1)
-    watch = Watch(query, source, report, state, None, batches=lambda: batches.begun)
+    watch = Watch(query, source, report, state, None, batches=lambda: batches.begun, headroom=headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
 
 

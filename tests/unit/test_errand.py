@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf_replicator import lease, replay
+from cdf_replicator import errand, lease
 from cdf_replicator.requests import Progress, Request, answer, submit, take
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def test_it_ends_when_all_is_answered(tmp_path: Path):
     answer(tmp_path, asked[0].id, Progress("done"))
     answer(tmp_path, asked[1].id, Progress("failed", "out of range"))
 
-    assert replay._wait(tmp_path, lease.holder(tmp_path), tmp_path, asked) == 0
+    assert errand._wait(tmp_path, lease.holder(tmp_path), tmp_path, asked) == 0
 
 
 def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path):
@@ -27,4 +27,4 @@ def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path)
     take(tmp_path, request)
     held.release()
 
-    assert replay._wait(tmp_path, holder, tmp_path, [request]) == 75
+    assert errand._wait(tmp_path, holder, tmp_path, [request]) == 75

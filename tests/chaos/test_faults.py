@@ -1,0 +1,35 @@
+"""Each fault alone, under a writer that goes on: afterwards the service catches up by itself, and nothing differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.faults import FAULTS, inject
+from tests.chaos.world import world
+from tests.chaos.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.chaos.world import World
+
+SEED = 1
+HELD_SECONDS = 4
+
+
+@pytest.fixture(scope="module")
+def chaos(spark, tmp_path_factory) -> Iterator[World]:
+    with world(spark, tmp_path_factory.mktemp("chaos"), SEED) as made:
+        made.wait_caught_up()
+        yield made
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_after_the_fault_nothing_differs(chaos: World, name: str):
+    with Writer(chaos, list(FAULTS).index(name), pause_seconds=0.5) as writer:
+        inject(chaos, name, HELD_SECONDS)
+    assert writer.commits
+    chaos.wait_caught_up()
+    assert chaos.differences() == []

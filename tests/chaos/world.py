@@ -1,0 +1,161 @@
+"""A service that follows several tables into an audit table, Elasticsearch and Redis, each behind a proxy; and what must be so at the end."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from deploy.servers import Elasticsearch, Redis
+from tests.chaos.proxy import Proxy
+from tests.e2e.reading import documents, entries, folded, table
+from tests.service import Service, Status, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+TABLES = ("orders", "items")
+SINKS = ("audit", "search", "cache")
+REFUSED_KEY = "concat('a', chr(0))"
+"""Of the map ``tags``; Elasticsearch never takes it (docs/types.md): the row becomes a dead letter there."""
+CAUGHT_UP_SECONDS = 300
+
+
+@dataclass
+class World:
+    """``injected``: faults by name. ``restarts``: of the service."""
+
+    spark: SparkSession
+    folder: Path
+    elasticsearch: Elasticsearch
+    redis: Redis
+    search: Proxy
+    cache: Proxy
+    service: Service
+    random: random.Random
+    injected: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def version(self, name: str) -> int:
+        return max(int(file.stem) for file in (self.path(name) / "_delta_log").glob("*.json"))
+
+    def begin(self) -> None:
+        """Start the service again; whoever ended it says so by calling this."""
+        self.service.stop()
+        self.service.started()
+        self.restarts += 1
+
+    def wait_caught_up(self, within: float = CAUGHT_UP_SECONDS) -> None:
+        """Until every route has delivered the newest version of its table."""
+        wanted = {(name, sink): self.version(name) for name in TABLES for sink in SINKS}
+
+        def caught_up(status: Status) -> bool:
+            at = {(route["table"], route["sink"]): route["delivered_version"] for route in status["routes"]}
+            return all(at.get(route) is not None and at[route] >= version for route, version in wanted.items())
+
+        self.service.wait(caught_up, within)
+
+    def differences(self) -> list[str]:
+        """What a sink shows that the source does not hold, or the other way round; each change in the audit once."""
+        return [said for name in TABLES for said in self._differences(name)]
+
+    def _differences(self, name: str) -> Iterator[str]:
+        where = f"NOT coalesce(map_contains_key(tags, {REFUSED_KEY}), false)"
+        everything = table(self.spark, self.path(name), ["id"])
+        taken = table(self.spark, self.path(name), ["id"], where)
+        shown: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+            "elasticsearch": (documents(self.elasticsearch.url, name), taken),
+            "redis": (entries(self.redis.url, f"{name}:"), everything),
+            "audit": (folded(self.spark, self.folder / "audit" / name, ["id"]), everything),
+        }
+        for sink, (held, expected) in shown.items():
+            for key in sorted(held.keys() | expected.keys()):
+                if held.get(key) != expected.get(key):
+                    yield f"{name} in {sink}, key {key}: {held.get(key)} instead of {expected.get(key)}"
+        yield from self._audited(name)
+        letters = self._letters(name)
+        if letters != (absent := everything.keys() - taken.keys()):
+            yield f"{name}: open dead letters of {sorted(letters)}, rows that Elasticsearch refuses of {sorted(absent)}"
+
+    def _audited(self, name: str) -> Iterator[str]:
+        columns = ["id", "name", "amount", "CAST(tags AS string) AS tags"]
+        read = self.spark.read.format("delta")
+        kept = read.load(str(self.folder / "audit" / name)).where("change_type <> 'snapshot'")
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+        made = feed.load(str(self.path(name)))
+        left = made.selectExpr(*columns, "_change_type AS kind", "_commit_version AS version")
+        right = kept.selectExpr(*columns, "change_type AS kind", "commit_version AS version")
+        for what, one, other in (("missing in", left, right), ("too much in", right, left)):
+            for row in one.exceptAll(other).limit(5).collect():
+                yield f"{name}: {what} the audit table: {row}"
+
+    def _letters(self, name: str) -> set[str]:
+        folder = self.folder / "state" / "dead_letters"
+        if not folder.exists():
+            return set()
+        letters = self.spark.read.format("delta").load(str(folder))
+        found = letters.where((F.col("table") == name) & (F.col("state") == "open")).select("key").distinct()
+        return {row["key"] for row in found.collect()}
+
+
+@contextmanager
+def world(spark: SparkSession, folder: Path, seed: int, **variables: object) -> Iterator[World]:
+    """Servers, tables and a running service; all of it is gone afterwards, however the block ends."""
+    with ExitStack() as stack:
+        search, cache = stack.enter_context(Elasticsearch.start()), stack.enter_context(Redis.start())
+        before_search = stack.enter_context(Proxy(search.port))
+        before_cache = stack.enter_context(Proxy(cache.port))
+        given = environment(
+            folder,
+            SINKS__AUDIT__TYPE="delta_audit",
+            SINKS__AUDIT__PATH=folder / "audit",
+            SINKS__SEARCH__TYPE="elasticsearch",
+            SINKS__SEARCH__HOSTS=f"http://127.0.0.1:{before_search.port}",
+            SINKS__SEARCH__REQUEST_TIMEOUT=3,
+            SINKS__SEARCH__CHUNK_ROWS=100,
+            SINKS__CACHE__TYPE="redis",
+            SINKS__CACHE__URL=f"redis://127.0.0.1:{before_cache.port}/0",
+            SINKS__CACHE__TIMEOUT_SECONDS=3,
+            SINKS__CACHE__CHUNK_ROWS=100,
+            TRIGGER_SECONDS=0.2,
+            DELIVERY__MAX_REJECTED_SHARE=1,
+            SHUTDOWN_SECONDS=60,
+            **{
+                f"TABLES__{name.upper()}__{key}": value
+                for name in TABLES
+                for key, value in {
+                    "PATH": folder / name,
+                    "KEYS": "id",
+                    "SINKS": ",".join(SINKS),
+                    "INCLUDE_PREIMAGES": True,
+                }.items()
+            },
+            **variables,
+        )
+        made = World(
+            spark,
+            folder,
+            search,
+            cache,
+            before_search,
+            before_cache,
+            stack.enter_context(Service(given)),
+            random.Random(seed),
+        )
+        for name in TABLES:
+            spark.sql(
+                f"CREATE TABLE delta.`{made.path(name)}` (id BIGINT, name STRING, amount BIGINT, tags MAP<STRING, INT>) "
+                "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+            )
+        made.service.started()
+        yield made

@@ -1,0 +1,126 @@
+"""A letter that is redriven writes what the source holds now, whatever the letter says; one given up is kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdf_replicator.requests import Request
+
+ROUTE = "orders_files"
+
+
+@pytest.fixture
+def started(world):
+    """Keys 1 and 2 are delivered, 3 and 4 were refused."""
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
+    world.insert("(3, 'bad')", "(4, 'bad too')")
+    assert world.run() is None
+    assert world.buried("key", "state") == [("3", "open"), ("4", "open")]
+    return world
+
+
+def redrive(world, *letters, kind="redrive", route=ROUTE):
+    ask = Request(kind, route, letters=letters)
+    assert world.run(route, ask=ask) is None
+    return world.answer(ask)
+
+
+def letter_of(world, key):
+    (found,) = [letter for letter, *told in world.buried("id", "key", "state") if told == [key, "open"]]
+    return found
+
+
+def test_a_mended_sink_gets_the_rows(started):
+    started.trouble("tolerant")
+    answer = redrive(started)
+    assert (answer.state, answer.message) == ("done", "2 keys written as of version 2, 0 of them refused again")
+    assert started.delivered() == started.expected()
+    assert started.buried("key", "state") == [("3", "redriven"), ("4", "redriven")]
+    assert started.board.snapshot().routes[0].dead_letters == 0
+
+
+def test_the_present_row_is_written_before_the_stream_gets_there_and_a_deleted_key_stays_away(started):
+    started.sql("UPDATE {t} SET name = 'mended' WHERE id = 3")
+    started.sql("DELETE FROM {t} WHERE id = 4")
+    started.trouble("tolerant")
+    assert redrive(started).message == "2 keys written as of version 4, 0 of them refused again"
+    assert started.delivered() == started.expected()
+    assert set(started.delivered()) == {"1", "2", "3"}
+
+
+def test_what_is_refused_again_is_one_letter_of_the_present_row(started):
+    started.sql("UPDATE {t} SET name = 'bad still' WHERE id = 3")
+    for _ in range(2):
+        assert "1 of them refused again" in redrive(started, letter_of(started, "3")).message
+        kept = [
+            (json.loads(row)["name"], state) for key, row, state in started.buried("key", "row", "state") if key == "3"
+        ]
+        assert sorted(kept) == [("bad", "redriven"), ("bad still", "open")]
+    assert set(started.delivered()) == {"1", "2"}
+
+
+def test_only_the_letters_that_are_named_are_redriven(started):
+    started.trouble("tolerant")
+    assert redrive(started, letter_of(started, "4")[:8]).message.startswith("1 keys written")
+    assert started.buried("key", "state") == [("3", "open"), ("4", "redriven")]
+    assert set(started.delivered()) == {"1", "2", "4"}
+    assert redrive(started, "ffffffffffff").message.startswith("0 keys written")
+
+
+def test_a_hundred_and_one_refused_again_do_not_halt_the_route(started):
+    started.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
+    started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
+    assert started.run() is None
+    started.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "0"
+    assert redrive(started).message == "103 keys written as of version 3, 103 of them refused again"
+
+
+def test_rows_without_a_key_and_keys_of_several_rows_are_settled_once_the_source_is_mended(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(NULL, 'x')", "(5, 'one')", "(5, 'two')")
+    assert world.run() is None
+    assert redrive(world).message.endswith("2 of them refused again")
+    assert {state for (state,) in world.buried("state")} == {"open"}
+    world.sql("DELETE FROM {t} WHERE id IS NULL OR name = 'two'")
+    assert world.run() is None
+    assert redrive(world).message.endswith("0 of them refused again")
+    assert world.delivered() == world.expected()
+    assert {state for (state,) in world.buried("state")} == {"redriven"}
+
+
+def test_a_replica_takes_the_present_row_too(world):
+    world.environ |= {"CDF_TABLES__ORDERS__SINKS": "copy", "CDF_SINKS__COPY__TYPE": "delta_replica"}
+    world.environ["CDF_SINKS__COPY__PATH"] = str(world.folder / "copy")
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.create(rows=["(1, 'a')"])
+    assert world.run("orders_copy") is None
+    world.insert("(5, 'one')", "(5, 'two')")
+    assert world.run("orders_copy") is None
+    world.sql("DELETE FROM {t} WHERE name = 'two'")
+    assert world.run("orders_copy") is None
+    assert redrive(world, route="orders_copy").message.endswith("0 of them refused again")
+    copy = world.spark.read.format("delta").load(str(world.folder / "copy" / "orders"))
+    assert sorted((row["id"], row["name"]) for row in copy.collect()) == [(1, "a"), (5, "one")]
+
+
+def test_an_append_sink_has_no_present_row(world):
+    world.into_lines()
+    world.create(rows=["(1, 'bad')"])
+    assert world.run("orders_lines") is None
+    answer = redrive(world, route="orders_lines")
+    assert answer.state == "failed"
+    assert "replay orders_lines --starting-version N --ending-version N" in answer.message
+
+
+def test_a_letter_that_is_given_up_is_kept_and_its_key_stays_away(started):
+    assert redrive(started, letter_of(started, "3"), kind="discard").message == "1 discarded"
+    assert started.buried("key", "state") == [("3", "discarded"), ("4", "open")]
+    assert started.board.snapshot().routes[0].dead_letters == 1
+    assert set(started.delivered()) == {"1", "2"}
+    started.trouble("tolerant")
+    assert redrive(started).message.startswith("1 keys written")
+    assert set(started.delivered()) == {"1", "2", "4"}
