@@ -141,7 +141,7 @@ class DeadLetters:
 
     def open_count(self, route: str) -> int:
         """Return how many letters of a route are open."""
-        return self.open(route).count()
+        return self.open(route).count() if DeltaTable.isDeltaTable(self._spark, self._path) else 0
 
     def _table(self, *, create: bool) -> DeltaTable:
         if create and not DeltaTable.isDeltaTable(self._spark, self._path):

@@ -24,11 +24,11 @@ def enable(reading: Reading, source: Source) -> int:
 
 def enabled(table: SourceTable) -> str:
     """Turn it on unless it is; returns what to tell. Raises what Delta raises."""
-    was_on = table.detail.change_feed
+    was_on = table.metadata.change_feed
     if not was_on:
         table.enable_feed()
     since = table.feed_since()
-    where = f"{table.source.slug} ({table.detail.location})"
+    where = f"{table.source.slug} ({table.location})"
     if was_on:
         return f"{where}: the change feed is on since version {since}. Nothing was changed."
     return (

@@ -42,7 +42,7 @@ def settled(
     where its definition does not fit. Returns the state that knows the new schema, to be saved, and the feed
     without what the route's policy leaves out.
     """
-    if not source.detail.change_feed:
+    if not source.metadata.change_feed:
         raise _feed_off(route, source, source.log.latest_version())
     known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
     now = known_as(source, frame, first, known)
@@ -53,7 +53,7 @@ def settled(
         state = replace(state, table_schema=known.to_json())
     changes = schema.compare(known, now)
     if changes and now.version > known.version:  # a replay meets schemas that are older
-        mapped = source.detail.column_mapping
+        mapped = source.metadata.column_mapping
         if mapped:
             _still_readable(route, lambda: row_schema(frame.schema), changes, now.version)
         schema.judge(route, changes, now.version, mapped=mapped)
@@ -71,7 +71,7 @@ def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSche
     A stream that tracks schemas may show an older one than the table has by now. ``first``: where to begin to look
     for it; ``known``: if the newest is that one, there is nothing to look for.
     """
-    shown, newest = TableSchema(-1, _columns(frame)), source.metadata().schema
+    shown, newest = TableSchema(-1, _columns(frame)), source.newest_metadata().schema
     current = not schema.compare(shown, newest)
     if current and (known is None or not schema.compare(known, newest)):
         return newest
@@ -102,12 +102,12 @@ class Lookout:
             metadata = self._source.log.metadata_at(version)
             if metadata is None:
                 continue
-            if metadata.table_id != self._source.detail.table_id:
+            if metadata.table_id != self._source.metadata.table_id:
                 raise _replaced(self._route, version)
             if not metadata.change_feed:
                 raise _feed_off(self._route, self._source, version)
-            if not self._source.detail.column_mapping and self._lost(metadata.schema):
-                lost = self._lost(self._source.metadata().schema)  # a column that came back is delivered again
+            if not self._source.metadata.column_mapping and self._lost(metadata.schema):
+                lost = self._lost(self._source.newest_metadata().schema)  # a column that came back is delivered again
                 schema.judge(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
 
@@ -150,7 +150,7 @@ def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
         "change_feed_off",
         f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}: what "
         "changed there can't be told from it.",
-        f"Enable it: ALTER TABLE delta.`{source.detail.location}` SET TBLPROPERTIES "
+        f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
         "(delta.enableChangeDataFeed = true). Then " + RESYNC[0].lower() + RESYNC[1:],
     )
 

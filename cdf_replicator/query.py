@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import StreamingQueryException
 
 from cdf_replicator import pace
 from cdf_replicator.headroom import Headroom
@@ -116,8 +119,7 @@ class Query:
             self._check_movement(query, watch)
             if not self._service.once:
                 upkeep.look()
-            wake.wait(self._look_seconds)
-            wake.clear()
+            self._rest(query, wake)
         if self.interrupted():
             return  # a query that ended now ended because its next batch was parked
         error = query.exception()
@@ -125,6 +127,15 @@ class Query:
         self._looked(watch, state)
         if error is not None:
             raise self._batch_error or error
+
+    def _rest(self, query: StreamingQuery, wake: threading.Event) -> None:
+        """Until the next look: one that comes to an end by itself is not waited for any longer than it takes."""
+        if self._service.once:
+            with suppress(StreamingQueryException):
+                query.awaitTermination(self._look_seconds)  # type: ignore[arg-type]  # it takes parts of a second too
+        else:
+            wake.wait(self._look_seconds)
+        wake.clear()
 
     def _check_movement(self, query: StreamingQuery, watch: Watch) -> None:
         """Begin a query anew that has not moved for too long; if that has not helped, say so until it moves."""

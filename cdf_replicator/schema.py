@@ -77,6 +77,10 @@ class Metadata:
     def change_feed(self) -> bool:
         return self.properties.get(CHANGE_FEED_PROPERTY, "false").lower() == "true"
 
+    @property
+    def column_mapping(self) -> bool:
+        return self.properties.get("delta.columnMapping.mode", "none") != "none"
+
 
 def compare(old: TableSchema, new: TableSchema) -> list[Change]:
     """Tell what was done to the columns between two schemas, in no order that means anything."""

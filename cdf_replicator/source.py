@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -25,42 +25,26 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """``DESCRIBE DETAIL`` of a table, what of it we use."""
-
-    table_id: str
-    location: str
-    properties: dict[str, str]
-
-    @property
-    def change_feed(self) -> bool:
-        return self.properties.get(CHANGE_FEED_PROPERTY, "false").lower() == "true"
-
-    @property
-    def column_mapping(self) -> bool:
-        return self.properties.get("delta.columnMapping.mode", "none") != "none"
-
-
 class SourceTable:
-    """One source table, asked through one Spark session. Raises what Spark raises when the table is absent."""
+    """One source table, asked through one Spark session. Raises what Delta raises when the table is absent.
+
+    ``metadata``: as it was when the table was opened.
+    """
 
     def __init__(self, spark: SparkSession, source: Source) -> None:
         self._spark = spark
         self.source = source
-        self.detail = self._describe()
         self._jvm: Any = spark._jvm
-        self.log = CommitLog(spark, self.detail.location)
+        # What DESCRIBE DETAIL tells, without the three seconds that the plan of the first one takes.
+        table = DeltaTable.forPath(spark, source.path) if source.path else DeltaTable.forName(spark, str(source.name))
+        self.location = str(table._jdt.deltaLog().dataPath().toString())
+        self.metadata = self.newest_metadata()
+        self.log = CommitLog(spark, self.location)
 
     @property
     def sql_name(self) -> str:
         """What the table is called in a SQL statement."""
         return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
-
-    def _describe(self) -> Detail:
-        row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
-        assert row is not None
-        return Detail(row["id"], row["location"], dict(row["properties"]))
 
     def schema(self) -> StructType:
         """Return today's schema."""
@@ -68,7 +52,7 @@ class SourceTable:
         frame = reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
         return frame.schema
 
-    def metadata(self) -> Metadata:
+    def newest_metadata(self) -> Metadata:
         """Return the newest metadata, with what Spark's schema lacks: the ids of column mapping."""
         snapshot = self._newest()
         return Metadata.parse(int(snapshot.version()), snapshot.metadata().json())
@@ -84,7 +68,7 @@ class SourceTable:
 
     def _newest(self) -> Any:
         none = self._jvm.scala.Option.empty()
-        log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.detail.location)
+        log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.location)
         return log.update(False, none, none)
 
     def vacuumed_after_seconds(self, commits: int) -> float:
@@ -150,7 +134,7 @@ class SourceTable:
 
         Every commit that changes the table's metadata holds all of its properties.
         """
-        if not self.detail.change_feed:
+        if not self.metadata.change_feed:
             return None
         earliest = self.log.available()[0]
         schema = "metaData struct<configuration map<string, string>>"
@@ -180,7 +164,7 @@ class SourceTable:
     def enable_feed(self) -> None:
         """Turn the change feed on, from the next commit on; raises what Delta raises."""
         self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({CHANGE_FEED_PROPERTY} = true)")
-        self.detail = self._describe()
+        self.metadata = self.newest_metadata()
 
     def snapshot(self, version: int) -> DataFrame:
         """Return the table as it was at a version."""

@@ -98,7 +98,7 @@ def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: Stat
     if state is not None and state.phase == "bootstrapping" and state.loaded:
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         claim = sink.claim(route.spec(owner=state_path.owner, epoch=state.epoch))
-        same = state.identity == identity and state.table_id == source.detail.table_id
+        same = state.identity == identity and state.table_id == source.metadata.table_id
         goes_on = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
         if same and goes_on and claim and (claim.owner, claim.epoch) == (state_path.owner, state.epoch):
             return replace(state, max_removed_share=share)
@@ -129,8 +129,8 @@ def resync_state(
         state = None
     if state is None:
         newest = state_path.newest_generation(route.name)
-        state = RouteState(route.name, identity, source.detail.table_id, epoch=held, generation=newest)
-    fresh = state.next_epoch(latest, table_id=source.detail.table_id, above=held, share=share)
+        state = RouteState(route.name, identity, source.metadata.table_id, epoch=held, generation=newest)
+    fresh = state.next_epoch(latest, table_id=source.metadata.table_id, above=held, share=share)
     return replace(fresh, identity=identity)
 
 
@@ -170,17 +170,17 @@ def _damaged(state: RouteState, folder: Path) -> bool:
 
 
 def _first(route: Route, source: SourceTable, identity: dict[str, object], asked: int | None) -> RouteState:
-    if not source.detail.change_feed:
+    if not source.metadata.change_feed:
         raise HaltError(
             "change_feed_off",
             f"Table {route.source.slug} ({route.source.location}) has no change feed.",
-            f"Enable it: cdf-replicator enable {route.source.slug} (or ALTER TABLE delta.`{source.detail.location}` SET "
+            f"Enable it: cdf-replicator enable {route.source.slug} (or ALTER TABLE delta.`{source.location}` SET "
             "TBLPROPERTIES (delta.enableChangeDataFeed = true)). Then restart.",
         )
     version = asked if asked is not None else route.source.starting_version
     if version is None and route.source.starting_timestamp is not None:
         version = source.version_at(route.source.starting_timestamp)
-    state = RouteState(route.name, identity, source.detail.table_id, asked=asked)
+    state = RouteState(route.name, identity, source.metadata.table_id, asked=asked)
     if version is None:
         return replace(state, pinned_version=source.log.available()[1])
     source.check_range(version)
@@ -194,7 +194,7 @@ def _same_route(state: RouteState, identity: dict[str, object], source: SourceTa
     if changed:
         was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
         raise HaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
-    if state.table_id != source.detail.table_id:
+    if state.table_id != source.metadata.table_id:
         raise HaltError(
             "table_replaced",
             f"The source table of route {state.route} was recreated: it has a new table id and starts again at "

@@ -135,7 +135,7 @@ class Stream:
     ) -> None:
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         committed = checkpoint.last_committed(folder)
-        schema_log = str(folder / "schema") if source.detail.column_mapping else None
+        schema_log = str(folder / "schema") if source.metadata.column_mapping else None
         # Delta reads a schema to be tracked at the version of the first commit to follow, and fails without it.
         if schema_log and committed is None and not self._query.await_commit(source, state, wake):
             return

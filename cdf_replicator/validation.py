@@ -65,11 +65,11 @@ def _table(session: SparkSession, route: Route) -> Iterator[Finding]:
     where = f"table {route.source.slug}"
     try:
         source = SourceTable(session, route.source)
-        if not source.detail.change_feed:
+        if not source.metadata.change_feed:
             yield Finding(
                 where,
                 f"{route.source.location} has no change feed.",
-                f"Enable it: ALTER TABLE delta.`{source.detail.location}` SET TBLPROPERTIES "
+                f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
                 "(delta.enableChangeDataFeed = true)",
             )
         if route.source.starting_version is not None:

@@ -6,6 +6,7 @@ the table has recorded that version; an append of no rows records them too.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,9 +54,8 @@ def schema_of(path: str) -> StructType:
 
 
 def properties(path: str) -> dict[str, str]:
-    detail = session().sql(f"DESCRIBE DETAIL {identifier(path)}").first()
-    assert detail is not None
-    return dict(detail["properties"])
+    held: dict[str, str] = json.loads(_snapshot(path).metadata().json())["metaData"]["configuration"]
+    return held
 
 
 def set_properties(path: str, given: Mapping[str, str]) -> None:

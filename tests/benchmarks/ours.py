@@ -70,7 +70,7 @@ class OurRoute:
         self._state = RouteState(
             ROUTE,
             self.route.identity(self.sink.target(self.spec)),
-            self._source.detail.table_id,
+            self._source.metadata.table_id,
             pinned_version=self._source.log.latest_version() if work.versions is None else None,
             start_version=work.versions and work.versions[0],
         )

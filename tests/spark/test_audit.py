@@ -40,7 +40,7 @@ def test_every_change_is_kept_once(world, lose_commit):
     lose_commit("orders_audit")
     assert run(world) is None, "Spark gives the batch again"
     assert world.audited(*SHORT) == history
-    table_id = world.source().detail.table_id
+    table_id = world.source().metadata.table_id
     assert world.audited("source_table", "source_table_id", "route", "generation", "batch") == [
         ("orders", table_id, "orders_audit", 0, 0),
         ("orders", table_id, "orders_audit", 0, 1),
@@ -55,7 +55,7 @@ def test_the_same_batch_written_twice_is_written_once(world):
     spec = route.spec(owner="us", epoch=1)
     sink.prepare(feed.row_schema(source.schema(), route), spec)
     frame = feed.change_frame(source.changes(1, 1), route, epoch=1)
-    batch = Batch(spec, generation=1, number=3, table_id=source.detail.table_id)
+    batch = Batch(spec, generation=1, number=3, table_id=source.metadata.table_id)
     assert sink.write(frame, batch) == FrameResult({"insert": 1}, versions=(1, 1))
     assert sink.write(frame, batch).skipped
     assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"

@@ -104,7 +104,7 @@ def test_a_table_may_be_known_by_name(world):
             world.spark, replace(world.settings.resolved["orders_files"].source, path=None, name="named")
         )
         assert source.log.available() == (0, 1)
-        assert source.detail.change_feed
+        assert source.metadata.change_feed
         assert source.schema().fieldNames() == ["id"]
         assert [row["id"] for row in source.snapshot(1).collect()] == [7]
         assert [row["id"] for row in source.changes(1, 1).collect()] == [7]
@@ -130,9 +130,9 @@ def test_a_folder_that_is_no_delta_table_is_waited_for(world):
 
 def test_column_mapping_and_the_change_feed_are_seen(world):
     world.create(delta__columnMapping__mode="name")
-    assert world.source().detail.column_mapping
+    assert world.source().metadata.column_mapping
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
-    assert not world.source().detail.change_feed
+    assert not world.source().metadata.change_feed
 
 
 def test_how_long_changes_are_kept_is_the_shorter_of_the_two_retentions(world):
