@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_lived() -> None:
-    """A service of some minutes never earns back the processor time that Java's second compiler takes."""
-    service.SPARK_CONF["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
+    service.SPARK_CONF.update(service.SHORT_LIVED)
 
 
 @pytest.fixture(scope="session")

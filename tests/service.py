@@ -24,6 +24,8 @@ INHERITED = ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "PYTHONPATH")
 PATIENCE_SECONDS = 240
 SPARK_CONF: dict[str, str] = {}
 """What the tests set, and the benchmarks do not."""
+SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""A service of some minutes never earns back the processor time that Java's second compiler takes."""
 
 Status = dict[str, Any]
 

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from tests import service
 from tests.benchmarks import contests, measures, works
 from tests.benchmarks.contest import hold
 from tests.benchmarks.kept import Kept
@@ -34,6 +35,8 @@ def main(
     if unknown := set(parts) - set(PARTS):
         raise typer.BadParameter(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     scale = SMOKE if smoke else FULL
+    if smoke:
+        service.SPARK_CONF.update(service.SHORT_LIVED)
     scale = dataclasses.replace(scale, rows=rows or scale.rows, rounds=rounds or scale.rounds)
     kept = kept or works.FOLDER / ("smoke.json" if smoke else f"results-{scale.rows}.json")
     results = Kept.read(kept)
@@ -42,7 +45,7 @@ def main(
         with contests.session() as spark:
             for part in asked:
                 for contest in contests.PARTS[part](spark, scale):
-                    results.add(hold(contest, scale.rounds, print))
+                    results.add(hold(contest, scale.rounds, print, warm_up=scale.warm_up))
                     results.write(kept)
     for part in (part for part in measures.PARTS if part in parts):
         results.measured(part, *measures.PARTS[part](scale, print))

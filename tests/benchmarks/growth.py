@@ -60,8 +60,8 @@ class Growth:
     commits: list[Delivery]
 
 
-def growth(sink: Sink, sizes: Sequence[int], commit: int, told: Callable[[str], None]) -> Growth:
-    """``sizes``: rows of the tables, each bootstrapped and then changed; ``commit``: rows of the one large commit."""
+def growth(sink: Sink, sizes: Sequence[int], commits: Sequence[int], told: Callable[[str], None]) -> Growth:
+    """``sizes``: rows of the tables, each bootstrapped and then changed; ``commits``: rows of single commits."""
     found = Growth(sink, [], [], [])
     for rows in (FEW, *sizes):
         with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
@@ -70,7 +70,7 @@ def growth(sink: Sink, sizes: Sequence[int], commit: int, told: Callable[[str], 
             found.bootstraps.append(run.once("bootstrap", told))
             light_table.change(run.table, rows, rows)
             found.changes.append(run.once("changes", told))
-    for rows in (FEW, commit):
+    for rows in (FEW, *commits):
         with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
             run = _Run(sink, Path(name), cache.url)
             light_table.create(run.table, FEW)

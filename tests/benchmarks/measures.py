@@ -44,7 +44,7 @@ def of_growth(scale: Scale, told: Told) -> Measured:
     values: dict[str, float] = {}
     seen = {}
     for sink in scale.growth_sinks:
-        found = growth(sink, scale.growth, scale.large_commit, told)
+        found = growth(sink, scale.growth, scale.large_commits, told)
         seen[sink] = asdict(found)
         if len(scale.growth) < 3:
             continue
@@ -59,7 +59,7 @@ def of_growth(scale: Scale, told: Told) -> Measured:
 
 
 def of_start(scale: Scale, told: Told) -> Measured:
-    found, asked = start(scale.starts, told), commands(max(1, scale.starts * 5), told)
+    found, asked = start(scale.starts, told, warm_up=scale.warm_up), commands(scale.command_starts, told)
     assert not asked.pyspark, f"pyspark is imported by {', '.join(asked.pyspark)}"
     values = {
         "first batch, against a bare script": found.ratio(found.bootstrap),

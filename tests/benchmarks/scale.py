@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """``wide``, ``fat``: rows of further works, 0 for none. ``idle``: tables, routes of each, seconds to settle, seconds
-    measured. ``growth``: sizes of the tables, ascending.
+    """``wide``, ``fat``: rows of further works, 0 for none. ``warm_up``: whether what is timed runs before it counts. ``idle``:
+    tables, routes of each, seconds to settle, seconds measured. ``growth``: sizes of the tables, ascending.
     """
 
     rows: int
@@ -16,13 +16,15 @@ class Scale:
     fat: int
     flights: bool
     rounds: int
+    warm_up: bool
     commits: int
     warm_up_commits: int
     idle: tuple[int, int, float, float]
     growth: tuple[int, ...]
     growth_sinks: tuple[str, ...]
-    large_commit: int
+    large_commits: tuple[int, ...]
     starts: int
+    command_starts: int
 
 
 FULL = Scale(
@@ -31,13 +33,15 @@ FULL = Scale(
     fat=30_000,
     flights=True,
     rounds=3,
+    warm_up=True,
     commits=300,
     warm_up_commits=60,
     idle=(10, 5, 90, 60),
     growth=(100_000, 1_000_000, 3_000_000),
     growth_sinks=("redis", "audit"),
-    large_commit=2_000_000,
+    large_commits=(2_000_000,),
     starts=4,
+    command_starts=20,
 )
 SMOKE = Scale(
     rows=2000,
@@ -45,11 +49,13 @@ SMOKE = Scale(
     fat=0,
     flights=False,
     rounds=1,
+    warm_up=False,
     commits=3,
     warm_up_commits=1,
     idle=(1, 2, 0, 2),
     growth=(),
     growth_sinks=("redis",),
-    large_commit=2000,
+    large_commits=(),
     starts=1,
+    command_starts=1,
 )

@@ -82,8 +82,8 @@ class Commands:
         return None if self.noise > NOISE else cost.cpu_seconds / self.nothing.cpu_seconds
 
 
-def start(rounds: int, told: Callable[[str], None]) -> Start:
-    """Each round runs the script, the service and the script again, in turning order; one before them is not counted."""
+def start(rounds: int, told: Callable[[str], None], *, warm_up: bool) -> Start:
+    """Each round runs the script, the service and the script again, in turning order; ``warm_up``: one before is not counted."""
     with TemporaryDirectory() as name, Redis.start() as cache:
         table = Path(name) / "rows"
         light_table.create(table, ROWS)
@@ -94,7 +94,7 @@ def start(rounds: int, told: Callable[[str], None]) -> Start:
             "stream": lambda: _service(table, cache.url, {"TABLES__ROWS__STARTING_VERSION": 0}),
         }
         found: dict[str, list[float]] = {arm: [] for arm in arms}
-        for number in range(-1, rounds):
+        for number in range(-1 if warm_up else 0, rounds):
             turns = [*arms]
             for arm in turns[number % len(turns) :] + turns[: number % len(turns)]:
                 seconds = arms[arm]()

@@ -40,7 +40,7 @@ def test_every_arm_runs_once_a_round_and_the_first_one_twice():
 
     contest = Contest("c", "", [arm("ours"), arm("theirs")], lambda arm: checked.append(arm.name))
     held = hold(contest, 3, lambda _: None)
-    assert checked == ["ours", "theirs"]
+    assert (checked.count("ours"), checked.count("theirs")) == (run.count("ours"), run.count("theirs"))
     assert run.count("ours") == 1 + 3 * 2
     assert run.count("theirs") == 1 + 3
     assert run.count("before ours") == run.count("ours")
