@@ -31,7 +31,7 @@ KEEPING = tuple(Act(kind, 3, 1) for kind in RARE if kind not in EMPTYING)
 DELIVERED_AGAIN = (Act("insert", 2, 0), Act("lose_commit"), Act("replay", 1), Act("update", 1, 0), Act("merge", 2, 1))
 EVERY_OPERATION = (Act("deliver"), *WRITING, *EMPTIED_AND_FILLED, *KEEPING, *DELIVERED_AGAIN)
 SHAPES = {
-    "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=6, further="features"),
+    "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
     "every feature": Shape(
         deletion_vectors=True,
         column_mapping=True,
@@ -39,7 +39,7 @@ SHAPES = {
         in_commit_timestamps=True,
         row_tracking=True,
         from_version=0,
-        max_files=2,
+        max_files=8,
         further="replica",
     ),
 }
