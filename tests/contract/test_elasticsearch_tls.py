@@ -13,7 +13,8 @@ PASSWORD = "correct horse"
 
 class TestElasticsearchBehindTls(TlsContract):
     @pytest.fixture(scope="class")
-    def start(self):
+    @classmethod
+    def start(cls):
         return lambda certificate: Elasticsearch.start(password=PASSWORD, certificate=certificate)
 
     @pytest.fixture

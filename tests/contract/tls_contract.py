@@ -22,11 +22,13 @@ class TlsContract:
     """
 
     @pytest.fixture(scope="class")
-    def authority(self):
+    @classmethod
+    def authority(cls):
         return trustme.CA()
 
     @pytest.fixture(scope="class")
-    def server(self, authority, start):
+    @classmethod
+    def server(cls, authority, start):
         with start(pair(authority.issue_cert("127.0.0.1"))) as started:
             yield started
 

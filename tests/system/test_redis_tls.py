@@ -12,7 +12,8 @@ from tests.contract.tls_contract import TlsContract
 
 class TestRedisBehindTls(TlsContract):
     @pytest.fixture(scope="class")
-    def start(self, installed):
+    @classmethod
+    def start(cls, installed):
         installed("redis-server")
         return lambda certificate: Redis.start(certificate=certificate)
 

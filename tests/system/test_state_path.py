@@ -1,7 +1,8 @@
-"""A state path that is full while the service runs: nothing is lost, and it goes on once there is room."""
+"""A state path that is full, can only be read, or is gone: nothing is lost, and the service goes on once that is mended."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 import redis
 
 from tests.e2e.reading import entries, folded
-from tests.service import Service, environment, until
+from tests.service import Service, command, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,4 +85,27 @@ def test_it_is_full(service: Service, state: Path, orders: Source, tmp_path: Pat
     orders.sql("UPDATE {} SET name = 'full' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     (state / "ballast").unlink()
+    mended(service, orders, tmp_path, redis_server)
+
+
+def test_it_can_only_be_read(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
+    subprocess.run(["mount", "-o", "remount,ro", state], check=True)
+    orders.sql("UPDATE {} SET name = 'read' WHERE id < 5")
+    until(lambda: in_trouble(service), 120, service.log.read_text)
+    subprocess.run(["mount", "-o", "remount,rw", state], check=True)
+    mended(service, orders, tmp_path, redis_server)
+
+
+def test_it_is_gone(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
+    """What was filled from another state path, as it looks now, is left alone until somebody says so."""
+    service.end()
+    for part in state.iterdir():
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+    service.restart()
+    for route in ROUTES:
+        service.wait_state(route, "halted")
+        error = service.route(route)["last_error"]
+        assert error["condition"] == "target_claimed"
+        assert f"resync {route}" in error["next_step"]
+        assert command(service.given, "resync", route, "--yes").code == 0
     mended(service, orders, tmp_path, redis_server)
