@@ -89,7 +89,8 @@ def test_it_is_full(service: Service, state: Path, orders: Source, tmp_path: Pat
 
 
 def test_it_can_only_be_read(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
-    subprocess.run(["mount", "--bind", state, state], check=True)  # over it: the lease's file is open, which keeps it writable
+    # A mount over it, since the lease's open file keeps the one below writable.
+    subprocess.run(["mount", "--bind", state, state], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", state], check=True)
     orders.sql("UPDATE {} SET name = 'read' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
