@@ -60,6 +60,7 @@ class Server:
             log_config=None,
             lifespan="off",
             ws="none",
+            http="h11",  # it bounds the head of a request; bodies are not read here
             server_header=False,
             timeout_graceful_shutdown=1,
         )

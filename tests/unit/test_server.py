@@ -157,6 +157,13 @@ def test_nothing_else_is_there_and_nothing_can_be_written(busy):
     assert busy.client.post("/status").status_code == 405
 
 
+@pytest.mark.parametrize("request_", [b"GET /livez HTTP/1.1\r\nx: ", b"GET /"], ids=["head", "path"])
+def test_a_request_may_not_be_large(world, request_):
+    with socket.create_connection(("127.0.0.1", world.server.port), timeout=10) as connection:
+        connection.sendall(request_ + 100_000 * b"a")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
 def test_large_answers_are_compressed_for_those_who_ask(busy):
     assert busy.get("/metrics", **{"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
     assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
