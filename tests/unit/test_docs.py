@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,7 +44,17 @@ def test_every_test_that_a_page_names_without_its_file_exists_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_within_the_project_leads_somewhere(page):
     for path, heading in LINK.findall(page.read_text()):
-        linked = (page.parent / path).resolve() if path else page
-        assert linked.exists(), path
-        if heading:
-            assert heading in headings_of(linked), f"{path}#{heading}"
+        leads_somewhere((page.parent / path).resolve() if path else page, heading)
+
+
+def test_every_alert_leads_to_its_runbook():
+    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        path, _, heading = rule["annotations"]["runbook"].partition("#")
+        leads_somewhere(ROOT / path, heading)
+
+
+def leads_somewhere(page: Path, heading: str) -> None:
+    assert page.exists(), page
+    if heading:
+        assert heading in headings_of(page), f"{page}#{heading}"

@@ -1,0 +1,22 @@
+"""The alert rules speak of metrics there are, and each has cases."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from cdf_replicator.metrics import catalogue
+
+ROOT = Path(__file__).parents[2]
+(GROUP,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
+CASES = yaml.safe_load((ROOT / "tests/system/alerts.yml").read_text())["tests"]
+
+
+def test_every_metric_of_a_rule_is_in_the_catalogue():
+    named = {name for rule in GROUP["rules"] for name in re.findall(r"\bcdf_\w+", rule["expr"])}
+    assert named <= {metric.name for metric in catalogue()}
+
+
+def test_every_alert_is_seen_to_fire_by_a_case():
+    fired = {case["alertname"] for world in CASES for case in world["alert_rule_test"] if case["exp_alerts"]}
+    assert fired == {rule["alert"] for rule in GROUP["rules"]}
