@@ -17,7 +17,7 @@ from cdf_replicator import feed
 from cdf_replicator.conditions import INTERRUPTED, RESYNC
 from cdf_replicator.delivery import SEVERAL_ROWS, Outcome, deliver
 from cdf_replicator.verdict import HaltError, judge
-from connectors import Batch, FrameSink, change, guard_of
+from connectors import Batch, FrameSink, RetryableError, change, guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +87,7 @@ class Delivering:
             if outcome.rejected or self.open_letters:
                 self._settle(shaped(frame), outcome, batch)
             outcome.noop += unchanged  # the sink has not seen these
+            self._check_kept()
             delivered = True
         except Exception as error:
             interrupted = judge(error, route=self.route.name).reason == INTERRUPTED
@@ -145,8 +146,7 @@ class Delivering:
     def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
         delivered = self._selected(changes, batch)
         if outcome.rejected:
-            if not batch.request:  # an operator who has letters redriven knows that they were refused
-                self._check_share(outcome)
+            self._check_share(outcome, asked_for=bool(batch.request))
             rejected = self.letters.select(delivered, outcome.letters)
             if self.sink.mode == "upsert":
                 self._delete_older(rejected, batch)
@@ -171,10 +171,13 @@ class Delivering:
             self.letters.close(self.route.name, older, "void")
             self.count_letters()
 
-    def _check_share(self, outcome: Outcome) -> None:
+    def _check_share(self, outcome: Outcome, *, asked_for: bool) -> None:
+        """``asked_for``: by an operator who has letters redriven, and knows that they were refused."""
         rejected = sum(outcome.rejected.values())
         allowed = max(ALWAYS_ALLOWED, int(self.limits.max_rejected_share * outcome.changes))
-        if rejected > allowed or rejected > len(outcome.letters):  # more than can be named can't be kept
+        if (rejected > allowed and not asked_for) or rejected > len(
+            outcome.letters
+        ):  # more than is named can't be kept
             example = outcome.letters[0]
             raise HaltError(
                 "too_many_rejected",
@@ -182,6 +185,12 @@ class Delivering:
                 f"({dict(outcome.rejected)}); for example key {example.key!r}: {example.reason}.",
                 "Correct the sink or the data, or raise CDF_DELIVERY__MAX_REJECTED_SHARE, then restart: "
                 "nothing of the batch is lost.",
+            )
+
+    def _check_kept(self) -> None:
+        if not self.sink.kept():
+            raise RetryableError(
+                "unavailable", "the server was started anew: what it took may be lost, and is sent again"
             )
 
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:

@@ -46,8 +46,7 @@ class Bootstrap:
 
     def run(self, state: RouteState) -> RouteState:
         """Do what is left of it; raises ``HaltError`` before a sweep that would remove too much."""
-        if not state.loaded:
-            state = self._loaded(state)
+        state = self.prepare(state) if state.loaded else self._loaded(state)
         if state.epoch > 1:
             held = self._count(state)
             if held.highest >= guard_of(state.epoch + 1, 0, upsert=False):

@@ -222,7 +222,13 @@ TABLE: Final = (
         f"{_CONDITIONS}::test_what_delta_itself_says_is_judged_as_the_table_says",
     ),
     Condition(
-        ("No space left on device", "Read-only file system"),
+        (
+            "No space left on device",
+            "Read-only file system",
+            "Disk quota exceeded",
+            "Input/output error",
+            "Stale file handle",
+        ),
         "wait",
         "storage",
         "A disk can't be written, that of CDF_STATE_PATH or of spark.local.dir: make room, or mount it so that it can. The route "
@@ -235,6 +241,13 @@ TABLE: Final = (
         "conflict",
         "Nothing: it is tried again, and what is written by then is not written twice.",
         f"{_CONDITIONS}::test_an_append_that_meets_another_writer_is_tried_again",
+    ),
+    Condition(
+        ("a query with that name is already active",),
+        "wait",
+        STALLED,
+        "The query's former run does not end: look at the sink, and at the service's log. If it stays, restart the service.",
+        f"{_CONDITIONS}::test_a_query_whose_former_run_does_not_end_is_waited_for",
     ),
     Condition(
         ("Invalid batch:",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,14 +42,12 @@ class Fulfilment:
         self._report.event(f"{request.kind} asked for")
         sink = self._service.settings.sink(self._route.sink)
         try:
-            source = SourceTable(self._service.spark, self._route.source)
-            carry = {
-                "replay": self._replay,
-                "resync": self._resync,
-                "redrive": self._redrive,
-                "discard": self._discard,
-            }
-            carry[request.kind](request, source, sink)
+            if request.kind == "discard":  # of a table that is gone too
+                self._discard(request)
+            else:
+                source = SourceTable(self._service.spark, self._route.source)
+                carry = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
+                carry[request.kind](request, source, sink)
         except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
             verdict = judge(error, route=self._route.name)
             self._report.warning(f"{request.kind} refused: {verdict.what} {verdict.next_step}")
@@ -68,16 +67,34 @@ class Fulfilment:
 
     def _redrive(self, request: Request, source: SourceTable, sink: Sink) -> None:
         """Write the present rows of letters' keys beside the stream's sequence, while no stream runs."""
+        self._wanted(request)
         state = self._streaming(source, sink)
-        state = self._stream.prepare(state, source.schema(), sink)
+        version = source.log.available()[1]
+        snapshot, read = source.snapshot(version), self._stream.row_schema
+        # What the stream would halt on, or leave out, is not delivered by a side door.
+        _, snapshot = evolution.settled(self._route, source, state, snapshot, version, read)
+        state = self._stream.prepare(state, snapshot.schema, sink)
         batch = replace(self._stream.batch(state, 0), request=request.id)
-        done = redrive(source, self._stream.delivering(sink), batch, request.letters)
+        at = source.log.committed_at(version) or time.time()
+        rows = feed.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
+        done = redrive(rows, version, self._stream.delivering(sink), batch, request.letters)
         self._report.event(f"dead letters redriven: {done}")
         self.answer(Progress("done", done, 1.0))
 
-    def _discard(self, request: Request, source: SourceTable, sink: Sink) -> None:  # noqa: ARG002 - as the others
-        letters = self._service.letters
-        wanted = letters.open(self._route.name).where(of_ids(request.letters)).count()
+    def _wanted(self, request: Request) -> int:
+        """How many open letters a request is about; raises ``HaltError`` if none."""
+        wanted = self._service.letters.open(self._route.name).where(of_ids(request.letters)).count()
+        if not wanted:
+            asked = f" of {', '.join(request.letters)}" if request.letters else ""
+            raise HaltError(
+                "bad_request",
+                f"Route {self._route.name} has no open dead letter{asked}.",
+                "See: cdf-replicator dead-letters list",
+            )
+        return wanted
+
+    def _discard(self, request: Request) -> None:
+        letters, wanted = self._service.letters, self._wanted(request)
         letters.close(self._route.name, of_ids(request.letters), "discarded")
         self._report.dead_letters(letters.open_count(self._route.name))
         self._report.event(f"{wanted} dead letters discarded")

@@ -10,6 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,11 +44,12 @@ class Headroom:
         now = self._now()
         if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
             # At a start only what costs no job: the history is looked at with the next ones.
-            self._kept_seconds = source.kept_seconds()
-            if self._looked_at is not None:
-                self._kept_seconds = min(self._kept_seconds, source.vacuumed_after_seconds(COMMITS_LOOKED_AT))
-            self._kept_from = source.log.first_since(now - self._kept_seconds)
+            with_history = self._looked_at is not None
             self._looked_at = now
+            try:
+                self._ask(source, now, with_history=with_history)
+            except (PySparkException, Py4JJavaError) as error:  # a route that delivers is not stopped for it
+                self._report.warning(f"the retention of the source table can't be told: {str(error).splitlines()[0]}")
         gone = oldest is None and delivered < newest
         age = self._kept_seconds if gone else now - (oldest or now)
         left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
@@ -53,6 +57,13 @@ class Headroom:
             self._told = left
             self._report.headroom(*left)
         self._warn(age)
+
+    def _ask(self, source: SourceTable, now: float, *, with_history: bool) -> None:
+        kept = source.kept_seconds()
+        if with_history:
+            kept = min(kept, source.vacuumed_after_seconds(COMMITS_LOOKED_AT))
+        self._kept_seconds = kept
+        self._kept_from = source.log.first_since(now - kept)
 
     def _warn(self, age: float) -> None:
         """Once, when it begins: more than half of the retention is used up."""

@@ -55,7 +55,7 @@ class Lease:
             token = _newest(root)
             if (said := _said(root, token)) is not None:
                 raise LeaseHeldError(root, said)
-            if (lease := _taken(root, token + 1, url)) is not None:
+            if (lease := _taken(root, token, url)) is not None:
                 return lease
 
     @classmethod
@@ -71,16 +71,17 @@ class Lease:
         while not over.is_set():
             token = _newest(root)
             said = _said(root, token)
-            if said is None:
-                if (lease := _taken(root, token + 1, url)) is not None:
-                    return lease
-                continue
-            if seen is None or seen[0] != token:
-                told(said)
-            if (now := (token, _touched(root, token))) != seen:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > SILENT_SECONDS and (lease := _taken(root, token + 1, url)) is not None:
-                return lease
+            silent = False
+            if said is not None:
+                if seen is None or seen[0] != token:
+                    told(said)
+                if (now := (token, _touched(root, token))) != seen:
+                    seen, since = now, time.monotonic()
+                silent = time.monotonic() - since > SILENT_SECONDS
+            if said is None or silent:
+                with suppress(OSError):  # a state path that can't be written now keeps both waiting
+                    if (lease := _taken(root, token, url)) is not None:
+                        return lease
             over.wait(LOOK_SECONDS)
         return None
 
@@ -92,7 +93,7 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether nobody has taken a higher number."""
-        return self._path.exists() and not _path(self._path.parents[1], self.token + 1).exists()
+        return _newest(self._path.parents[1]) == self.token
 
     def release(self) -> None:
         self._over.set()
@@ -103,10 +104,10 @@ class Lease:
 
     def _keep(self, lost: Callable[[], None]) -> None:
         while not self._over.wait(TOUCH_SECONDS):
-            if not self.held:
-                lost()
-                return
             with suppress(OSError):  # a full or read-only disk is the next write's trouble, and told there
+                if not self.held:
+                    lost()
+                    return
                 os.utime(self._file.fileno())
 
 
@@ -117,8 +118,11 @@ def holder(root: Path) -> dict[str, Any] | None:
 
 def _newest(root: Path) -> int:
     """The highest token there is; 0 before the first."""
-    names = (file.stem for file in (root / "leases").glob("[0-9]*.json"))
-    return max((int(name) for name in names), default=0)
+    return max(_tokens(root), default=0)
+
+
+def _tokens(root: Path) -> list[int]:
+    return [int(file.stem) for file in (root / "leases").glob("[0-9]*.json")]
 
 
 def _said(root: Path, token: int) -> dict[str, Any] | None:
@@ -143,28 +147,36 @@ def _touched(root: Path, token: int) -> float:
         return 0.0
 
 
-def _taken(root: Path, token: int, url: str | None) -> Lease | None:
-    """Take a number, if nobody has: the file appears under it locked, and as a whole."""
+def _taken(root: Path, newest: int, url: str | None) -> Lease | None:
+    """Take a number above the newest, if nobody has: the file appears under it locked, and as a whole.
+
+    Seconds since 1970: a state path that was brought back from a copy goes on above what its sinks have been told.
+    """
+    token = max(newest + 1, int(time.time()))
     path = _path(root, token)
     path.parent.mkdir(exist_ok=True)
     draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
     file = draft.open("w+", encoding="utf-8")
-    _locked(file, fcntl.LOCK_EX)
-    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
-    json.dump({name: value for name, value in said.items() if value is not None}, file)
-    file.flush()
     try:
+        _locked(file, fcntl.LOCK_EX)
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
+        json.dump({name: value for name, value in said.items() if value is not None}, file)
+        file.flush()
         os.link(draft, path)
-    except FileExistsError:
+    except OSError as error:
+        file.close()
+        if isinstance(error, FileExistsError):
+            return None
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+    if _newest(root) != token:  # somebody took a higher one meanwhile
         file.close()
         return None
-    finally:
-        draft.unlink()
-    for older in range(token - 1, 0, -1):
-        if not _path(root, older).exists():
-            break
-        _path(root, older).unlink(missing_ok=True)
+    for older in _tokens(root):
+        if older < token:
+            _path(root, older).unlink(missing_ok=True)
     return Lease(file, path, token)
 
 

@@ -42,6 +42,7 @@ RETRY_REASONS: Final = (
     "out_of_memory",
     "read_only",
     "conflict",
+    "certificate_expired",
     OTHER,
 )
 RESTART_REASONS: Final = (*dict.fromkeys((*conditions.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)

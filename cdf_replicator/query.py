@@ -7,7 +7,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdf_replicator import pace
 from cdf_replicator.headroom import Headroom
@@ -83,6 +84,7 @@ class Query:
             self._watched(query, watch, state, upkeep, wake)
         finally:
             watch.end()
+            _ended(query)
 
     def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
         """Wait for the first commit to follow. False: there is none, and nothing to wait for."""
@@ -149,7 +151,6 @@ class Query:
             self._report.state("stalled" if stands else "running", what if stands else "")
             if stands and not self._standstill.begun_anew:
                 self._standstill.begin_anew()
-                query.stop()
                 raise StalledError(what)
 
     def _started(
@@ -188,3 +189,10 @@ class Query:
                 break
             time.sleep(POLL_SECONDS / 10)
         query.stop()
+
+
+def _ended(query: StreamingQuery) -> None:
+    """No query outlives the look at it. One that does not end in time keeps its name, for which the next one then waits."""
+    if query.isActive:
+        with suppress(PySparkException, Py4JJavaError):
+            query.stop()

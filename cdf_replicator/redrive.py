@@ -6,13 +6,11 @@ refused again is a letter of its own, of the present row.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from cdf_replicator import feed
 from cdf_replicator.dead_letters import of_ids
 from cdf_replicator.verdict import HaltError
 from connectors import change, guard_of
@@ -23,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdf_replicator.batch import Delivering
-    from cdf_replicator.source import SourceTable
     from connectors import Batch
 
 
-def redrive(source: SourceTable, delivering: Delivering, batch: Batch, ids: Sequence[str]) -> str:
+def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch, ids: Sequence[str]) -> str:
     """Of the open letters whose ids begin with these, or all; returns what was done, in words.
 
-    The source is read at its newest version, and what is written has the guard of that version: what the stream has yet
-    to deliver of these keys up to it is stale then, and what comes later wins. Raises ``HaltError``, and what a delivery does.
+    ``rows``: the change frame of the source's snapshot at its newest ``version``. What is written has the guard of that version:
+    what the stream has yet to deliver of these keys up to it is stale then, and what comes later wins. Raises ``HaltError``, and
+    what a delivery does.
     """
     route, letters = delivering.route, delivering.letters
     if delivering.sink.mode == "append":
@@ -41,11 +39,6 @@ def redrive(source: SourceTable, delivering: Delivering, batch: Batch, ids: Sequ
             f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
         )
     asked = letters.open(route.name).where(of_ids(ids)).select(change.KEY).distinct().localCheckpoint()
-    version = source.log.available()[1]
-    at = source.log.committed_at(version) or time.time()
-    rows = feed.snapshot_frame(
-        source.snapshot(version), route, epoch=batch.route.epoch, version=version, committed_at=at
-    )
     outcome = delivering.write(_present(rows, asked, batch.route.epoch, version), batch)
     newest = guard_of(batch.route.epoch, version, upsert=True)
     letters.close_redriven(route.name, asked, newest, outcome.letters)

@@ -35,9 +35,7 @@ class SourceTable:
         self._spark = spark
         self.source = source
         self._jvm: Any = spark._jvm
-        # What DESCRIBE DETAIL tells, without the three seconds that the plan of the first one takes.
-        table = DeltaTable.forPath(spark, source.path) if source.path else DeltaTable.forName(spark, str(source.name))
-        self.location = str(table._jdt.deltaLog().dataPath().toString())
+        self.location = self._located()
         self.metadata = self.newest_metadata()
         self.log = CommitLog(spark, self.location)
 
@@ -45,6 +43,14 @@ class SourceTable:
     def sql_name(self) -> str:
         """What the table is called in a SQL statement."""
         return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
+
+    def _located(self) -> str:
+        """A path without the three seconds that the plan of the first DESCRIBE DETAIL takes; a name as Spark resolves it."""
+        if self.source.path:
+            return str(DeltaTable.forPath(self._spark, self.source.path)._jdt.deltaLog().dataPath().toString())
+        row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
+        assert row is not None
+        return str(row["location"])
 
     def schema(self) -> StructType:
         """Return today's schema."""

@@ -224,8 +224,13 @@ def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath,
             f"{target} holds epoch {claim.epoch}, the state path says {state.epoch}: it was restored from an older backup.",
             RESYNC,
         )
-    elif state.phase != "bootstrapping" and (claim.restored or (state.prepared and claim.epoch < state.epoch)):
+    elif state.phase != "bootstrapping" and (
+        claim.restored
+        or (state.prepared and claim.epoch < state.epoch)
+        or (state.streamed and sink.fences and claim.mark is None)
+    ):
         held = -1 if claim.mark is None or claim.epoch < state.epoch else claim.mark
-        if replay_from is None or held < 0 or replay_from > held + 1:
+        begins = spec.mark + 1 if replay_from is None else replay_from
+        if held < 0 or begins > held + 1:
             lost = restored(target, held)
             raise HaltError("target_restored", lost.reason, lost.hint)

@@ -32,6 +32,10 @@ class StateError(Exception):
     """The state path can't be used; the text says why and what to do."""
 
 
+class LeaseLostError(Exception):
+    """Another instance writes to the state path now."""
+
+
 @dataclass(frozen=True)
 class RouteState:
     """Where a route stands.
@@ -176,9 +180,9 @@ class StatePath:
             ) from error
 
     def save(self, state: RouteState) -> None:
-        """Durable before it returns: a bootstrap pins its version with it. Raises ``StateError`` once the lease is lost."""
+        """Durable before it returns: a bootstrap pins its version with it. Raises ``LeaseLostError``."""
         if self.lease is not None and not self.lease.held:
-            raise StateError(f"The lease of {self.root} is lost: another process writes there.")
+            raise LeaseLostError(f"The lease of {self.root} is lost: another process writes there.")
         path = self._route_file(state.route)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(state))

@@ -145,10 +145,10 @@ class Stream:
         state, frame = evolution.settled(self._route, source, state, frame, first, self.row_schema)
         self._service.state_path.save(state)
         state = self.prepare(state, frame.schema, delivering.sink)
+        self._mark(delivering.sink, self.batch(state, 0).route, first - 1)
         if not state.streamed:
             state = replace(state, streamed=True)
             self._service.state_path.save(state)
-        self._mark(delivering.sink, self.batch(state, 0).route, first - 1)
         no_ops_above = state.no_ops_above if self._route.skip_unchanged else None
 
         def deliver(rows: DataFrame, number: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.conditions import RESYNC, STALLED, TABLE, TRIES
-from cdf_replicator.state import StateError
+from cdf_replicator.state import LeaseLostError, StateError
 from connectors import PermanentError, RetryableError
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def _own(error: BaseException) -> Verdict | None:
         return error.verdict
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)
+    if isinstance(error, LeaseLostError):
+        return Verdict("halt", "lease_lost", str(error), "Nothing: this instance ends.")
     if isinstance(error, RetryableError):
         next_step = "Nothing: it is tried again until the sink answers."
         return Verdict("wait", error.reason, str(error), next_step, of_sink=True)

@@ -61,7 +61,8 @@ def restored(what: str, mark: int) -> PermanentError:
 
 def fenced(what: str) -> PermanentError:
     return PermanentError(
-        f"{what} is written by another instance, which has taken over.", "Nothing: this one ends by itself."
+        f"{what} is written by another instance, which has taken over.",
+        "Nothing: this one ends by itself. If it does not, another state path claimed the target: see the other's log.",
     )
 
 

@@ -107,6 +107,13 @@ class Sink(ABC):
         where the target has no room for it.
         """
 
+    def kept(self) -> bool:
+        """Whether all that was acknowledged since ``claim`` was called is surely still there. On the driver, after each batch.
+
+        False: the server was started anew and may have lost some of it, so the batch is delivered again.
+        """
+        return True
+
     @abstractmethod
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the target or see that it takes ``schema`` (of ``row``), then record the route's claim. On the driver.

@@ -91,7 +91,8 @@ def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> 
     if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # of an upsert, of a delete
         raise PermanentError(
             f"the index is gone, or another instance has taken over: {reason}.",
-            f"It is not created again while a route runs, since it would lack rows: run `cdf-replicator resync {route}`.",
+            "If another instance has taken over: nothing, this one ends by itself. Else the index is not created again while a "
+            f"route runs, since it would lack rows: run `cdf-replicator resync {route}`.",
         )
     if kind == "illegal_argument_exception" and reason.startswith("no write index"):
         raise PermanentError(f"{reason}.", "Mark one of its indices with is_write_index: true.")

@@ -134,7 +134,7 @@ def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -
     """
     add = _additions(index, found, route)
     if index.alias is None:
-        _take(cluster, index, route.fence)
+        _take(cluster, index, route)
     note = {**index.note, **_note(route), "identity": index.identity}
     if (index.note.get("owner"), index.note.get("epoch")) != (route.owner, route.epoch):
         note.pop("mark", None)  # it says what was delivered of an epoch
@@ -144,11 +144,12 @@ def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -
         cluster.ask("PUT", f"/{quote(index.name)}/_mapping", mapping)
 
 
-def _take(cluster: Cluster, index: Index, fence: int) -> None:
-    """Whoever writes through the alias of an older lease finds it gone, at the same moment."""
-    writer = writer_of(index.name, fence)
+def _take(cluster: Cluster, index: Index, route: RouteSpec) -> None:
+    """Whoever writes through the alias of an older lease, or of another state path, finds it gone, at the same moment."""
+    writer = writer_of(index.name, route.fence)
     others = [alias for alias in index.writers if alias != writer]
-    if any(_fence_of(alias) > fence for alias in others):
+    same = index.note.get("owner", route.owner) == route.owner
+    if same and any(_fence_of(alias) > route.fence for alias in others):
         raise fenced(f"index {index.name!r}")
     if writer in index.aliases and not others:
         return

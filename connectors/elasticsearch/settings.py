@@ -42,7 +42,7 @@ def _host(url: str) -> str:
 
 
 def _index(name: str) -> str:
-    """The rules of Elasticsearch, less 11 bytes for the prefix of our alias."""
+    """The rules of Elasticsearch, less what our alias puts before and after."""
     wrong = FORBIDDEN & set(name) or name[:1] in {"", "-", "_", "+", "."} or name != name.lower()
     if wrong or len(name.encode()) > INDEX_BYTES:
         raise ValueError(

@@ -45,6 +45,7 @@ class RedisSink(ArrowSink):
     def __init__(self, settings: RedisSettings) -> None:
         super().__init__(settings)
         self._client: redis.Redis | None = None
+        self._server: str | None = None
         self._claim = ""
         self._kept: tuple[str, ...] = ()
 
@@ -63,6 +64,7 @@ class RedisSink(ArrowSink):
 
     def claim(self, route: RouteSpec) -> Claim | None:
         with self._classified():
+            self._server = self._run_id()
             owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
         if owner is None or epoch is None:
             return None
@@ -83,6 +85,16 @@ class RedisSink(ArrowSink):
         return [
             f"Redis at {self.endpoint} may evict entries (maxmemory-policy {policy}): {effect}. Set it to noeviction."
         ]
+
+    def kept(self) -> bool:
+        """By default Redis has on disk what it acknowledged a second ago, or minutes: what a crash takes, no mark tells."""
+        with self._classified():
+            return self._run_id() == self._server
+
+    def _run_id(self) -> str | None:
+        from connectors.redis.client import info_of
+
+        return info_of(self._connected()).get("run_id")
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
         from connectors.redis import resp

@@ -315,3 +315,18 @@ def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
     es("DELETE", f"/{route.table}")
     with pytest.raises(PermanentError, match="is gone"):
         sink.mark(route, 4)
+
+
+def test_another_state_path_takes_over_whatever_the_number_of_its_lease(sink, elasticsearch, spark):
+    """Numbers of two state paths say nothing of each other: a new one may be the lower."""
+    before = route_to(owner="lost", fence=9)
+    after = replace(before, owner="ours", epoch=2, fence=3)
+    with closing(sink_to(elasticsearch.url)) as leftover:
+        leftover.prepare(SCHEMA, before)
+        leftover.open(before)
+        sink.prepare(SCHEMA, after)
+        sink.open(after)
+        chunk = render_chunk(spark, sink, after, SCHEMA, [upsert("a", 1)])
+        assert sink.write(chunk).stale == []
+        with pytest.raises(PermanentError, match="another instance has taken over"):
+            leftover.write(chunk)

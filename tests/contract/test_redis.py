@@ -1,6 +1,7 @@
 """RedisSink against a real server: the contract in both layouts and with a key template, then what is Redis' own."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -576,3 +577,14 @@ def test_another_state_path_that_took_over_is_no_longer_written_to(spark, opened
     opened.prepare(SCHEMA, replace(route, owner="somebody else", epoch=2))
     with pytest.raises(PermanentError, match="has taken over"):
         opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
+
+
+def test_a_server_that_was_started_anew_may_have_lost_what_it_took(route):
+    with Redis.start() as server, closing(RedisSink(RedisSettings(type="redis", url=server.url))) as sink:
+        sink.prepare(SCHEMA, route)
+        sink.claim(route)
+        assert sink.kept()
+        server.restart()
+        assert not sink.kept()
+        sink.claim(route)
+        assert sink.kept()

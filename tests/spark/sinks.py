@@ -21,6 +21,9 @@ class PickySink(FolderSink):
         super().prepare(schema, route)
         return ["the folder is on one disk"]
 
+    def kept(self):
+        return _said(self.settings.path) != "started anew"
+
     def count(self, route, below_guard):
         if _said(self.settings.path) == "count":
             raise RuntimeError("the plug was pulled")

@@ -365,3 +365,15 @@ def test_what_delta_itself_says_is_judged_as_the_table_says(world):
 def streamed(frame, folder):
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder)).trigger(availableNow=True)
     writer.start().awaitTermination()
+
+
+def test_a_query_whose_former_run_does_not_end_is_waited_for(world):
+    world.create(rows=["(1, 'a')"])
+    former = world.spark.readStream.format("rate").load().writeStream.format("noop").queryName("orders_files").start()
+    try:
+        verdict = world.run()
+    finally:
+        former.stop()
+    assert (verdict.action, verdict.reason) == ("wait", "stalled")
+    assert world.run() is None
+    assert world.delivered() == world.expected()

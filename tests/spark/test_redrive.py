@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -124,3 +125,41 @@ def test_a_letter_that_is_given_up_is_kept_and_its_key_stays_away(started):
     started.trouble("tolerant")
     assert redrive(started).message.startswith("1 keys written")
     assert set(started.delivered()) == {"1", "2", "4"}
+
+
+def test_a_letter_nobody_knows_is_told_and_nothing_is_done(started):
+    for kind in ("redrive", "discard"):
+        answer = refused(started, kind, "no-such-id")
+        assert "has no open dead letter of no-such-id" in answer.message
+    assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
+
+
+def test_there_may_never_have_been_a_letter(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    for kind in ("redrive", "discard"):
+        assert "has no open dead letter" in refused(world, kind).message
+
+
+def refused(world, kind, *letters):
+    ask = Request(kind, ROUTE, letters=letters)
+    world.run(ask=ask)
+    answer = world.answer(ask)
+    assert answer.state == "failed"
+    return answer
+
+
+def test_letters_of_a_table_that_is_gone_can_be_given_up(started):
+    shutil.rmtree(started.table)
+    ask = Request("discard", ROUTE, letters=())
+    started.run(ask=ask)
+    assert started.answer(ask).message == "2 discarded"
+
+
+def test_a_column_that_the_route_leaves_out_is_left_out_here_too(started):
+    started.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
+    started.sql("ALTER TABLE {t} ADD COLUMNS (extra STRING)")
+    started.sql("UPDATE {t} SET extra = 'not asked for'")
+    started.trouble("tolerant")
+    assert redrive(started).state == "done"
+    assert {tuple(row) for row in started.delivered().values()} == {("id", "name")}

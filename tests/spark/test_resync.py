@@ -14,7 +14,9 @@ import redis
 
 from cdf_replicator import preview, start
 from cdf_replicator.requests import Request
+from cdf_replicator.state import StatePath
 from connectors import guard_of
+from tests.e2e.reading import documents
 
 ROUTE = "orders_files"
 
@@ -195,3 +197,25 @@ def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_serv
         http.post("/orders/_refresh")
         hits = http.get("/orders/_search", params={"size": 100}).json()["hits"]["hits"]
         assert {hit["_id"]: hit["_source"] for hit in hits} == world.expected()
+
+
+def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsearch, monkeypatch):
+    """The index is then reached through another alias."""
+    spec, lease = StatePath.spec, iter(range(1, 9))
+    monkeypatch.setattr(StatePath, "spec", lambda self, route, state: replace(spec(self, route, state), fence=held))
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "search",
+        "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+        "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
+    }
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.create(rows=[f"({number}, 'a')" for number in range(10)])
+    held = next(lease)
+    assert world.run("orders_search") is None
+    world.sql("DELETE FROM {t} WHERE id < 5")
+    held = next(lease)
+    ask = Request("resync", "orders_search", max_removed_share=0)
+    assert world.run("orders_search", ask=ask).reason == "too_many_orphans"
+    held = next(lease)
+    assert world.run("orders_search", ask=Request("resync", "orders_search", max_removed_share=1)) is None
+    assert documents(elasticsearch.url, "orders").keys() == world.expected().keys()

@@ -95,6 +95,20 @@ def test_a_micro_batch_that_died_half_written_is_written_again(world):
     assert world.delivered() == world.expected()
 
 
+def test_what_a_server_took_before_it_was_started_anew_is_sent_again(world):
+    world.create(rows=["(1, 'a')"])
+    for phase in ("bootstrapping", "streaming"):
+        world.trouble("started anew")
+        verdict = world.run()
+        assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "unavailable", phase)
+        for file in (world.files / "orders").glob("*.json"):
+            file.unlink()
+        world.trouble(None)
+        assert world.run() is None
+        assert world.delivered() == world.expected("SELECT * FROM {t} WHERE id > 1") or phase == "bootstrapping"
+        world.insert("(2, 'b')")
+
+
 def test_a_redelivered_micro_batch_changes_nothing(world, lose_commit):
     world.create(rows=["(1, 'a')"])
     assert world.run() is None

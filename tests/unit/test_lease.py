@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cdf_replicator.lease import Lease, LeaseHeldError, holder
-from cdf_replicator.state import RouteState, StateError, StatePath
+from cdf_replicator.state import LeaseLostError, RouteState, StatePath
 
 HOLD = """
 import sys, time
@@ -74,7 +76,7 @@ def test_a_killed_holder_holds_nothing(tmp_path):
 
 def test_a_lease_file_of_somebody_who_wrote_nothing_is_still_a_lease(tmp_path):
     lease = Lease.acquire(tmp_path)
-    (tmp_path / "leases" / "0000000001.json").write_text("")
+    (tmp_path / "leases" / f"{lease.token}.json").write_text("")
     with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
         Lease.acquire(tmp_path)
     lease.release()
@@ -86,8 +88,35 @@ def test_a_number_is_given_once(tmp_path):
         lease = Lease.acquire(tmp_path)
         tokens.append(lease.token)
         lease.release()
-    assert tokens == [1, 2, 3]
-    assert [file.name for file in (tmp_path / "leases").iterdir()] == ["0000000003.json"]
+    assert tokens == sorted(set(tokens))
+    assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{tokens[-1]}.json"]
+
+
+def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_forgotten(tmp_path):
+    lease = Lease.acquire(tmp_path)
+    lease.release()
+    shutil.rmtree(tmp_path / "leases")
+    time.sleep(1)
+    after = Lease.acquire(tmp_path)
+    assert after.token > lease.token
+    after.release()
+
+
+def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_path, hasty, monkeypatch):
+    held, link, tried = Lease.acquire(tmp_path), os.link, []
+
+    def refused(*paths):
+        tried.append(paths)
+        if len(tried) < 3:
+            raise OSError(errno.EROFS, "Read-only file system")
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", refused)
+    held.release()
+    lease, _ = waited(tmp_path)
+    assert lease.held
+    assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{lease.token}.json"]
+    lease.release()
 
 
 def test_of_many_that_start_at_once_one_gets_it(tmp_path):
@@ -120,7 +149,8 @@ def test_a_standby_takes_over_once_the_holder_has_released(tmp_path, hasty):
     held.keep(lambda: None)
     threading.Timer(0.3, held.release).start()
     lease, told = waited(tmp_path)
-    assert (lease.token, [holder["url"] for holder in told]) == (2, ["http://here:9102"])
+    assert lease.token > held.token
+    assert [holder["url"] for holder in told] == ["http://here:9102"]
     lease.release()
 
 
@@ -137,7 +167,8 @@ def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_
     """It keeps its lock and does not touch its file: paused, or cut off."""
     held, lost = Lease.acquire(tmp_path), threading.Event()
     lease, _ = waited(tmp_path)
-    assert (lease.token, lease.held, held.held) == (2, True, False)
+    assert (lease.held, held.held) == (True, False)
+    assert lease.token > held.token
     held.keep(lost.set)
     assert lost.wait(5)
     held.release()
@@ -151,7 +182,6 @@ def test_a_paused_process_loses_its_lease(tmp_path, hasty):
         process.send_signal(signal.SIGSTOP)
         lease, (said,) = waited(tmp_path)
         assert said["pid"] == process.pid
-        assert lease.token == 2
         lease.release()
     finally:
         process.send_signal(signal.SIGKILL)
@@ -174,7 +204,7 @@ def test_nothing_is_written_down_under_a_lost_lease(tmp_path, hasty):
     state = RouteState("orders_cache", {}, "id")
     state_path.save(state)
     lease, _ = waited(tmp_path)
-    with pytest.raises(StateError, match=r"lease of .* is lost"):
+    with pytest.raises(LeaseLostError, match=r"lease of .* is lost"):
         state_path.save(state)
     state_path.lease.release()
     lease.release()
