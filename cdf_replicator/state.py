@@ -112,7 +112,7 @@ class RouteState:
 
 
 class StatePath:
-    """The folder itself. Opened by whoever holds the lease, and read by commands that only read, which have no ``lease``."""
+    """The folder itself. Only whoever holds its ``lease`` writes to the routes; a standby, and commands that read, have none."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
