@@ -171,7 +171,8 @@ def _taken(root: Path, newest: int, url: str | None) -> Lease | None:
         raise
     finally:
         draft.unlink(missing_ok=True)
-    if _newest(root) != token:  # somebody took a higher one meanwhile
+    if any(newest < other != token for other in _tokens(root)):  # somebody took one meanwhile: a lower one came first
+        path.unlink()
         file.close()
         return None
     for older in _tokens(root):

@@ -208,3 +208,22 @@ def test_nothing_is_written_down_under_a_lost_lease(tmp_path, hasty):
         state_path.save(state)
     state_path.lease.release()
     lease.release()
+
+
+def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_meanwhile(tmp_path, monkeypatch):
+    now, link = time.time(), os.link
+    first = []
+
+    def held_up(*paths):
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(time, "time", lambda: now)
+        with ThreadPoolExecutor(1) as another:
+            first.append(another.submit(Lease.acquire, tmp_path).result())
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", held_up)
+    monkeypatch.setattr(time, "time", lambda: now + 5)
+    with pytest.raises(LeaseHeldError):
+        Lease.acquire(tmp_path)
+    assert first[0].held
+    first[0].release()
