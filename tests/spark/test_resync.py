@@ -207,6 +207,7 @@ def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsear
         "CDF_TABLES__ORDERS__SINKS": "search",
         "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
         "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
+        "CDF_ROUTES__ORDERS_SEARCH__INDEX": "later-lease",
     }
     del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.create(rows=[f"({number}, 'a')" for number in range(10)])
@@ -218,4 +219,4 @@ def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsear
     assert world.run("orders_search", ask=ask).reason == "too_many_orphans"
     held = next(lease)
     assert world.run("orders_search", ask=Request("resync", "orders_search", max_removed_share=1)) is None
-    assert documents(elasticsearch.url, "orders").keys() == world.expected().keys()
+    assert documents(elasticsearch.url, "later-lease").keys() == world.expected().keys()
