@@ -62,7 +62,7 @@ def judge(error: BaseException, *, route: str) -> Verdict:
     verdict = _own(error)
     if verdict is not None:
         return _for_route(verdict, route)
-    text = str(error)
+    text = _text(error)
     for row in TABLE:
         if row.fits(text):
             verdict = Verdict(row.action, row.reason, _line(text), row.next_step, tries=row.tries)
@@ -92,6 +92,14 @@ def _for_route(verdict: Verdict, route: str) -> Verdict:
     return replace(verdict, next_step=verdict.next_step.replace("{route}", route))
 
 
+def _text(error: BaseException) -> str:
+    """What it says; of an error that Spark did not foresee (``INTERNAL_ERROR``), what is beneath says more."""
+    text, beneath = str(error), getattr(error, "_cause", None)
+    if beneath is None or _UNFORESEEN not in text:
+        return text
+    return f"{_UNFORESEEN} {_text(beneath)}\n{text}"
+
+
 def _line(text: str) -> str:
     """The first line that says something: from the innermost named condition on."""
     text = _CALLING.sub("", text)
@@ -101,5 +109,6 @@ def _line(text: str) -> str:
     return lines[0][:500] if lines else "no message"
 
 
+_UNFORESEEN: Final = "[INTERNAL_ERROR]"
 _WRAPPERS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
 _CALLING: Final = re.compile(r"^An error occurred while calling \S+\n: ")

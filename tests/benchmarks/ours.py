@@ -76,8 +76,9 @@ class OurRoute:
         )
 
     def prepare(self) -> None:
-        """The target, once whoever calls has emptied it."""
+        """The target, once whoever calls has emptied it, as the service does it at its start."""
         self._stream._fits = None
+        self.sink.claim(self.spec)
         self._stream.prepare(self._state, self._source.schema(), self.sink)
         if self._work.versions is not None:
             self.sink.mark(self.spec, self._work.versions[0] - 1)

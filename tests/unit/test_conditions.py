@@ -114,6 +114,12 @@ def test_the_innermost_condition_is_what_is_told():
     assert verdict.next_step.endswith("cdf-replicator resync orders_search")
 
 
+def test_of_an_error_that_spark_did_not_foresee_its_cause_is_told():
+    error = AnalysisException(message="[INTERNAL_ERROR] Executed command failed. You hit a bug in Spark")
+    error._cause = AnalysisException(message="assertion failed: twice\n\tat scala.Predef")
+    assert judge(error, route="r").what == "[INTERNAL_ERROR] assertion failed: twice"
+
+
 def test_one_line_is_told_of_a_long_text():
     verdict = judge(AnalysisException(message="[SOME_ERROR] first line " + "x" * 900 + "\nsecond line"), route="r")
     assert verdict.what.startswith("[SOME_ERROR] first line")
