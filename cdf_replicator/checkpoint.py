@@ -68,8 +68,12 @@ def start_of_last_committed(checkpoint: Path) -> Offset | None:
 
 def last_planned(checkpoint: Path) -> Offset | None:
     """Return the end of the newest micro-batch that may have been written, committed or not."""
-    batch = max(_numbers(checkpoint / "offsets"), default=None)
-    return None if batch is None else _offset(checkpoint, batch)
+    return _offset(checkpoint, newest_batch(checkpoint))
+
+
+def newest_batch(checkpoint: Path) -> int:
+    """Spark's number of the newest micro-batch that may have been written; -1 if there was none."""
+    return max(_numbers(checkpoint / "offsets"), default=-1)
 
 
 def _numbers(folder: Path) -> list[int]:

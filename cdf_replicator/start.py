@@ -11,6 +11,7 @@ from cdf_replicator import checkpoint
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.state import RouteState, StateError
 from cdf_replicator.verdict import HaltError
+from connectors.change import GENERATION_STEP
 from connectors.errors import restored
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import StatePath
-    from connectors import Sink
+    from connectors import Claim, Sink
 
 log = structlog.get_logger(__name__)
 
@@ -32,12 +33,14 @@ def resolve(
     *,
     asked: int | None = None,
     replay_from: int | None = None,
+    share: float | None = None,
 ) -> RouteState:
     """Return where the route stands, durably written if that is new; raises ``HaltError``.
 
     ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
     arguments of a container never stop a restart. ``replay_from``: everything from this version on is about to be delivered
-    again, which may make up for what a target has lost.
+    again, which may make up for what a target has lost. ``share``: of its entries, what may be removed of an epoch that the state
+    path knows nothing of.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -53,7 +56,10 @@ def resolve(
             replay_from = asked
         else:
             state = _resumable(state, source, state_path)
-    _claimed(route, sink, state, state_path, replay_from)
+    claim = _claimed(route, sink, state, state_path, replay_from)
+    if claim is not None:
+        state = _anew(claim, state, state_path, share)
+        state = _above(claim, state, source, state_path)
     state_path.save(state)
     return state
 
@@ -203,7 +209,38 @@ def _same_route(state: RouteState, identity: dict[str, object], source: SourceTa
         )
 
 
-def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath, replay_from: int | None) -> None:
+def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float | None) -> RouteState:
+    """Begin in an epoch above where a first bootstrap is not the first: the state path is a copy from before it.
+
+    What was deleted since then is swept at its end.
+    """
+    ours = (claim.owner, claim.epoch) == (state_path.owner, state.epoch)
+    if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
+        return state
+    return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
+
+
+def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
+    """Go on in a generation above what the target has recorded, where that is more than the state path knows of.
+
+    Then the state path was brought back from a copy: a batch whose number the target has seen would be taken for the one it had.
+    """
+    planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
+    # The first batch of an epoch has the number 0, and before it the state is saved as prepared.
+    known = state.generation * GENERATION_STEP + (planned + 1 if state.prepared else -1)
+    if claim.txn_version <= known:
+        return state
+    log.warning("the target has more than the state path: delivering again", route=state.route)
+    newest, held = claim.txn_version // GENERATION_STEP, source.log.available()[1]
+    if state.phase == "bootstrapping":
+        return replace(state, generation=newest + 1, replay_until=held)
+    version = delivered_version(state, state_path) + 1
+    return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked)
+
+
+def _claimed(
+    route: Route, sink: Sink, state: RouteState, state_path: StatePath, replay_from: int | None
+) -> Claim | None:
     """See that the target is this route's, and the one that was written to."""
     spec = replace(state_path.spec(route, state), mark=delivered_version(state, state_path))
     claim = sink.claim(spec)
@@ -234,3 +271,4 @@ def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath,
         if held < 0 or begins > held + 1:
             lost = restored(target, held)
             raise HaltError("target_restored", lost.reason, lost.hint)
+    return claim

@@ -43,7 +43,8 @@ class Stream:
         """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
         self._policy.retrying(lambda error: self._report.state("retrying", str(error)))(sink.check)
         self._report.sink_up()
-        state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked)
+        share = self._service.settings.delivery.max_removed_share
+        state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
         self._report.position(state.generation, state.epoch)
         delivering = self.delivering(sink)
         self._fits = None

@@ -88,13 +88,15 @@ class Claim:
     """What a target remembers of who fills it, and how far.
 
     ``mark``: every commit up to this version was delivered when it was last told of one; None if it never was. ``restored``: it
-    was brought back from a copy, since it is another one or does not know of the route's own ``mark``.
+    was brought back from a copy, since it is another one or does not know of the route's own ``mark``. ``txn_version``: the
+    highest of a batch that it has recorded of this owner, and would not take again; -1: of none.
     """
 
     owner: str
     epoch: int
     mark: int | None = None
     restored: bool = False
+    txn_version: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,20 +67,21 @@ class DeltaAuditSink(DeltaSink):
         from pyspark.sql import functions as F  # noqa: N812
 
         rows, path = _audit_rows(frame, batch), self.target(batch.route)
-        app = table.application(batch, path)
+        app = table.application(batch.route, path, batch.request)
         stale = 0
+        outside = batch.replay and not batch.number  # of the generation's sequence
+        if not outside and table.recorded(path, app) >= batch.txn_version:
+            return FrameResult(skipped=True)
         if batch.replay:
             total = rows.count()
             rows = _missing(rows, frame.sparkSession.read.format("delta").load(path))
-        elif table.recorded(path, app) >= batch.txn_version:
-            return FrameResult(skipped=True)
         counted = Observation()
         counts = [F.count_if(F.col("change_type") == kind).alias(kind) for kind in CHANGE_TYPES]
         ends = [F.min(COMMIT_VERSION).alias("first"), F.max(COMMIT_VERSION).alias("last")]
         writer = (
             rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
         )
-        if not batch.replay:
+        if not outside:
             writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
         try:
             writer.save(path)

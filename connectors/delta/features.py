@@ -98,7 +98,7 @@ class DeltaFeaturesSink(DeltaSink):
         from pyspark.sql import functions as F  # noqa: N812
 
         route, path = batch.route, self.target(batch.route)
-        app, entity = table.application(batch, path), _options(batch.route).entity
+        app, entity = table.application(batch.route, path, batch.request), _options(batch.route).entity
         if batch.replay:
             session = table.private_session(frame.sparkSession)
         elif table.recorded(path, app) >= batch.txn_version:

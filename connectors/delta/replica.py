@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from connectors.change import Batch, RouteSpec
+    from connectors.change import Batch, Claim, RouteSpec
     from connectors.sink import Mode
 
 HELD_KEY: Final = "_cdf_key"
@@ -85,10 +86,18 @@ class DeltaReplicaSink(DeltaSink):
         lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
         return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
 
+    def claim(self, route: RouteSpec) -> Claim | None:
+        """A batch is recorded by its tombstones first."""
+        claim, tombs = super().claim(route), self.tombstone_path(route)
+        if claim is None or not table.exists(tombs):
+            return claim
+        recorded = table.recorded(tombs, table.application(route, tombs))
+        return replace(claim, txn_version=max(claim.txn_version, recorded))
+
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""
         path = self.target(batch.route)
-        app = table.application(batch, path)
+        app = table.application(batch.route, path, batch.request)
         if table.recorded(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
         try:

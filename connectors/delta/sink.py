@@ -68,13 +68,13 @@ class DeltaSink(FrameSink):
         table.reach(self.settings.path, self.what)
 
     def claim(self, route: RouteSpec) -> Claim | None:
-        """Read the table property that ``prepare`` set."""
+        """Read the table property that ``prepare`` set, and the last transaction of ours."""
         path = self.target(route)
         text = table.properties(path).get(f"{_CLAIM}.{route.name}") if table.exists(path) else None
         if text is None:
             return None
         owner, epoch = text.split(":")
-        return Claim(owner, int(epoch))
+        return Claim(owner, int(epoch), txn_version=table.recorded(path, table.application(route, path)))
 
     def record_claim(self, route: RouteSpec, definition: str = "") -> None:
         """Ends ``prepare``. ``definition``: what may not change under an epoch, see ``refuse_redefinition``."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-    from connectors.change import Batch
+    from connectors.change import RouteSpec
 
 _NEED_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 """What Parquet does not take in a column's name: Delta then needs column mapping."""
@@ -83,14 +83,14 @@ def reach(path: str, what: str) -> None:
 # Transactions
 
 
-def application(batch: Batch, path: str) -> str:
+def application(route: RouteSpec, path: str, request: str = "") -> str:
     """Who writes, as Delta's ``txnAppId``.
 
     A generation's number is in the version, so that a leftover writer of an older one loses. Generations are counted
     by the state path, the owner: another one that takes the target over begins again. A request has a sequence of its own.
     """
-    asked = f":{batch.request}" if batch.request else ""
-    return f"cdf-replicator:{batch.route.owner}:{batch.route.name}:{path}{asked}"
+    asked = f":{request}" if request else ""
+    return f"cdf-replicator:{route.owner}:{route.name}:{path}{asked}"
 
 
 def recorded(path: str, app: str) -> int:

@@ -31,7 +31,9 @@ def remember(deleted: DataFrame, batch: Batch, path: str) -> None:
     """Append deletes, as a transaction of the batch."""
     now = table.varying(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
     writer = deleted.select(KEY, GUARD, now.alias("deleted_at")).write.format("delta").mode("append")
-    writer.option("txnVersion", batch.txn_version).option("txnAppId", table.application(batch, path)).save(path)
+    writer.option("txnVersion", batch.txn_version).option(
+        "txnAppId", table.application(batch.route, path, batch.request)
+    ).save(path)
 
 
 def newer(path: str, guard: int) -> DataFrame:

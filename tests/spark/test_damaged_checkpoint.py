@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from cdf_replicator.requests import Request
+
 FILES = ("offsets/{}", "commits/{}", "metadata", "offsets/.{}.crc", "offsets/{}", "commits/{}")
 ROUTES = ("orders_files", "orders_audit")
 
@@ -58,6 +60,58 @@ def test_a_part_that_is_gone_costs_nothing(both, gone):
     both.sql("DELETE FROM {t} WHERE id = 1")
     deliver(both)
     assert agree(both)
+
+
+@pytest.mark.parametrize("delivered", [0, 1, 3])
+def test_a_state_path_that_is_brought_back_from_a_copy_costs_nothing(both, delivered):
+    """Its numbers are taken again, by other changes: the audit table must not take those for the ones it has."""
+    copy = both.folder / "copy"
+    for number in range(4):
+        if number == delivered:
+            shutil.copytree(both.folder / "state", copy)
+        both.insert(f"({20 + number}, 'known')")
+        deliver(both)
+    both.insert("(30, 'while away')")
+    shutil.rmtree(both.folder / "state")
+    copy.rename(both.folder / "state")
+    both.sql("UPDATE {t} SET name = 'later' WHERE id = 2")
+    deliver(both)
+    assert agree(both)
+    both.insert("(31, 'and on')")
+    deliver(both)
+    assert agree(both)
+
+
+def test_a_copy_from_before_the_first_start_leaves_no_row_that_was_deleted_meanwhile(both):
+    """The route begins again with a snapshot, and the target holds an epoch of which the state path knows nothing."""
+    for folder in (both.folder / "state" / "routes").iterdir():
+        shutil.rmtree(folder)
+    both.sql("DELETE FROM {t} WHERE id = 1")
+    deliver(both)
+    assert both.delivered() == both.expected()
+    assert both.state(ROUTES[0]).epoch == 2
+    both.insert("(30, 'and on')")
+    deliver(both)
+    assert both.delivered() == both.expected()
+    last = [row for row in both.audited("id", "change_type", "commit_version") if row[0] == 30]
+    assert last == [(30, "insert", both.version())]
+
+
+def test_a_resync_after_a_copy_was_brought_back_loads_the_snapshot(both):
+    """Its number is that of the resync which the copy does not know."""
+    copy = both.folder / "copy"
+    shutil.copytree(both.folder / "state", copy)
+    for _ in range(2):
+        for route in ROUTES:
+            assert both.run(route, ask=Request("resync", route)) is None
+        if copy.exists():
+            shutil.rmtree(both.folder / "state")
+            copy.rename(both.folder / "state")
+            assert {both.run(route).reason for route in ROUTES} == {"target_claimed"}
+            both.sql("DELETE FROM {t} WHERE id = 1")
+    assert both.delivered() == both.expected()
+    loaded = [row for row in both.audited("id", "change_type", "commit_version") if row[2] == both.version()]
+    assert sorted(row[0] for row in loaded if row[1] == "snapshot") == sorted(map(int, both.expected()))
 
 
 def newest(world, route):
