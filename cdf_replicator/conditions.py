@@ -39,6 +39,9 @@ RESYNC: Final = "Run: cdf-replicator resync {route}"
 INTERRUPTED: Final = "interrupted"
 """Reason of what a stop brings about in the middle of a micro-batch: no failure."""
 
+UNFORESEEN: Final = "spark"
+"""Reason of an error of Spark or Delta that the table below does not know."""
+
 STALLED: Final = "stalled"
 """Reason of the new begin of a query that did not move."""
 
@@ -265,5 +268,5 @@ TABLE: Final = (
     ),
 )
 
-RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, "spark")
+RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, UNFORESEEN)
 """After which a route's query starts again; so it does after a ``RetryableError``, whose reasons are its own."""

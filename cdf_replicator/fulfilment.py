@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
 from cdf_replicator import evolution, feed, start
+from cdf_replicator.conditions import UNFORESEEN
 from cdf_replicator.dead_letters import of_ids
 from cdf_replicator.redrive import redrive
 from cdf_replicator.requests import Progress, Request, answer
 from cdf_replicator.source import SourceTable
+from cdf_replicator.spark import forget_tables, jvm_gone
 from cdf_replicator.verdict import HaltError, judge
 
 if TYPE_CHECKING:
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from cdf_replicator.stream import Stream
     from cdf_replicator.watch import Watch
     from connectors import Sink
+
+_TRIES: Final = 3
+"""Of what is asked, where an error may pass: somebody waits for the answer."""
 
 
 class Fulfilment:
@@ -40,23 +47,53 @@ class Fulfilment:
         """
         self._serving = request
         self._report.event(f"{request.kind} asked for")
-        sink = self._service.settings.sink(self._route.sink)
         try:
-            if request.kind == "discard":  # of a table that is gone too
-                self._discard(request)
-            else:
-                source = SourceTable(self._service.spark, self._route.source)
-                carry = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
-                carry[request.kind](request, source, sink)
+            wanted = self._wanted(request) if request.kind in ("redrive", "discard") else 0
+            for attempt in self._retrying(request):
+                with attempt:
+                    self._carry(request, wanted)
         except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
-            verdict = judge(error, route=self._route.name)
-            self._report.warning(f"{request.kind} refused: {verdict.what} {verdict.next_step}")
-            self.answer(Progress("failed", f"{verdict.what} {verdict.next_step}"))
+            why = self._why(error)
+            self._report.warning(f"{request.kind} refused: {why}")
+            self.answer(Progress("failed", why))
             return False
-        finally:
-            sink.close()
         self._report.restarted("request")
         return True
+
+    def _why(self, error: Exception) -> str:
+        if jvm_gone(self._service.spark, error):
+            return "The JVM is gone, and the service ends. Ask again once it has started."
+        verdict = judge(error, route=self._route.name)
+        return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Ask again once that is over.'}"
+
+    def _retrying(self, request: Request) -> Retrying:
+        """Whatever is asked for may be done twice."""
+
+        def may_pass(error: BaseException) -> bool:
+            verdict = judge(error, route=self._route.name)
+            again = verdict.action != "halt" and not self._service.stop.is_set()
+            if verdict.reason == UNFORESEEN:
+                forget_tables(self._service.spark)
+            if again:
+                self._report.warning(f"{request.kind} met an error: {verdict.what}")
+            return again
+
+        return Retrying(
+            retry=retry_if_exception(may_pass), stop=stop_after_attempt(_TRIES), wait=wait_fixed(1), reraise=True
+        )
+
+    def _carry(self, request: Request, wanted: int) -> None:
+        """``wanted``: how many letters it is about."""
+        if request.kind == "discard":  # of a table that is gone too
+            self._discard(request, wanted)
+            return
+        sink = self._service.settings.sink(self._route.sink)
+        try:
+            source = SourceTable(self._service.spark, self._route.source)
+            carry = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
+            carry[request.kind](request, source, sink)
+        finally:
+            sink.close()
 
     def _resync(self, request: Request, source: SourceTable, sink: Sink) -> None:
         share = request.max_removed_share
@@ -67,7 +104,6 @@ class Fulfilment:
 
     def _redrive(self, request: Request, source: SourceTable, sink: Sink) -> None:
         """Write the present rows of letters' keys beside the stream's sequence, while no stream runs."""
-        self._wanted(request)
         state = self._streaming(source, sink)
         version = source.log.available()[1]
         snapshot, read = source.snapshot(version), self._stream.row_schema
@@ -93,8 +129,8 @@ class Fulfilment:
             )
         return wanted
 
-    def _discard(self, request: Request) -> None:
-        letters, wanted = self._service.letters, self._wanted(request)
+    def _discard(self, request: Request, wanted: int) -> None:
+        letters = self._service.letters
         letters.close(self._route.name, of_ids(request.letters), "discarded")
         self._report.dead_letters(letters.open_count(self._route.name))
         self._report.event(f"{wanted} dead letters discarded")

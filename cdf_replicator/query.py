@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from cdf_replicator import pace
+from cdf_replicator import callback, pace
 from cdf_replicator.headroom import Headroom
 from cdf_replicator.standstill import Standstill, movement
 from cdf_replicator.verdict import StalledError
@@ -61,6 +61,7 @@ class Query:
         self._stalled = False
         self._batches = 0
         self._batch_error: BaseException | None = None
+        self._hang_up: Callable[[], None] | None = None
 
     def follow(
         self,
@@ -85,6 +86,8 @@ class Query:
         finally:
             watch.end()
             _ended(query)
+            if self._hang_up is not None and not query.isActive and not self._in_batch.is_set():
+                self._hang_up()
 
     def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
         """Wait for the first commit to follow. False: there is none, and nothing to wait for."""
@@ -157,11 +160,9 @@ class Query:
         self, changes: DataFrame, deliver: Callable[[DataFrame, int], None], state: RouteState, *, free: bool
     ) -> StreamingQuery:
         def on_batch(frame: DataFrame, number: int) -> None:
-            if self.interrupted():
-                raise StoppedError
             self._in_batch.set()
-            self._batches += 1
             try:
+                self._begin_batch()
                 deliver(frame, number)
             except BaseException as error:
                 self._batch_error = error  # Spark would leave only its text
@@ -169,6 +170,7 @@ class Query:
             finally:
                 self._in_batch.clear()
 
+        self._hang_up = None
         self._batch_error = None  # that of an earlier run says nothing of this one
         settings = self._service.settings
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
@@ -180,6 +182,13 @@ class Query:
         )
         writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", str(folder))
         return writer.trigger(**trigger).foreachBatch(on_batch).start()
+
+    def _begin_batch(self) -> None:
+        """Raises ``StoppedError`` instead, once told to stop."""
+        self._hang_up = self._hang_up or callback.hanging_up(self._service.spark)
+        if self.interrupted():
+            raise StoppedError
+        self._batches += 1
 
     def _finish(self, query: StreamingQuery) -> None:
         """Let the running micro-batch end and be committed; the next one raises before it writes."""

@@ -11,14 +11,16 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cdf_replicator.conditions import UNFORESEEN
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.fulfilment import Fulfilment
 from cdf_replicator.query import POLL_SECONDS, Query
 from cdf_replicator.report import Report
 from cdf_replicator.requests import Progress, Request
 from cdf_replicator.source import SourceTable
+from cdf_replicator.spark import forget_tables, jvm_gone
 from cdf_replicator.stream import Stream
-from cdf_replicator.verdict import Verdict, judge
+from cdf_replicator.verdict import Verdict, judge, let_go
 from connectors import RetryableError
 
 if TYPE_CHECKING:
@@ -83,7 +85,11 @@ class Runner:
                     self._asked = None if done else self._asked
                 self._live()
             except Exception as error:  # noqa: BLE001 - every error is judged, none ends the thread unseen
-                if self._service.stop.is_set() or not self._goes_on(judge(error, route=self.route.name), error):
+                if jvm_gone(self._service.spark, error):  # the service ends, and says so
+                    break
+                goes_on = not self._service.stop.is_set() and self._goes_on(judge(error, route=self.route.name), error)
+                let_go(error)
+                if not goes_on:
                     break
             else:
                 if self._service.once and not self._requests:
@@ -123,6 +129,8 @@ class Runner:
             self._report.failed(verdict, detail=error)
         if verdict.of_sink:
             self._report.sink_down(verdict)
+        if verdict.reason == UNFORESEEN:
+            forget_tables(self._service.spark)
         if verdict.action == "retry_then_halt" and self._failures >= verdict.tries:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":

@@ -152,20 +152,25 @@ class Supervisor:
             runners = [Runner(shared, route, asked.get(route.name)) for route in routes]
             return self._supervise(runners, state_path)
         finally:
-            self._spark.stop()
+            if spark.jvm_alive(self._spark):
+                self._spark.stop()
 
     def _supervise(self, runners: list[Runner], state_path: StatePath) -> int:
+        session = self._spark
+        assert session is not None
         by_name = {runner.route.name: runner for runner in runners}
         self._hand_over(by_name, state_path)  # before the start: with --once a runner may soon be done
         for runner in runners:
             runner.start()
         while not self._stop.is_set() and any(runner.is_alive() for runner in runners):
             self._ticked = time.monotonic()
-            if self._dead() is not None:
-                log.error("the JVM is gone; ending, so that whoever started the service starts it again")
-                return EXIT_FAILED
+            if not spark.jvm_alive(session):
+                break
             self._hand_over(by_name, state_path)
             self._stop.wait(TICK_SECONDS)
+        if not spark.jvm_alive(session):
+            log.error("the JVM is gone; ending, so that whoever started the service starts it again")
+            return EXIT_FAILED
         if self._stop.is_set():
             return self._drain(runners)
         return _exit_code(runners)

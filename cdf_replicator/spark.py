@@ -9,12 +9,14 @@ import os
 import re
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
 import structlog
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -25,7 +27,16 @@ if TYPE_CHECKING:
 
     from cdf_replicator.settings import Spark
 
-__all__ = ["JavaNotFoundError", "SparkStartError", "jvm_alive", "jvm_pid", "start", "versions"]
+__all__ = [
+    "JavaNotFoundError",
+    "SparkStartError",
+    "forget_tables",
+    "jvm_alive",
+    "jvm_gone",
+    "jvm_pid",
+    "start",
+    "versions",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +46,7 @@ _JARS: Final = Path(pyspark.__file__).parent / "jars"
 _JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _THROUGHPUT: Final = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
+GOING_SECONDS: Final = 2.0
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 
 # Not for the operator to change: correctness leans on them.
@@ -114,6 +126,25 @@ def jvm_pid(spark: SparkSession) -> int | None:
 def jvm_alive(spark: SparkSession) -> bool:
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is None or process.poll() is None
+
+
+def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
+    """Whether an error comes of the JVM's end. Its process is seen to end a little after its connections."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if not any(isinstance(cause, Py4JNetworkError | ConnectionError) for cause in causes):
+        return False
+    deadline = time.monotonic() + GOING_SECONDS
+    while jvm_alive(spark) and time.monotonic() < deadline:
+        time.sleep(GOING_SECONDS / 100)
+    return not jvm_alive(spark)
+
+
+def forget_tables(spark: SparkSession) -> None:
+    """Have Delta read its tables anew: what it keeps of one may be what was broken, and would be for as long as that version lasts."""
+    jvm: Any = spark.sparkContext._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def versions(spark: SparkSession) -> Mapping[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.conditions import RESYNC, STALLED, TABLE, TRIES
+from cdf_replicator.conditions import RESYNC, STALLED, TABLE, TRIES, UNFORESEEN
 from cdf_replicator.state import LeaseLostError, StateError
 from connectors import PermanentError, RetryableError
 
@@ -68,8 +69,19 @@ def judge(error: BaseException, *, route: str) -> Verdict:
             verdict = Verdict(row.action, row.reason, _line(text), row.next_step, tries=row.tries)
             return _for_route(verdict, route)
     if type(error).__module__.startswith(("pyspark", "py4j")):
-        return Verdict("retry_then_halt", "spark", _line(text), _UNKNOWN_NEXT_STEP)
+        return Verdict("retry_then_halt", UNFORESEEN, _line(text), _UNKNOWN_NEXT_STEP)
     return Verdict("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
+
+
+def let_go(error: BaseException | None) -> None:
+    """Forget what the calls that failed held.
+
+    PySpark keeps the error of a micro-batch for as long as the JVM keeps the query, and these calls hold the query: neither side
+    would ever be freed, a megabyte for each time that a sink is away.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _own(error: BaseException) -> Verdict | None:
@@ -95,9 +107,9 @@ def _for_route(verdict: Verdict, route: str) -> Verdict:
 def _text(error: BaseException) -> str:
     """What it says; of an error that Spark did not foresee (``INTERNAL_ERROR``), what is beneath says more."""
     text, beneath = str(error), getattr(error, "_cause", None)
-    if beneath is None or _UNFORESEEN not in text:
+    if beneath is None or _INTERNAL not in text:
         return text
-    return f"{_UNFORESEEN} {_text(beneath)}\n{text}"
+    return f"{_INTERNAL} {_text(beneath)}\n{text}"
 
 
 def _line(text: str) -> str:
@@ -109,6 +121,6 @@ def _line(text: str) -> str:
     return lines[0][:500] if lines else "no message"
 
 
-_UNFORESEEN: Final = "[INTERNAL_ERROR]"
+_INTERNAL: Final = "[INTERNAL_ERROR]"
 _WRAPPERS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
 _CALLING: Final = re.compile(r"^An error occurred while calling \S+\n: ")

@@ -99,6 +99,9 @@ def _trouble(folder):
     if what == "away":
         (folder / "asked").touch()
         raise RetryableError("unreachable", "nobody answers")
+    if what == "away once" and not (folder / "asked").exists():
+        (folder / "asked").touch()
+        raise RetryableError("unreachable", "nobody answers", retry_after=60)  # longer than a write is tried
     if what == "forbidden":
         raise PermanentError("The folder is locked.", "Unlock it.")
     return int(what) if what.isdigit() else None

@@ -63,6 +63,21 @@ def test_what_is_refused_again_is_one_letter_of_the_present_row(started):
     assert set(started.delivered()) == {"1", "2"}
 
 
+def test_a_sink_that_is_away_for_a_moment_is_asked_again(started):
+    started.trouble("away once")
+    assert redrive(started).message == "2 keys written as of version 2, 2 of them refused again"
+    assert (started.files / "asked").exists()
+
+
+def test_a_sink_that_stays_away_is_told_with_what_to_do(started):
+    started.trouble("away")
+    ask = Request("redrive", ROUTE)
+    started.run(ROUTE, ask=ask)
+    answer = started.answer(ask)
+    assert (answer.state, answer.message) == ("failed", "unreachable: nobody answers Ask again once that is over.")
+    assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
+
+
 def test_only_the_letters_that_are_named_are_redriven(started):
     started.trouble("tolerant")
     assert redrive(started, letter_of(started, "4")[:8]).message.startswith("1 keys written")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import threading
 
+from pyspark.errors import AnalysisException
+
 from cdf_replicator import checkpoint
 from cdf_replicator.requests import Request
+from cdf_replicator.stream import Stream
 from tests.waiting import until
 
 
@@ -182,6 +185,23 @@ def test_a_sink_that_is_away_is_told_apart_from_a_fault(world):
     assert world.board.snapshot().sinks[0].up is False
     world.trouble(None)
     assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_after_an_error_that_spark_did_not_foresee_delta_reads_its_tables_anew(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, Stream.run, []
+
+    def fails_once(stream, *given):
+        calls.append(logs.forTable(world.spark._jsparkSession, world.table))
+        if len(calls) == 1:
+            raise AnalysisException(message="[INTERNAL_ERROR] Executed command failed.")
+        return run(stream, *given)
+
+    monkeypatch.setattr(Stream, "run", fails_once)
+    assert world.run() is None
+    before, after = calls
+    assert not before.equals(after)
     assert world.delivered() == world.expected()
 
 
