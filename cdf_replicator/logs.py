@@ -28,8 +28,8 @@ SERVICE: Final = "cdf-replicator"
 # Libraries that tell, at INFO, what we tell better or what nobody asked about.
 QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.error", "asyncio")
 
-# What foreachBatch raises, with a traceback, before Spark hands it on: the route says it, in words.
-CALLBACKS: Final = "py4j.clientserver"
+# What the route says in words: what foreachBatch raises, with a traceback; a server that is away, each time that it is asked.
+SAID: Final = ("py4j.clientserver", "elastic_transport.node_pool")
 
 _ECS: Final = {"timestamp": "@timestamp", "level": "log.level", "event": "message", "logger": "log.logger"}
 
@@ -70,7 +70,8 @@ def configure(level: str, format_: str | None, stream: TextIO | None = None) -> 
     root.setLevel(level.upper())
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    logging.getLogger(CALLBACKS).setLevel(root.level if root.level == logging.DEBUG else logging.CRITICAL)
+    for name in SAID:
+        logging.getLogger(name).setLevel(root.level if root.level == logging.DEBUG else logging.CRITICAL)
     logging.captureWarnings(capture=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -72,7 +72,7 @@ def write_all(
 
 
 def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
-    identity = (type(sink), sink.settings, route.name, route.epoch)
+    identity = (type(sink), sink.settings, replace(route, mark=-1))  # all but what each batch changes
     for known, opened, pressure in _open_sinks:
         if known == identity:
             return opened, pressure

@@ -18,7 +18,7 @@ from cdf_replicator import __version__, logs
 def _logging_as_before():
     root = logging.getLogger()
     handlers = root.handlers[:]
-    levels = {logger: logger.level for logger in (root, *map(logging.getLogger, (*logs.QUIET, logs.CALLBACKS)))}
+    levels = {logger: logger.level for logger in (root, *map(logging.getLogger, (*logs.QUIET, *logs.SAID)))}
     yield
     root.handlers[:] = handlers
     for logger, level in levels.items():
@@ -102,10 +102,11 @@ def test_levels_below_the_one_asked_for_are_silent() -> None:
     assert [line["message"] for line in lines(stream)] == ["loud"]
 
 
-@pytest.mark.parametrize(("level", "told"), [("info", 0), ("debug", 1)])
-def test_what_a_callback_raised_is_told_with_its_traceback_only_when_debugging(level: str, told: int) -> None:
+@pytest.mark.parametrize(("level", "told"), [("info", 0), ("debug", 2)])
+def test_what_the_route_says_in_words_is_told_twice_only_when_debugging(level: str, told: int) -> None:
     logs.configure(level, "json", stream := io.StringIO())
-    logging.getLogger(logs.CALLBACKS).error("There was an exception")
+    for name in logs.SAID:
+        logging.getLogger(name).error("There was an exception")
     assert len(lines(stream)) == told
 
 
