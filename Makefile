@@ -17,9 +17,9 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 	@$(bin)/python -m deploy.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
 # Two processes, each with a JVM and servers of its own; what takes longest begins first.
-test: setup ## Run every test: unit, contract, spark, oracle, e2e, the benchmarks' smoke run
+test: setup ## Run every test: unit, contract, spark, oracle, e2e, chaos, the benchmarks' smoke run
 	$(pytest) -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/benchmarks tests/oracle tests/e2e tests/contract tests/spark tests/unit
+		tests/benchmarks tests/oracle tests/chaos tests/e2e tests/contract tests/spark tests/unit
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))

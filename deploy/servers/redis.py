@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
-from deploy.servers.server import CHAIN, KEY, Server, ServerError
+from deploy.servers.server import CHAIN, KEY, Server, ServerError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+CLUSTER_BUS = 10_000
+"""A node of a cluster listens there too, so far above its port."""
 
 
 class Redis(Server):
     name: ClassVar[str] = "redis"
 
     def __init__(self, config: Mapping[str, str], certificate: tuple[bytes, bytes] | None) -> None:
-        super().__init__(certificate)
+        clustered = config.get("cluster-enabled") == "yes"
+        super().__init__(certificate, free_port(beside=CLUSTER_BUS if clustered else 0))
         self.config = dict(config)
 
     @classmethod

@@ -28,6 +28,7 @@ LOGS = CACHE / "servers" / "logs"
 # Outside the range that the kernel gives to outgoing connections: while a server is down nobody takes its port, and a
 # client that keeps trying cannot connect to itself.
 PORTS = range(20_000, 30_000)
+OUTGOING = 32_768
 
 # Waits until the starter is gone, however it went: the kernel closes its end of the pipe. A parent-death signal would
 # fire when the starting *thread* ends, and would miss a server's child processes and its folder.
@@ -52,8 +53,8 @@ class Server:
     start_seconds: ClassVar[float] = 30
     stop_seconds: ClassVar[float] = 20
 
-    def __init__(self, certificate: tuple[bytes, bytes] | None = None) -> None:
-        self.port = free_port()
+    def __init__(self, certificate: tuple[bytes, bytes] | None = None, port: int | None = None) -> None:
+        self.port = port or free_port()
         self.home = Path(tempfile.mkdtemp(prefix=f"cdf-{self.name}-"))
         LOGS.mkdir(parents=True, exist_ok=True)
         started = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
@@ -227,16 +228,23 @@ def _end_group(process: subprocess.Popen[bytes], how: signal.Signals, patience: 
     process.wait()
 
 
-def free_port() -> int:
-    for port in random.sample(PORTS, 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+def free_port(beside: int = 0) -> int:
+    """A port that nobody listens on, and whose neighbour so many ports above is free as well."""
+    last = min(PORTS.stop, OUTGOING - beside)
+    for port in random.sample(range(PORTS.start, last), 100):
+        if _is_free(port) and _is_free(port + beside):
             return port
-    raise ServerError(f"no free port found between {PORTS.start} and {PORTS.stop}")
+    raise ServerError(f"no free port found between {PORTS.start} and {last}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _listens(port: int) -> bool:

@@ -3,6 +3,7 @@
 pass     as if it were not there
 refuse   takes no connection, and ends those there are
 hang     takes connections and what is sent, and passes nothing on
+stall    passes half of something that a client sends on, and nothing after it
 cut      ends a connection in the middle of what a client sends
 garbage  answers with bytes that are no protocol's
 slow     passes a few thousand bytes on, then rests
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-Mode = Literal["pass", "refuse", "hang", "cut", "garbage", "slow"]
+Mode = Literal["pass", "refuse", "hang", "stall", "cut", "garbage", "slow"]
 
 PIECE: Final = 65_536
 CUT_AFTER: Final = 1000
+HALVING: Final = {("cut", True), ("stall", True)}
 SLOW_PIECE: Final = 4096
 SLOW_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.1
@@ -33,10 +35,14 @@ NONSENSE: Final = bytes(range(255, 0, -1)) * 4
 
 
 class Proxy:
-    """Listens on a port of its own from ``with`` on; ``mode`` may be set at any time, and holds for open connections too."""
+    """Listens on a port of its own from ``with`` on; ``mode`` may be set at any time, and holds for open connections too.
+
+    ``stalled``: connections that hang in the middle of what a client sends.
+    """
 
     def __init__(self, upstream: int) -> None:
         self.mode: Mode = "pass"
+        self.stalled = 0
         self._upstream = upstream
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(LOOK_SECONDS)
@@ -65,6 +71,12 @@ class Proxy:
                 self._threads.append(serving)
                 serving.start()
 
+    def _stall(self) -> None:
+        """Unless the connection ends at once."""
+        self.stalled += self.mode == "stall"
+        while self.mode == "stall" and not self._closed:
+            time.sleep(LOOK_SECONDS)
+
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError), socket.create_connection(("127.0.0.1", self._upstream)) as server:
             sent = 0
@@ -79,8 +91,9 @@ class Proxy:
                         return
                     if one is client:
                         sent += len(data)
-                    if mode == "cut" and one is client and sent > CUT_AFTER:
+                    if one is client and (mode, sent > CUT_AFTER) in HALVING:
                         server.sendall(data[: len(data) // 2])
+                        self._stall()
                         return
                     if mode == "garbage":
                         client.sendall(NONSENSE)

@@ -33,3 +33,6 @@ def test_after_the_fault_nothing_differs(chaos: World, name: str):
     assert writer.commits
     chaos.wait_caught_up()
     assert chaos.differences() == []
+    log = chaos.service.log.read_text()
+    assert "This is a bug" not in log
+    assert "(CDF_LOG__LEVEL=debug shows where)" not in log

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -37,17 +39,21 @@ def chaos(spark, tmp_path_factory) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
-    first = list(POINTS).index(point) * 1000
+def change(chaos: World, number: int) -> None:
+    """Some rows come, some of them to be refused; some change, some go."""
+    first = number * 1000
     for name in TABLES:
         t = f"delta.`{chaos.path(name)}`"
-        for number in range(3):
+        for more in range(first, first + 300, 100):
             bad = f"IF(id % 50 = 7, map({REFUSED_KEY}, 1), map('t', 1))"
-            rows = f"SELECT id, 'new', id, {bad} FROM range({first + number * 100}, {first + number * 100 + 100})"
-            chaos.spark.sql(f"INSERT INTO {t} {rows}")
+            chaos.spark.sql(f"INSERT INTO {t} SELECT id, 'new', id, {bad} FROM range({more}, {more + 100})")
         chaos.spark.sql(f"UPDATE {t} SET amount = -1 WHERE id % 3 = 0")
         chaos.spark.sql(f"DELETE FROM {t} WHERE id % 7 = 0")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
+    change(chaos, list(POINTS).index(point))
     given = {
         **chaos.service.given,
         "PYTHONPATH": str(PROJECT),
@@ -58,6 +64,23 @@ def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
         doomed.point = point
         doomed.started()
         until(lambda: not doomed.running, PATIENCE_SECONDS, doomed.log.read_text)
+
+    chaos.begin()
+    chaos.wait_caught_up()
+    assert chaos.differences() == []
+    chaos.service.end()
+
+
+@pytest.mark.parametrize("side", ["search", "cache"])
+def test_after_a_kill_in_the_middle_of_a_chunk_nothing_differs(chaos: World, side: str):
+    """A part of a request has reached the server by then, and nobody will read its answer."""
+    chaos.begin()
+    proxy = getattr(chaos, side)
+    proxy.mode, proxy.stalled = "stall", 0
+    change(chaos, len(POINTS) + ["search", "cache"].index(side))
+    until(lambda: proxy.stalled, PATIENCE_SECONDS, chaos.service.log.read_text)
+    os.kill(chaos.service.pid, signal.SIGKILL)
+    proxy.mode = "pass"
 
     chaos.begin()
     chaos.wait_caught_up()
