@@ -65,14 +65,14 @@ def growth(sink: Sink, sizes: Sequence[int], commits: Sequence[int], told: Calla
     found = Growth(sink, [], [], [])
     for rows in (FEW, *sizes):
         with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
-            run = _Run(sink, Path(name), cache.url)
+            run = Run(sink, Path(name), cache.url)
             light_table.create(run.table, rows)
             found.bootstraps.append(run.once("bootstrap", told))
             light_table.change(run.table, rows, rows)
             found.changes.append(run.once("changes", told))
     for rows in (FEW, *commits):
         with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
-            run = _Run(sink, Path(name), cache.url)
+            run = Run(sink, Path(name), cache.url)
             light_table.create(run.table, FEW)
             run.once("bootstrap", told)
             light_table.append(run.table, FEW, rows)
@@ -80,18 +80,17 @@ def growth(sink: Sink, sizes: Sequence[int], commits: Sequence[int], told: Calla
     return found
 
 
-class _Run:
+class Run:
     """A service that follows ``table`` into one sink; its state stays from one run to the next."""
 
-    def __init__(self, sink: Sink, folder: Path, redis_url: str) -> None:
+    def __init__(self, sink: Sink, folder: Path, redis_url: str, **more: object) -> None:
         self.sink, self.folder, self.table = sink, folder, folder / "rows"
         where: Mapping[str, object] = {
             "redis": {"SINKS__REDIS__TYPE": "redis", "SINKS__REDIS__URL": redis_url},
             "audit": {"SINKS__AUDIT__TYPE": "delta_audit", "SINKS__AUDIT__PATH": folder / "audit"},
         }[sink]
-        self.given = environment(
-            folder, TABLES__ROWS__PATH=self.table, TABLES__ROWS__KEYS="id", TABLES__ROWS__SINKS=sink, **where
-        )
+        route = {"TABLES__ROWS__PATH": self.table, "TABLES__ROWS__KEYS": "id", "TABLES__ROWS__SINKS": sink}
+        self.given = environment(folder, **route, **where, **more)
 
     def once(self, kind: Kind, told: Callable[[str], None]) -> Delivery:
         log = self.folder / "log"

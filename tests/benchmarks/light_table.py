@@ -47,6 +47,14 @@ def append(path: Path, first: int, rows: int) -> None:
     write_deltalake(path, batches, mode="append", configuration=FEED_ON, target_file_size=FILE_ROWS * 100)
 
 
+def append_row(path: Path, key: int, note_bytes: int) -> None:
+    """One commit of one row with so long a note."""
+    one = batch(key, 1)
+    note = pa.array(["x" * note_bytes])
+    row = one.set_column(SCHEMA.get_field_index("note"), SCHEMA.field("note"), note)
+    write_deltalake(path, pa.Table.from_batches([row]), mode="append", configuration=FEED_ON)
+
+
 def change(path: Path, rows: int, changes: int) -> None:
     """So many changes over 20 commits, of a table with the ids from 0 to ``rows``: 40 % inserts, 50 % updates, 10 % deletes."""
     each = changes // len(COMMITS)

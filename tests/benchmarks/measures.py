@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.benchmarks.growth import growth
 from tests.benchmarks.idle import idle
 from tests.benchmarks.latency import latency
+from tests.benchmarks.memory import peaks
 from tests.benchmarks.start import commands, start
 
 if TYPE_CHECKING:
@@ -73,4 +74,17 @@ def _worse(values: dict[str, float], name: str, ratio: float) -> None:
     values[name] = max(ratio, values.get(name, 0.0))
 
 
-PARTS = {"latency": of_latency, "idle": of_idle, "growth": of_growth, "start": of_start}
+def of_memory(scale: Scale, told: Told) -> Measured:
+    """Redis and audit: the worse of the two."""
+    values: dict[str, float] = {}
+    seen = {}
+    for sink in scale.growth_sinks:
+        found = peaks(sink, scale.memory, told)
+        seen[sink] = asdict(found)
+        _worse(values, "memory, one commit of 5M against 1M rows", found.large_commit / found.one_million_rows)
+        _worse(values, "memory, a backlog of 100 x 50k against 1M rows", found.backlog / found.one_million_rows)
+        _worse(values, "memory, one row of 20 MB", found.huge_row / GIB)
+    return values, seen
+
+
+PARTS = {"latency": of_latency, "idle": of_idle, "growth": of_growth, "memory": of_memory, "start": of_start}

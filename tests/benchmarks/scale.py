@@ -6,6 +6,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Memory:
+    """``rows``: of the commit to compare with."""
+
+    rows: int
+    large_commit: int
+    backlog_commits: int
+    backlog_rows: int
+    huge_row_bytes: int
+
+
+@dataclass(frozen=True)
 class Scale:
     """``wide``, ``fat``: rows of further works, 0 for none. ``warm_up``: whether what is timed runs before it counts. ``idle``:
     tables, routes of each, seconds to settle, seconds measured. ``growth``: sizes of the tables, ascending.
@@ -23,6 +34,7 @@ class Scale:
     growth: tuple[int, ...]
     growth_sinks: tuple[str, ...]
     large_commits: tuple[int, ...]
+    memory: Memory
     starts: int
     command_starts: int
 
@@ -40,6 +52,7 @@ FULL = Scale(
     growth=(100_000, 1_000_000, 3_000_000),
     growth_sinks=("redis", "audit"),
     large_commits=(2_000_000,),
+    memory=Memory(1_000_000, 5_000_000, 100, 50_000, 20_000_000),
     starts=4,
     command_starts=20,
 )
@@ -56,6 +69,7 @@ SMOKE = Scale(
     growth=(),
     growth_sinks=("redis",),
     large_commits=(),
+    memory=Memory(1000, 2000, 2, 1000, 100_000),
     starts=1,
     command_starts=1,
 )
