@@ -162,10 +162,8 @@ class Supervisor:
         self._hand_over(by_name, state_path)  # before the start: with --once a runner may soon be done
         for runner in runners:
             runner.start()
-        while not self._stop.is_set() and any(runner.is_alive() for runner in runners):
+        while spark.jvm_alive(session) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
             self._ticked = time.monotonic()
-            if not spark.jvm_alive(session):
-                break
             self._hand_over(by_name, state_path)
             self._stop.wait(TICK_SECONDS)
         if not spark.jvm_alive(session):

@@ -130,10 +130,7 @@ def jvm_alive(spark: SparkSession) -> bool:
 
 def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
     """Whether an error comes of the JVM's end. Its process is seen to end a little after its connections."""
-    causes: list[BaseException] = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
-        causes.append(cause)
-    if not any(isinstance(cause, Py4JNetworkError | ConnectionError) for cause in causes):
+    if not isinstance(error, Py4JNetworkError | ConnectionError):
         return False
     deadline = time.monotonic() + GOING_SECONDS
     while jvm_alive(spark) and time.monotonic() < deadline:

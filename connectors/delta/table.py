@@ -68,12 +68,15 @@ def set_properties(path: str, given: Mapping[str, str]) -> None:
 
 def reach(path: str, what: str) -> None:
     """See that a folder's file system can be asked, without writing; raises ``PermanentError``."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     spark = session()
     jvm: Any = spark._jvm
     try:
         folder = jvm.org.apache.hadoop.fs.Path(path)
         folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(folder)
-    except Exception as error:
+    except (Py4JJavaError, PySparkException) as error:  # what Java said; that there is no Java is none of the path's
         raise PermanentError(
             f"the {what} path {path} can't be reached: {line(error)}.",
             "Correct the sink's PATH, or add the file system's jars and credentials by CDF_SPARK__CONF.",

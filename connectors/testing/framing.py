@@ -181,11 +181,11 @@ class FrameContract:
         assert sink.count(route, below) == Held(total=4, below=len("de"), highest=guard_of(2, 3, upsert=True))
         assert sink.sweep(route, below) == len("de")
         assert sink.sweep(route, below) == 0
+        assert sink.claim(route) == claim
         assert sink.count(route, below) == Held(total=2, below=0, highest=guard_of(2, 3, upsert=True))
         assert [key for key in "abcde" if shown(key)] == ["a", "b"]
         assert write(upsert("a", 9000, "leftover writer"), upsert("d", 4, "again", epoch=2)).stale == 1
         assert (shown("a"), shown("d")) == ({"id": "a", "name": "new"}, {"id": "d", "name": "again"})
-        assert sink.claim(route) == claim
         seen = read(other_route, "a")
         assert seen is not None
         assert seen["name"] == "theirs"

@@ -232,7 +232,7 @@ def free_port(beside: int = 0) -> int:
     """A port that nobody listens on, and whose neighbour so many ports above is free as well."""
     last = min(PORTS.stop, OUTGOING - beside)
     for port in random.sample(range(PORTS.start, last), 100):
-        if _is_free(port) and _is_free(port + beside):
+        if all(map(_is_free, {port, port + beside})):
             return port
     raise ServerError(f"no free port found between {PORTS.start} and {last}")
 

@@ -27,7 +27,7 @@ Mode = Literal["pass", "refuse", "hang", "stall", "cut", "garbage", "slow"]
 
 PIECE: Final = 65_536
 CUT_AFTER: Final = 1000
-HALVING: Final = {("cut", True), ("stall", True)}
+HALVING: Final = ("cut", "stall")
 SLOW_PIECE: Final = 4096
 SLOW_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.1
@@ -91,7 +91,7 @@ class Proxy:
                         return
                     if one is client:
                         sent += len(data)
-                    if one is client and (mode, sent > CUT_AFTER) in HALVING:
+                    if one is client and mode in HALVING and sent > CUT_AFTER:
                         server.sendall(data[: len(data) // 2])
                         self._stall()
                         return
