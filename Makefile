@@ -5,10 +5,10 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test soak soak-chaos bench lint docs test-system clean
+.PHONY: help setup demo test soak soak-chaos bench lint docs test-system s3-test clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install everything into .venv and .cache (again: only what is missing)
 	@deploy/setup.sh
@@ -41,6 +41,9 @@ docs: setup ## Write the generated parts of README.md and docs
 
 test-system: setup ## Run the tests that install Debian packages (as root)
 	$(pytest) tests/system
+
+s3-test: setup ## Tables, audit and state path on an S3 server (part of test-system)
+	$(pytest) tests/system/test_object_store.py
 
 clean: ## Remove what tests, builds and runs leave behind; .venv and what was downloaded stay
 	rm -rf .cache/servers .cache/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cdf_replicator.remote_path import RemotePath
+
 _CRC: Final = b"crc\0"
 
 
@@ -40,7 +42,7 @@ class Offset:
         return self.version - 1
 
 
-def is_whole(checkpoint: Path) -> bool:
+def is_whole(checkpoint: Path | RemotePath) -> bool:
     """Return whether Spark can go on with it. A power cut, or a disk that was full, leaves files that are cut off."""
     planned = max(_numbers(checkpoint / "offsets"), default=None)
     committed = max(_numbers(checkpoint / "commits"), default=-1)
@@ -54,39 +56,39 @@ def is_whole(checkpoint: Path) -> bool:
     return committed < 0 or (committed <= planned and bool(_lines(checkpoint / "commits" / str(committed))))
 
 
-def last_committed(checkpoint: Path) -> Offset | None:
+def last_committed(checkpoint: Path | RemotePath) -> Offset | None:
     """Return the end of the last micro-batch that Spark committed, of those that can be read; None if there is none."""
     batches = sorted(_numbers(checkpoint / "commits"), reverse=True)
     return next((offset for batch in batches if (offset := _offset(checkpoint, batch))), None)
 
 
-def start_of_last_committed(checkpoint: Path) -> Offset | None:
+def start_of_last_committed(checkpoint: Path | RemotePath) -> Offset | None:
     """Return where the last micro-batch that Spark committed began; None if it was the first one."""
     batch = max(_numbers(checkpoint / "commits"), default=0)
     return _offset(checkpoint, batch - 1) if batch else None
 
 
-def last_planned(checkpoint: Path) -> Offset | None:
+def last_planned(checkpoint: Path | RemotePath) -> Offset | None:
     """Return the end of the newest micro-batch that may have been written, committed or not."""
     return _offset(checkpoint, newest_batch(checkpoint))
 
 
-def newest_batch(checkpoint: Path) -> int:
+def newest_batch(checkpoint: Path | RemotePath) -> int:
     """Spark's number of the newest micro-batch that may have been written; -1 if there was none."""
     return max(_numbers(checkpoint / "offsets"), default=-1)
 
 
-def _numbers(folder: Path) -> list[int]:
+def _numbers(folder: Path | RemotePath) -> list[int]:
     return [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
 
 
-def _offset(checkpoint: Path, batch: int) -> Offset | None:
+def _offset(checkpoint: Path | RemotePath, batch: int) -> Offset | None:
     """The end of a micro-batch; None where its file is not there or not whole."""
     lines = _lines(checkpoint / "offsets" / str(batch))
     return Offset.parse(lines[-1]) if len(lines) > 1 else None
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: Path | RemotePath) -> list[str]:
     """The JSON objects of one of Spark's files, one a line; none if the file is not whole."""
     try:
         content = file.read_bytes()
@@ -94,11 +96,11 @@ def _lines(file: Path) -> list[str]:
         for text in objects:
             json.loads(text)
         return objects if _agrees(content, file.with_name(f".{file.name}.crc")) else []
-    except (OSError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return []
 
 
-def _agrees(content: bytes, checksums: Path) -> bool:
+def _agrees(content: bytes, checksums: Path | RemotePath) -> bool:
     """Whether Hadoop would take a file together with its checksums: CRC-32 of each so many bytes. One cut off early it ignores."""
     sums = checksums.read_bytes() if checksums.exists() else b""
     if len(sums) < len(_CRC) + 4 or not sums.startswith(_CRC):

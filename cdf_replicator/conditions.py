@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from connectors.errors import STORAGE_AWAY
+
 Action = Literal["restart", "wait", "retry_then_halt", "halt"]
 """restart: now, the stream is rebuilt. wait: back off for as long as it takes. retry_then_halt: a few times first."""
 
@@ -234,9 +236,17 @@ TABLE: Final = (
         ),
         "wait",
         "storage",
-        "A disk can't be written, that of CDF_STATE_PATH or of spark.local.dir: make room, or mount it so that it can. The route "
-        "then goes on by itself.",
+        "A disk can't be written or read, that of CDF_STATE_PATH or of spark.local.dir: make room, or mount it so that it can. "
+        "The route then goes on by itself.",
         "tests/system/test_state_path.py::test_it_is_full",
+    ),
+    Condition(
+        STORAGE_AWAY,
+        "wait",
+        "storage",
+        "An object store or a file system on the network does not answer: that of the table, of a Delta sink or of "
+        "CDF_STATE_PATH. The route goes on by itself once it does.",
+        "tests/system/test_object_store.py::test_a_store_that_is_away_is_waited_for",
     ),
     Condition(
         ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from cdf_replicator.delivery import Letter
+    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from connectors import Batch
 
@@ -45,7 +46,7 @@ Closed = Literal["superseded", "redriven", "discarded", "void"]
 class DeadLetters:
     """All routes share the table; within the lease holder one lock keeps their MERGEs from meeting."""
 
-    def __init__(self, spark: SparkSession, path: Path) -> None:
+    def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
         self._spark = spark
         self._path = str(path)
         self._lock = threading.Lock()

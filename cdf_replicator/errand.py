@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -14,13 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
-from cdf_replicator import lease, requests, service
-from cdf_replicator.lease import LeaseHeldError
+from cdf_replicator import lease, requests, service, spark
+from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.state import StateError, StatePath
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
 
@@ -43,22 +44,54 @@ def confirmed(question: str, *, yes: bool) -> bool:
 
 def carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[requests.Request]) -> int:
     """Leave the requests; do the work here if nobody holds the lease, else follow the one who does."""
+    own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
+    return _asked(settings, asked, lambda _: service.Supervisor(own, once=True).run(routes, {}))
+
+
+def switch(settings: Settings, asked: Sequence[requests.Request]) -> int:
+    """Have routes paused or resumed: by the one who holds the lease, else written down for whoever holds it next."""
+
+    def alone(state_path: StatePath) -> int:
+        held = Lease.acquire(state_path.root)
+        try:
+            for request in asked:
+                state_path.pause(request.route, paused=request.kind == "pause")
+                requests.take(state_path.requests, request)
+                done = requests.Progress("done", f"{request.kind}d: no service is running", 1.0)
+                requests.answer(state_path.requests, request.id, done)
+        finally:
+            held.release()
+        return service.EXIT_DONE
+
+    return _asked(settings, asked, alone)
+
+
+def _asked(settings: Settings, asked: Sequence[requests.Request], alone: Callable[[StatePath], int]) -> int:
+    """``alone``: what to do when nobody holds the lease; raises ``LeaseHeldError`` if somebody does."""
     try:
-        folder = StatePath.open(Path(settings.state_path)).requests
-    except StateError as error:
+        state_path = StatePath.open(spark.state_folder(settings))
+    except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the sentence says it all
         return service.EXIT_CONFIGURATION
+    try:
+        return _followed(state_path, asked, alone)
+    except OSError as error:
+        log.error("the state path can't be used", reason=error.strerror)  # noqa: TRY400
+        return service.EXIT_TEMPORARY
+
+
+def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: Callable[[StatePath], int]) -> int:
+    folder = state_path.requests
     for request in asked:
         requests.submit(folder, request)
-    own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0}))
     following = threading.Event()
     follower = threading.Thread(target=_show, args=(folder, asked, following), daemon=True)
     follower.start()
     try:
-        code = service.Supervisor(own, once=True).run(routes, {})
+        code = alone(state_path)
     except LeaseHeldError as error:
         log.info("the running service carries it out; interrupting this command does not stop it")
-        code = _wait(Path(settings.state_path), error.holder, folder, asked)
+        code = _wait(state_path.root, error.holder, folder, asked)
     finally:
         following.set()
         follower.join()
@@ -71,10 +104,16 @@ def carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[reque
     return code or (service.EXIT_FAILED if failed else service.EXIT_DONE)
 
 
-def _wait(root: Path, holder: Mapping[str, Any], folder: Path, asked: Sequence[requests.Request]) -> int:
+def _wait(
+    root: Path | RemotePath,
+    holder: Mapping[str, Any],
+    folder: Path | RemotePath,
+    asked: Sequence[requests.Request],
+) -> int:
     """Until all is answered, or the one who was asked has gone; returns the exit code."""
+    watched = lease.Watched(root)
     while any((found := requests.follow(folder, request.id)) is None or found.state == "running" for request in asked):
-        if lease.holder(root) != holder:
+        if watched.look()[0] != holder or watched.silent:
             return service.EXIT_TEMPORARY
         time.sleep(POLL_SECONDS)
     return service.EXIT_DONE
@@ -88,7 +127,7 @@ def _why(outcome: requests.Progress | None) -> str:
     return outcome.message
 
 
-def _show(folder: Path, asked: Sequence[requests.Request], done: threading.Event) -> None:
+def _show(folder: Path | RemotePath, asked: Sequence[requests.Request], done: threading.Event) -> None:
     """A bar a route on a terminal; else a line now and then."""
     if not sys.stderr.isatty():
         told: dict[str, str] = {}

@@ -43,11 +43,15 @@ class Fulfilment:
     def carry_out(self, request: Request) -> bool:
         """Write the state that the request asks for, from which the stream then starts, or do the work at once.
 
-        False: it can't be carried out. It fails by itself, and the route goes on as it was.
+        False: there is none, or it can't be carried out. It fails by itself, and the route goes on as it was.
         """
         self._serving = request
         self._report.event(f"{request.kind} asked for")
         try:
+            if request.kind in ("pause", "resume"):
+                self._switch(request)
+                return False
+            self._check_runs(request)
             wanted = self._wanted(request) if request.kind in ("redrive", "discard") else 0
             for attempt in self._retrying(request):
                 with attempt:
@@ -94,6 +98,19 @@ class Fulfilment:
             carry[request.kind](request, source, sink)
         finally:
             sink.close()
+
+    def _switch(self, request: Request) -> None:
+        self._service.state_path.pause(self._route.name, paused=request.kind == "pause")
+        self.answer(Progress("done", f"{request.kind}d", 1.0))
+
+    def _check_runs(self, request: Request) -> None:
+        """Raises ``HaltError`` where an operator wants nothing to be written."""
+        if request.kind != "discard" and self._service.state_path.is_paused(self._route.name):
+            raise HaltError(
+                "bad_request",
+                f"Route {self._route.name} is paused.",
+                f"Run: cdf-replicator resume {self._route.name}",
+            )
 
     def _resync(self, request: Request, source: SourceTable, sink: Sink) -> None:
         share = request.max_removed_share

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
@@ -12,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator import asked, errand, requests
+from cdf_replicator import asked, errand, requests, spark
 from cdf_replicator.dead_letters import DeadLetters, of_ids
 from cdf_replicator.state import StatePath
 from cdf_replicator.verdict import HaltError
@@ -86,7 +85,7 @@ def _named(letters: Sequence[str]) -> str:
 
 
 def _kept(session: SparkSession, settings: Settings) -> DataFrame:
-    return DeadLetters(session, StatePath(Path(settings.state_path)).dead_letters).all()
+    return DeadLetters(session, StatePath(spark.state_folder(settings)).dead_letters).all()
 
 
 def _write(rows: list[dict[str, Any]], format_: Format) -> None:

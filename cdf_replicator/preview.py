@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator import asked, feed
+from cdf_replicator import asked, feed, spark
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
 from connectors import change, guard_of
@@ -94,7 +93,7 @@ def _share(entries: int, held: Held) -> str:
 
 def _waiting(settings: Settings, route: Route) -> RouteState | None:
     try:
-        state = StatePath(Path(settings.state_path)).load(route.name)
+        state = StatePath(spark.state_folder(settings)).load(route.name)
     except StateError:
         return None
     return state if state is not None and state.phase == "bootstrapping" and state.loaded else None

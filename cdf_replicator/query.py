@@ -95,7 +95,7 @@ class Query:
         if source.log.latest_version() >= first:
             return True
         self._report.state("running")
-        watch = self._watch(None, source, state, None)
+        watch = self.onlooker(source, state, None)
         while source.log.latest_version() < first:
             watch.look_at_source()
             self._looked(watch, state)
@@ -104,6 +104,10 @@ class Query:
             wake.wait(POLL_SECONDS)
             wake.clear()
         return True
+
+    def onlooker(self, source: SourceTable, state: RouteState, committed: Offset | None) -> Watch:
+        """Looks at the source alone, while no query runs."""
+        return self._watch(None, source, state, committed)
 
     def _watch(
         self, query: StreamingQuery | None, source: SourceTable, state: RouteState, committed: Offset | None

@@ -1,4 +1,4 @@
-"""``replay`` and ``resync``: ask whoever holds the lease, or take it and do the work.
+"""``replay``, ``resync``, ``pause``, ``resume``: ask whoever holds the lease, or take it and do the work.
 
 A replay of an upsert sink goes on from its first version to the newest and replaces the live query (design rule 14);
 one with an end is for append sinks only, since it would bring deleted keys back.
@@ -7,7 +7,7 @@ one with an end is for append sinks only, since it would bring deleted keys back
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -59,6 +59,11 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
     return errand.carry_out(
         settings, routes, [requests.Request("resync", route.name, max_removed_share=share) for route in routes]
     )
+
+
+def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:
+    """Have a route, or all of a table's, rest or go on; returns the exit code."""
+    return errand.switch(settings, [requests.Request(kind, route.name) for route in _named(settings, name)])
 
 
 def _named(settings: Settings, name: str) -> list[Route]:

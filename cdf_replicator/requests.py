@@ -6,6 +6,7 @@ Whoever holds the lease carries out every command that writes (design rule 14).
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-Kind = Literal["replay", "resync", "redrive", "discard"]
+    from cdf_replicator.remote_path import RemotePath
+
+Kind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
 _ASKED: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
+KEPT_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch.
 
-    ``redrive``, ``discard``: of the route's dead letters. ``max_removed_share``: of the target's entries, that a resync may
+    ``redrive``, ``discard``: of the route's dead letters. ``pause``, ``resume``: whether the route delivers at all. ``max_removed_share``: of the target's entries, that a resync may
     remove; None leaves it to the settings. ``letters``: what their ids begin with; none names all that are open.
     """
 
@@ -47,40 +51,49 @@ class Progress:
     ratio: float = 0.0
 
 
-def submit(folder: Path, request: Request) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def submit(folder: Path | RemotePath, request: Request) -> None:
     write_json(folder / f"{request.id}{_ASKED}", asdict(request))
 
 
-def pending(folder: Path) -> list[Request]:
+def pending(folder: Path | RemotePath) -> list[Request]:
     """Return the requests nobody has taken yet, oldest first."""
-    if not folder.exists():
-        return []
-    files = sorted(folder.glob(f"*{_ASKED}"), key=lambda file: file.stat().st_mtime)
-    read = map(_read, files)
+    files: list[Path | RemotePath] = [*folder.glob(f"*{_ASKED}")]
+    read = map(_read, sorted(files, key=lambda file: file.stat().st_mtime))
     return [Request(**{**request, "letters": tuple(request.get("letters", ()))}) for request in read]
 
 
-def take(folder: Path, request: Request) -> None:
+def take(folder: Path | RemotePath, request: Request) -> None:
     """Accept a request: answer first, so that its asker never sees it gone without one."""
     answer(folder, request.id, Progress("running", "accepted"))
     (folder / f"{request.id}{_ASKED}").unlink()
 
 
-def answer(folder: Path, request_id: str, progress: Progress) -> None:
+def answer(folder: Path | RemotePath, request_id: str, progress: Progress) -> None:
     write_json(folder / f"{request_id}{_ANSWER}", asdict(progress))
 
 
-def follow(folder: Path, request_id: str) -> Progress | None:
+def follow(folder: Path | RemotePath, request_id: str) -> Progress | None:
     """Return how far a request is; None while nobody has taken it."""
     file = folder / f"{request_id}{_ANSWER}"
     return Progress(**_read(file)) if file.exists() else None
 
 
-def forget(folder: Path, request_id: str) -> None:
+def is_waiting(folder: Path | RemotePath, request_id: str) -> bool:
+    """Whether there is such a request that nobody has taken yet."""
+    return (folder / f"{request_id}{_ASKED}").exists()
+
+
+def tidy(folder: Path | RemotePath) -> None:
+    """Drop answers that nobody came back for within a day."""
+    for file in [*folder.glob(f"*{_ANSWER}")]:
+        if time.time() - file.stat().st_mtime > KEPT_SECONDS:
+            file.unlink(missing_ok=True)
+
+
+def forget(folder: Path | RemotePath, request_id: str) -> None:
     for ending in (_ASKED, _ANSWER):
         (folder / f"{request_id}{ending}").unlink(missing_ok=True)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path | RemotePath) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))

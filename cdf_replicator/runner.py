@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 FAST_RESTARTS: Final = 5
 """Restarts within a minute that are free of waiting (a tracked schema change needs a few)."""
 MINUTE: Final = 60.0
+LOOK_ON_SECONDS: Final = 60.0
+"""How often a source that was away is tried again while its route is paused."""
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
@@ -67,7 +70,7 @@ class Runner:
         self._thread.join(seconds)
 
     def submit(self, request: Request) -> None:
-        """Have a replay or resync carried out by this route's thread."""
+        """Have it carried out by this route's thread."""
         self._requests.append(request)
         self._wake.set()
 
@@ -83,7 +86,10 @@ class Runner:
                 if self._requests:
                     done = self._fulfilment.carry_out(self._requests.popleft())
                     self._asked = None if done else self._asked
-                self._live()
+                if self._service.state_path.is_paused(self.route.name):
+                    self._rest()
+                else:
+                    self._live()
             except Exception as error:  # noqa: BLE001 - every error is judged, none ends the thread unseen
                 if jvm_gone(self._service.spark, error):  # the service ends, and says so
                     break
@@ -106,6 +112,19 @@ class Runner:
             self._stream.run(source, sink, self._asked, self._wake)
         finally:
             sink.close()
+
+    def _rest(self) -> None:
+        """Deliver nothing until an operator asks for something; with ``once``, for good. The lag is told all the while."""
+        self._report.state("paused", f"Run: cdf-replicator resume {self.route.name}")
+        self._failures = 0
+        while not (self._service.once or self._interrupted()):
+            if self._watch is None:
+                self._look_on()
+            self._pause(LOOK_ON_SECONDS)
+
+    def _look_on(self) -> None:
+        with suppress(Exception):  # the source is away too; what it is will be said when the route goes on
+            self._watch = self._stream.onlooker(SourceTable(self._service.spark, self.route.source))
 
     def _interrupted(self) -> bool:
         return self._service.stop.is_set() or bool(self._requests)

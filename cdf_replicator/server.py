@@ -1,4 +1,4 @@
-"""The service over HTTP: metrics, probes, status and the page, on one port.
+"""The service over HTTP: metrics, probes, status and the page, and control for whoever has the token; on one port.
 
 Every answer is read from the board or the registry: a request never reaches Spark, Delta or a sink.
 """
@@ -18,13 +18,15 @@ from prometheus_client.exposition import choose_encoder
 from starlette.middleware.gzip import GZipMiddleware
 
 from cdf_replicator import __version__
-from cdf_replicator.page import render
+from cdf_replicator.control import BODY_BYTES, router
+from cdf_replicator.page import render, render_api
 from cdf_replicator.status import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cdf_replicator.board import Board
+    from cdf_replicator.control import Control
     from cdf_replicator.metrics import Metrics
 
     Live = Callable[[], str | None]
@@ -74,32 +76,29 @@ class Server:
         self._thread.join(STOP_SECONDS)
 
 
-def start(board: Board, metrics: Metrics, host: str, port: int, live: Live) -> Server:
+def start(board: Board, metrics: Metrics, host: str, port: int, live: Live, control: Control | None = None) -> Server:
     """Serve in a thread of its own until ``stop``; port 0 takes any free one. Raises ``BindError``."""
-    return Server(application(board, metrics, live), _listen(host, port))
+    return Server(application(board, metrics, live, control), _listen(host, port))
 
 
-def application(board: Board, metrics: Metrics, live: Live) -> FastAPI:
-    """The endpoints, without a server."""
-    app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+def application(board: Board, metrics: Metrics, live: Live, control: Control | None = None) -> FastAPI:
+    """The endpoints, without a server. Without ``control`` nothing can be asked but how the service is."""
+    app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
-
-    @app.middleware("http")
-    async def with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await answer(request)
-        for name, value in HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response
+    app.middleware("http")(_with_headers)
 
     def scrape(request: Request) -> Response:
+        """What Prometheus scrapes."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), headers={"Content-Type": content_type})
 
     def liveness() -> Response:
+        """200 as long as a restart would not help."""
         reason = live()
         return _json({"live": reason is None, "reason": reason}, 200 if reason is None else 503)
 
     def readiness() -> Response:
+        """200 once every route runs and its sink has answered; else who waits, and for what."""
         status = board.snapshot()
         routes = [
             {
@@ -116,12 +115,16 @@ def application(board: Board, metrics: Metrics, live: Live) -> FastAPI:
         return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
 
     def status() -> Response:
+        """All that the page shows, as JSON."""
         return _json(board.snapshot(), 200)
 
     def page() -> Response:
-        nonce = secrets.token_urlsafe(16)
-        headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
-        return Response(render(board.snapshot(), nonce), media_type="text/html", headers=headers)
+        """The status page."""
+        return _html(lambda nonce: render(board.snapshot(), nonce))
+
+    def api() -> Response:
+        """The endpoints, for people."""
+        return _html(lambda nonce: render_api(app.openapi(), nonce))
 
     answers: dict[str, Callable[..., Response]] = {
         "/metrics": scrape,
@@ -130,10 +133,38 @@ def application(board: Board, metrics: Metrics, live: Live) -> FastAPI:
         "/readyz": readiness,
         "/status": status,
         "/": page,
+        "/api": api,
     }
     for path, answer in answers.items():
-        app.add_api_route(path, answer, methods=["GET", "HEAD"])
+        app.add_api_route(path, answer, methods=["GET"], response_class=Response, name=path.strip("/") or "page")
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+    if control is not None:
+        app.state.control = control
+        app.include_router(router)
     return app
+
+
+async def _with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = _too_much(request) or await answer(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _too_much(request: Request) -> Response | None:
+    """An answer to what is not read: a body of unknown or great length."""
+    said = request.headers.get("content-length", "0")
+    if "transfer-encoding" in request.headers:
+        return _json({"detail": "Say the Content-Length."}, 411)
+    if not said.isdecimal() or int(said) > BODY_BYTES:
+        return _json({"detail": f"At most {BODY_BYTES} bytes."}, 413)
+    return None
+
+
+def _html(rendered: Callable[[str], str]) -> Response:
+    nonce = secrets.token_urlsafe(16)
+    headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
+    return Response(rendered(nonce), media_type="text/html", headers=headers)
 
 
 def _json(content: object, status_code: int) -> Response:

@@ -7,13 +7,13 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from cdf_replicator import requests, server, spark
 from cdf_replicator.board import Board
+from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
@@ -22,7 +22,7 @@ from cdf_replicator.shared import Service
 from cdf_replicator.state import StateError, StatePath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -38,6 +38,8 @@ EXIT_TEMPORARY: Final = 75
 EXIT_CONFIGURATION: Final = 78
 
 TICK_SECONDS: Final = 0.5
+REMOTE_LOOK_SECONDS: Final = 5.0
+"""Each look for requests at an object store is one that costs money."""
 SILENT_SECONDS: Final = 30
 """Without a tick of the main loop for so long, the service is not alive."""
 
@@ -78,30 +80,35 @@ class Supervisor:
         self.board = Board()
         self.metrics = Metrics()
 
-    def run(self, routes: Iterable[Route], asked: Mapping[str, int | None]) -> int:
+    def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
         """Run the routes, each with the starting version asked for by route name; returns the exit code.
 
         Raises ``LeaseHeldError`` when another process writes to the state path.
         """
-        root = Path(self._settings.state_path)
         try:
-            state_path = StatePath.open(root)
-        except StateError as error:
+            state_path = StatePath.open(spark.state_folder(self._settings))
+            url, http = self._url(self._settings.http.bind_port), None
+            lease = None if self._standby else Lease.acquire(state_path.root, url=url)
+        except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
             log.error(str(error))  # noqa: TRY400 - the sentence says it all
             return EXIT_CONFIGURATION
-        url = self._url(self._settings.http.bind_port)
-        lease, http = None if self._standby else Lease.acquire(root, url=url), None
+        except OSError as error:
+            log.error("CDF_STATE_PATH can't be used", path=self._settings.state_path, reason=error.strerror)  # noqa: TRY400
+            return EXIT_TEMPORARY
         try:
+            control = self._control([route.name for route in routes])
             http = server.start(
-                self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead
+                self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead, control
             )
             log.info("serving", url=self._url(http.port))
             self._take_signals()
-            lease = lease or Lease.wait(root, self._stand_by, self._stop, url)
+            lease = lease or Lease.wait(state_path.root, self._stand_by, self._stop, url)
             if lease is None:
                 return EXIT_DONE
             self.board.standing_by(None)
             state_path.lease = lease
+            if control is not None:
+                control.open_to(state_path)
             lease.keep(self._lost)
             return self._with_spark(state_path, routes, asked)
         except server.BindError as error:
@@ -112,6 +119,10 @@ class Supervisor:
                 http.stop()
             if lease is not None:
                 lease.release()
+
+    def _control(self, routes: Collection[str]) -> Control | None:
+        token = self._settings.http.token
+        return Control(token.get_secret_value(), routes) if token is not None else None
 
     def _stand_by(self, holder: Mapping[str, Any]) -> None:
         log.info("standing by until the lease is free", **holder)
@@ -159,29 +170,23 @@ class Supervisor:
         session = self._spark
         assert session is not None
         by_name = {runner.route.name: runner for runner in runners}
-        self._hand_over(by_name, state_path)  # before the start: with --once a runner may soon be done
+        requests.tidy(state_path.requests)
+        _hand_over(by_name, state_path)  # before the start: with --once a runner may soon be done
         for runner in runners:
             runner.start()
+        over = threading.Event()
+        looking = threading.Thread(target=_look, args=(by_name, state_path, over), name="requests", daemon=True)
+        looking.start()
         while spark.jvm_alive(session) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
             self._ticked = time.monotonic()
-            self._hand_over(by_name, state_path)
             self._stop.wait(TICK_SECONDS)
+        over.set()
         if not spark.jvm_alive(session):
             log.error("the JVM is gone; ending, so that whoever started the service starts it again")
             return EXIT_FAILED
         if self._stop.is_set():
             return self._drain(runners)
         return _exit_code(runners)
-
-    def _hand_over(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
-        """Give what other commands ask for to the routes' threads."""
-        for request in requests.pending(state_path.requests):
-            requests.take(state_path.requests, request)
-            if request.route in runners:
-                runners[request.route].submit(request)
-            else:
-                refused = requests.Progress("failed", f"this instance does not run route {request.route}")
-                requests.answer(state_path.requests, request.id, refused)
 
     def _drain(self, runners: list[Runner]) -> int:
         """Let running micro-batches end; what is not done in time is cancelled, and delivered again next time."""
@@ -225,6 +230,26 @@ class Supervisor:
         if self._stop.is_set():
             log.warning("told to stop again", signal=number)
         self._stop.set()
+
+
+def _look(runners: Mapping[str, Runner], state_path: StatePath, over: threading.Event) -> None:
+    """For requests; in a thread of its own, since a store that does not answer must not look as if the service were dead."""
+    while not over.wait(TICK_SECONDS if state_path.is_local else REMOTE_LOOK_SECONDS):
+        try:
+            _hand_over(runners, state_path)
+        except OSError as error:
+            log.warning("can't look for requests of other commands", reason=error.strerror)
+
+
+def _hand_over(runners: Mapping[str, Runner], state_path: StatePath) -> None:
+    """Give what other commands ask for to the routes' threads."""
+    for request in requests.pending(state_path.requests):
+        requests.take(state_path.requests, request)
+        if request.route in runners:
+            runners[request.route].submit(request)
+        else:
+            refused = requests.Progress("failed", f"this instance does not run route {request.route}")
+            requests.answer(state_path.requests, request.id, refused)
 
 
 def _exit_code(runners: list[Runner]) -> int:

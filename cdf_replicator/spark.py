@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import pyspark
 import structlog
@@ -21,11 +22,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdf_replicator.java import JavaNotFoundError, java_home
+from cdf_replicator.remote_path import RemotePath
+from cdf_replicator.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cdf_replicator.settings import Spark
+    from cdf_replicator.settings import Settings, Spark
 
 __all__ = [
     "JavaNotFoundError",
@@ -35,6 +38,7 @@ __all__ = [
     "jvm_gone",
     "jvm_pid",
     "start",
+    "state_folder",
     "versions",
 ]
 
@@ -85,6 +89,9 @@ DEFAULTS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # We try for as long as it takes, and say so; Hadoop's own tries take two minutes before anybody is told.
+    "spark.hadoop.fs.s3a.attempts.maximum": "3",
+    "spark.hadoop.fs.s3a.retry.limit": "3",
     # A query that does not end when it is told to must not take the thread along that told it.
     "spark.sql.streaming.stopTimeout": "60s",
     # What Spark remembers for a UI that is off: plans, metrics, tasks of a thousand micro-batches.
@@ -115,6 +122,23 @@ def start(settings: Spark) -> SparkSession:
         except PySparkException as error:
             hint = _DELTA_HINT if "spark.jars.packages" in conf else "Its own log above says why."
             raise SparkStartError(f"Spark did not start: {error}. {hint}") from error
+
+
+def state_folder(settings: Settings) -> Path | RemotePath:
+    """Return the state path; Spark is started for one that is not in this machine's own file system.
+
+    Raises what ``start`` raises, and ``StateError``.
+    """
+    location = urlsplit(settings.state_path)
+    if location.scheme in ("", "file"):
+        return Path(location.path if location.scheme else settings.state_path)
+    try:
+        return RemotePath.at(start(settings.spark), settings.state_path)
+    except OSError as error:
+        raise StateError(
+            f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "
+            "Add the file system's jars and credentials by CDF_SPARK__CONF, or name a folder on a volume."
+        ) from error
 
 
 def jvm_pid(spark: SparkSession) -> int | None:

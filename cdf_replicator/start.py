@@ -17,6 +17,7 @@ from connectors.errors import restored
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import StatePath
@@ -170,7 +171,7 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) ->
     return replay_state(state, needed, source, state_path, asked=state.asked)
 
 
-def _damaged(state: RouteState, folder: Path) -> bool:
+def _damaged(state: RouteState, folder: Path | RemotePath) -> bool:
     """Whether Spark would fail on the checkpoint, or begin from nothing where it had been further."""
     return state.streamed and not checkpoint.is_whole(folder)
 

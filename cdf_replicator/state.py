@@ -3,6 +3,7 @@
 <state path>/format.json                        format version and owner id
 <state path>/leases/                            who writes here now (see ``lease``)
 <state path>/routes/<route>/route.json          RouteState
+<state path>/routes/<route>/paused.json         there while an operator wants the route to rest
 <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
 <state path>/dead_letters/                      a Delta table
 <state path>/requests/                          what other commands ask of the lease holder
@@ -15,13 +16,14 @@ import os
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cdf_replicator.lease import Lease
+    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from connectors import RouteSpec
 
@@ -114,16 +116,17 @@ class RouteState:
 class StatePath:
     """The folder itself. Only whoever holds its ``lease`` writes to the routes; a standby, and commands that read, have none."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path | RemotePath) -> None:
         self.root = root
         self.lease: Lease | None = None
 
     @classmethod
-    def open(cls, root: Path) -> StatePath:
+    def open(cls, root: Path | RemotePath) -> StatePath:
         """Create the folder or check its format; raises ``StateError``."""
         state = cls(root)
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            if isinstance(root, Path):
+                root.mkdir(parents=True, exist_ok=True)
             if not state._format_file.exists():
                 _write_first(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
             probe = root / f".probe-{os.getpid()}"
@@ -142,6 +145,10 @@ class StatePath:
             )
         return state
 
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.root, Path)
+
     @cached_property
     def owner(self) -> str:
         """Identity of this state path, written into every target it fills."""
@@ -151,7 +158,7 @@ class StatePath:
         """What a sink may know of a route that stands there."""
         return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
 
-    def checkpoint(self, route: str, generation: int) -> Path:
+    def checkpoint(self, route: str, generation: int) -> Path | RemotePath:
         return self.root / "routes" / route / "checkpoints" / str(generation)
 
     def newest_generation(self, route: str) -> int:
@@ -160,11 +167,11 @@ class StatePath:
         return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
 
     @property
-    def dead_letters(self) -> Path:
+    def dead_letters(self) -> Path | RemotePath:
         return self.root / "dead_letters"
 
     @property
-    def requests(self) -> Path:
+    def requests(self) -> Path | RemotePath:
         return self.root / "requests"
 
     def load(self, route: str) -> RouteState | None:
@@ -183,15 +190,26 @@ class StatePath:
         """Durable before it returns: a bootstrap pins its version with it. Raises ``LeaseLostError``."""
         if self.lease is not None and not self.lease.held:
             raise LeaseLostError(f"The lease of {self.root} is lost: another process writes there.")
-        path = self._route_file(state.route)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, asdict(state))
+        write_json(self._route_file(state.route), asdict(state))
 
-    def _route_file(self, route: str) -> Path:
+    def is_paused(self, route: str) -> bool:
+        return self._pause_file(route).exists()
+
+    def pause(self, route: str, *, paused: bool = True) -> None:
+        """A pause outlives restarts."""
+        if paused:
+            write_json(self._pause_file(route), {"since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+        else:
+            self._pause_file(route).unlink(missing_ok=True)
+
+    def _pause_file(self, route: str) -> Path | RemotePath:
+        return self.root / "routes" / route / "paused.json"
+
+    def _route_file(self, route: str) -> Path | RemotePath:
         return self.root / "routes" / route / "route.json"
 
     @property
-    def _format_file(self) -> Path:
+    def _format_file(self) -> Path | RemotePath:
         return self.root / "format.json"
 
     def _read_format(self) -> dict[str, Any]:
@@ -201,9 +219,14 @@ class StatePath:
             raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path | RemotePath, content: dict[str, Any]) -> None:
     """Replace the file as a whole: a reader, or a restart after a kill, sees the old text or the new one."""
-    _durable(path, content).replace(path)
+    text = _text(content)
+    if not isinstance(path, Path):
+        path.replace_text(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _durable(path, text).replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -211,18 +234,26 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def _write_first(path: Path, content: dict[str, Any]) -> None:
+def _write_first(path: Path | RemotePath, content: dict[str, Any]) -> None:
     """Write the file unless somebody else has: of two first starts at once, one gives the owner."""
-    temporary = _durable(path, content)
+    text = _text(content)
+    if not isinstance(path, Path):
+        path.create_text(text)
+        return
+    temporary = _durable(path, text)
     with suppress(FileExistsError):
         os.link(temporary, path)
     temporary.unlink()
 
 
-def _durable(path: Path, content: dict[str, Any]) -> Path:
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1, sort_keys=True)
+
+
+def _durable(path: Path, text: str) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1, sort_keys=True)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     return temporary

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cdf_replicator.shared import Service
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import RouteState
+    from cdf_replicator.watch import Watch
     from connectors import RouteSpec, Sink
 
 
@@ -62,6 +63,15 @@ class Stream:
                 upkeep.finish(self._query.interrupted)
         finally:
             upkeep.cancel()
+
+    def onlooker(self, source: SourceTable) -> Watch | None:
+        """Looks at the source of a route that rests; None before its first start."""
+        state_path = self._service.state_path
+        state = state_path.load(self._route.name)
+        if state is None:
+            return None
+        committed = checkpoint.last_committed(state_path.checkpoint(self._route.name, state.generation))
+        return self._query.onlooker(source, state, committed)
 
     def delivering(self, sink: Sink) -> Delivering:
         letters = self._service.letters

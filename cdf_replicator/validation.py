@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -39,8 +38,9 @@ class Finding:
 
 def check_online(settings: Settings) -> list[Finding]:
     """Everything that is wrong with the state path, the tables and the sinks, in this order."""
-    findings = list(_state_path(settings))
+    findings: list[Finding] = []
     try:
+        findings += _state_path(settings)
         session = spark.start(settings.spark)
     except (spark.SparkStartError, spark.JavaNotFoundError) as error:
         return [*findings, Finding("spark", str(error), "")]
@@ -56,7 +56,7 @@ def check_online(settings: Settings) -> list[Finding]:
 
 def _state_path(settings: Settings) -> Iterator[Finding]:
     try:
-        StatePath.open(Path(settings.state_path))
+        StatePath.open(spark.state_folder(settings))
     except StateError as error:
         yield Finding("state path", str(error), "")
 

@@ -10,6 +10,19 @@ Sinks only classify; the one policy that waits lives in ``cdf_replicator.deliver
 
 from __future__ import annotations
 
+from typing import Final
+
+STORAGE_AWAY: Final = (
+    "org.apache.hadoop.fs.s3a.AWSClientIOException",
+    "org.apache.hadoop.fs.s3a.AWSServiceThrottledException",
+    "org.apache.hadoop.fs.s3a.AWSStatus500Exception",
+    "java.net.ConnectException",
+    "java.net.UnknownHostException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketTimeoutException",
+)
+"""What a text of Hadoop's file systems holds when an object store, or the network to it, does not answer."""
+
 
 class SinkError(Exception):
     """Never raised itself; the root for those who catch both."""

@@ -160,6 +160,11 @@ class Service(Server):
         self.wait(lambda status: (route, state) in {(r["route"], r["state"]) for r in status["routes"]}, within)
 
 
+class Standby(Service):
+    def _command(self) -> list[str]:
+        return [*super()._command(), "--standby"]
+
+
 def until(reached: Callable[[], Any], within: float, told: Callable[[], str]) -> None:
     """Look until it is so; fails at the deadline with what ``told`` says."""
     deadline = time.monotonic() + within

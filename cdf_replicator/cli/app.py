@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from cdf_replicator import __version__
-from cdf_replicator.cli import PROGRAM, changes, config, health, letters, replay, run, status, validate, version
+from cdf_replicator.cli import PROGRAM, changes, config, health, letters, pause, replay, run, status, validate, version
 
 # Delta's own spellings; accepted, not advertised.
 _ALIASES: Final = {"startingVersion": "starting-version", "endingVersion": "ending-version"}
@@ -64,6 +64,8 @@ def root(
 app.command()(run.run)
 app.command()(replay.replay)
 app.command()(replay.resync)
+app.command()(pause.pause)
+app.command()(pause.resume)
 app.command()(changes.changes)
 app.command()(changes.enable)
 app.add_typer(letters.app, name="dead-letters")

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.errors import classified, line, unfit
-from connectors.errors import PermanentError
+from connectors.errors import STORAGE_AWAY, PermanentError, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ def set_properties(path: str, given: Mapping[str, str]) -> None:
 
 
 def reach(path: str, what: str) -> None:
-    """See that a folder's file system can be asked, without writing; raises ``PermanentError``."""
+    """See that a folder's file system can be asked, without writing; raises ``SinkError``."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -77,6 +77,8 @@ def reach(path: str, what: str) -> None:
         folder = jvm.org.apache.hadoop.fs.Path(path)
         folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(folder)
     except (Py4JJavaError, PySparkException) as error:  # what Java said; that there is no Java is none of the path's
+        if any(name in str(error) for name in STORAGE_AWAY):
+            raise RetryableError("unreachable", f"the {what} path {path}: {line(error)}") from error
         raise PermanentError(
             f"the {what} path {path} can't be reached: {line(error)}.",
             "Correct the sink's PATH, or add the file system's jars and credentials by CDF_SPARK__CONF.",

@@ -22,6 +22,7 @@ from deploy.jars.truststore import PASSWORD, write_truststore
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache"
+CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
 
 
 class FetchError(RuntimeError):
@@ -33,10 +34,11 @@ class Artifact:
     name: str
     version: str
     kind: str
+    classifier: str = ""
 
     @property
     def file(self) -> str:
-        return f"{self.name}-{self.version}.{self.kind}"
+        return f"{self.name}-{self.version}{self.classifier and '-'}{self.classifier}.{self.kind}"
 
 
 def artifacts(configuration: str) -> list[Artifact]:
@@ -45,8 +47,9 @@ def artifacts(configuration: str) -> list[Artifact]:
     for dependency in ET.parse(HERE / "ivy.xml").iter("dependency"):
         if dependency.attrib["conf"].startswith(f"{configuration}->"):
             artifact = dependency.find("artifact")
-            kind = "jar" if artifact is None else artifact.attrib["ext"]
-            found.append(Artifact(dependency.attrib["name"], dependency.attrib["rev"], kind))
+            given = {"ext": "jar"} if artifact is None else artifact.attrib
+            name, version = dependency.attrib["name"], dependency.attrib["rev"]
+            found.append(Artifact(name, version, given["ext"], given.get(CLASSIFIER, "")))
     if not found:
         raise FetchError(f"ivy.xml has no configuration {configuration!r}")
     return found
@@ -87,7 +90,7 @@ def _ivy(configuration: str, kind: str, folder: Path) -> None:
     if "javax.net.ssl.trustStore" not in os.environ.get("JAVA_TOOL_OPTIONS", "") and write_truststore(store):
         options = [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"]
     jar = next(_pyspark_jars().glob("ivy-*.jar"))
-    pattern = folder / "[artifact]-[revision].[ext]"
+    pattern = folder / "[artifact]-[revision](-[classifier]).[ext]"
     command: list[str | Path] = [java_home() / "bin" / "java", *options, "-jar", jar]
     command += ["-ivy", HERE / "ivy.xml", "-confs", configuration, "-types", kind]
     command += ["-cache", CACHE / "ivy", "-retrieve", pattern]

@@ -6,6 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 import redis
 
@@ -112,3 +113,39 @@ def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_w
     last = command(given, "run", "--once")
     assert last.code == 0, last.log
     assert entries(redis_server.url, "past:") == past.rows
+
+
+def test_a_route_is_paused_with_and_without_a_service_and_by_http(
+    folder: Path, past: Source, redis_server: Redis, sinks: Callable[[Path], dict[str, object]]
+):
+    given = environment(
+        folder,
+        STATE_PATH=folder / "paused",
+        HTTP__TOKEN="of-eighteen-letters",
+        TABLES__REST__PATH=past.path,
+        TABLES__REST__KEYS="id",
+        TABLES__REST__SINKS="cache",
+        **{name: value for name, value in sinks(folder).items() if "CACHE" in name},
+    )
+    told = command(given, "pause", "rest_cache")
+    assert told.code == 0, told.log
+    with Service(given) as service:
+        service.started()
+        service.wait_state("rest_cache", "paused")
+        assert service.get("/readyz").status_code == 200, "a paused route waits for nobody"
+        assert entries(redis_server.url, "rest:") == {}
+        resumed = command(given, "resume", "rest")
+        assert resumed.code == 0, resumed.log
+        service.wait_delivered("rest_cache", past.version)
+        assert entries(redis_server.url, "rest:") == past.rows
+
+        asked = httpx.post(
+            f"{service.url}/routes/rest_cache/pause",
+            headers={"Authorization": "Bearer of-eighteen-letters"},
+            trust_env=False,
+        )
+        assert asked.status_code == 202
+        service.wait_state("rest_cache", "paused")
+        assert httpx.post(f"{service.url}/routes/rest_cache/resume", trust_env=False).status_code == 401
+        assert service.end() == 0
+        assert "of-eighteen-letters" not in service.log.read_text()

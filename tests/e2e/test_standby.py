@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.reading import documents, entries, folded
-from tests.service import Service, command, environment, until
+from tests.service import Service, Standby, command, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,11 +24,6 @@ SINKS = ("audit", "search", "cache")
 numbers = itertools.count(1)
 TAKEN_OVER_SECONDS = 90
 """A Spark of its own included, on a machine that runs two."""
-
-
-class Standby(Service):
-    def _command(self) -> list[str]:
-        return [*super()._command(), "--standby"]
 
 
 @pytest.fixture

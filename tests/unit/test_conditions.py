@@ -69,6 +69,7 @@ RECORDED = [
     ("wait", "storage", "java.io.IOException: No space left on device"),
     ("wait", "storage", STREAM + "java.io.FileNotFoundException: /state/routes/r/checkpoints/0/offsets/.1.tmp (Read-only file system)"),
     ("wait", "storage", "java.io.IOException: Disk quota exceeded"),
+    ("wait", "storage", IN_BATCH + "java.net.ConnectException: getFileStatus on s3a://lake/orders/_delta_log: software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request: Connect to 127.0.0.1:22800 [/127.0.0.1] failed: Connection refused (SDK Attempt Count: 3)"),
     ("wait", "stalled", "Cannot start query with name orders_search as a query with that name is already active in this SparkSession"),
     ("restart", "stale_plan", STREAM + "assertion failed: Invalid batch: id#9174L,name#9175,price#9176 != id#9603L,name#9604,price#9605,c#9606"),
     ("restart", "interrupted", "py4j.protocol.Py4JJavaError: An error occurred while calling o210.collectToPython.\n: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 12 cancelled part of cancelled job group 6b0 SQLSTATE: XXKDA"),

@@ -134,8 +134,8 @@ def test_of_many_that_start_at_once_one_gets_it(tmp_path):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    for name, seconds in (("TOUCH_SECONDS", 0.05), ("SILENT_SECONDS", 0.6), ("LOOK_SECONDS", 0.05)):
-        monkeypatch.setattr(f"cdf_replicator.lease.{name}", seconds)
+    for name, seconds in (("lease_mark.TOUCH", 0.05), ("lease.SILENT", 0.6), ("lease.LOOK", 0.05)):
+        monkeypatch.setattr(f"cdf_replicator.{name}_SECONDS", seconds)
 
 
 def waited(tmp_path, over=None):

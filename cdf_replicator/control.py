@@ -1,0 +1,129 @@
+"""Control over HTTP: what the commands ask of the lease holder, for whoever has the token.
+
+A request is written where a command would leave it, and carried out by the route's thread: no handler reaches Spark or a sink.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Request, status
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdf_replicator import requests
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from cdf_replicator.state import StatePath
+
+BODY_BYTES: Final = 10_000
+
+
+class Control:
+    """``token``: what callers have to send. ``routes``: those that this instance runs, by name."""
+
+    def __init__(self, token: str, routes: Collection[str]) -> None:
+        self.token = token
+        self.routes = routes
+        self._state_path: StatePath | None = None
+
+    def open_to(self, state_path: StatePath) -> None:
+        """The lease is held; until then nothing can be asked."""
+        self._state_path = state_path
+
+    @property
+    def state_path(self) -> StatePath:
+        if self._state_path is None:
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "This instance is starting, or stands by.")
+        return self._state_path
+
+    def submit(self, request: requests.Request) -> Accepted:
+        requests.submit(self.state_path.requests, request)
+        return Accepted(id=request.id, follow=f"/requests/{request.id}")
+
+
+class Replay(BaseModel):
+    """Commit versions of the source table, both inclusive; ``ending_version`` is for append sinks only."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    starting_version: int = Field(ge=0)
+    ending_version: int | None = Field(None, ge=0)
+
+
+class Accepted(BaseModel):
+    """``follow``: where to GET how far the request is."""
+
+    id: str
+    follow: str
+
+
+class Answer(BaseModel):
+    """``ratio``: how far, 0 to 1."""
+
+    state: Literal["waiting", "running", "done", "failed"]
+    message: str = ""
+    ratio: float = 0.0
+
+
+def _of_app(request: Request) -> Control:
+    control: Control = request.app.state.control
+    return control
+
+
+Controlled = Annotated[Control, Depends(_of_app)]
+
+
+def _authorized(
+    control: Controlled, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
+) -> None:
+    given = bearer.credentials if bearer else ""
+    if not hmac.compare_digest(given.encode(), control.token.encode()):
+        raise HTTPException(
+            status.HTTP_401_UNAUTHORIZED,
+            "Send the token of CDF_HTTP__TOKEN: Authorization: Bearer …",
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+
+def _known(control: Controlled, route: str) -> str:
+    if route not in control.routes:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"No route {route}; there are {', '.join(control.routes)}.")
+    return route
+
+
+Named = Annotated[str, Depends(_known)]
+router: Final = APIRouter(tags=["control"], dependencies=[Depends(_authorized)])
+
+
+@router.post("/routes/{route}/pause", status_code=status.HTTP_202_ACCEPTED)
+def pause(route: Named, control: Controlled) -> Accepted:
+    """Deliver nothing until it is resumed, restarts included."""
+    return control.submit(requests.Request("pause", route))
+
+
+@router.post("/routes/{route}/resume", status_code=status.HTTP_202_ACCEPTED)
+def resume(route: Named, control: Controlled) -> Accepted:
+    """Go on from where it was paused."""
+    return control.submit(requests.Request("resume", route))
+
+
+@router.post("/routes/{route}/replay", status_code=status.HTTP_202_ACCEPTED)
+def replay(route: Named, what: Replay, control: Controlled) -> Accepted:
+    """Deliver changes again from a commit version on."""
+    return control.submit(requests.Request("replay", route, what.starting_version, what.ending_version))
+
+
+@router.get("/requests/{id}")
+def follow(request_id: Annotated[str, Path(alias="id", pattern="^[0-9a-f]{32}$")], control: Controlled) -> Answer:
+    """How far a request is. An answer is kept for a day."""
+    folder = control.state_path.requests
+    found = requests.follow(folder, request_id)
+    if found is not None:
+        return Answer(state=found.state, message=found.message, ratio=found.ratio)
+    if requests.is_waiting(folder, request_id):
+        return Answer(state="waiting")
+    raise HTTPException(status.HTTP_404_NOT_FOUND, "No such request.")

@@ -1,0 +1,118 @@
+"""What the holder of a lease keeps in the state path: a locked file, or an object that it writes again and again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from cdf_replicator.remote_path import RemotePath
+
+TOUCH_SECONDS: Final = 2.0
+REMOTE_TOUCH_SECONDS: Final = 5.0
+"""Each is a request that costs money."""
+_RELEASED: Final = "null"
+
+
+class Mark(Protocol):
+    """``touch_seconds``: how often it is to be touched, so that others see that its holder lives."""
+
+    touch_seconds: float
+
+    def touch(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+def create(path: Path | RemotePath, text: str) -> Mark | None:
+    """Put it there as a whole; None if there is one. Raises ``OSError``."""
+    if isinstance(path, Path):
+        return LockedFile.create(path, text)
+    return StoredObject(path, text) if path.create_text(text) else None
+
+
+def said(path: Path | RemotePath) -> dict[str, Any] | None:
+    """Return what its holder said of itself, nothing perhaps; None if it surely has none any more."""
+    if not isinstance(path, Path):
+        with suppress(FileNotFoundError):  # not yet as a whole, or followed by another
+            return _spoken(path.read_text())
+        return {}
+    try:
+        file = path.open(encoding="utf-8")
+    except OSError:
+        return None
+    with file:
+        return None if _locked(file, fcntl.LOCK_SH) else _spoken(file.read())
+
+
+class LockedFile:
+    """In a local folder; a lock ends with the process, however that ends."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.touch_seconds = TOUCH_SECONDS
+
+    @classmethod
+    def create(cls, path: Path, text: str) -> LockedFile | None:
+        """The file appears locked."""
+        path.parent.mkdir(exist_ok=True)
+        draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
+        file = draft.open("w+", encoding="utf-8")
+        try:
+            _locked(file, fcntl.LOCK_EX)
+            file.write(text)
+            file.flush()
+            os.link(draft, path)
+        except OSError as error:
+            file.close()
+            if isinstance(error, FileExistsError):
+                return None
+            raise
+        finally:
+            draft.unlink(missing_ok=True)
+        return cls(file)
+
+    def touch(self) -> None:
+        os.utime(self._file.fileno())
+
+    def release(self) -> None:
+        self._file.truncate(0)
+        self._file.close()
+
+
+class StoredObject:
+    """In an object store: who ends in peace says so, who does not falls silent."""
+
+    def __init__(self, path: RemotePath, text: str) -> None:
+        self._path = path
+        self._text = text
+        self.touch_seconds = REMOTE_TOUCH_SECONDS
+
+    def touch(self) -> None:
+        self._path.replace_text(self._text)
+
+    def release(self) -> None:
+        with suppress(OSError):
+            self._path.replace_text(_RELEASED)
+
+
+def _spoken(text: str) -> dict[str, Any] | None:
+    try:
+        spoken = json.loads(text)
+    except ValueError:
+        return {}
+    return None if spoken is None else dict(spoken)
+
+
+def _locked(file: IO[str], how: int) -> bool:
+    """Lock the file for as long as it is open, if nobody else has."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

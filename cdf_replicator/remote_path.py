@@ -1,0 +1,165 @@
+"""A state path that is no local folder: an object store, or whatever else Hadoop has a file system for.
+
+Through the JVM, with the settings and credentials that Spark reads tables with (``CDF_SPARK__CONF``).
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_END: Final = b"\n"
+_ATOMIC: Final = "fs.option.create.conditional.overwrite"
+"""S3A decides at the write itself whether there is an object (``Options.CreateFileOptionKeys``); others do so when they open one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``st_mtime``: epoch seconds, by the store's clock."""
+
+    st_mtime: float
+
+
+class RemotePath:
+    """As much of ``pathlib.Path`` as a state path is used with; whatever fails is an ``OSError``."""
+
+    def __init__(self, files: Any, location: str) -> None:
+        self._files = files
+        self._location = location.rstrip("/")
+
+    @classmethod
+    def at(cls, spark: SparkSession, location: str) -> RemotePath:
+        """Raises ``OSError`` where Hadoop has no file system for the location, or lacks what it takes to use it."""
+        jvm: Any = spark._jvm
+        with _as_os_errors():
+            path = jvm.org.apache.hadoop.fs.Path(location)
+            files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return cls(_FileSystem(jvm, files), location)
+
+    def __str__(self) -> str:
+        return self._location
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self._files, f"{self._location}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self._location.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> RemotePath:
+        return RemotePath(self._files, self._location.rpartition("/")[0])
+
+    def with_name(self, name: str) -> RemotePath:
+        return self.parent / name
+
+    def exists(self) -> bool:
+        with _as_os_errors():
+            return bool(self._files.of.exists(self._path))
+
+    def stat(self) -> Status:
+        with _as_os_errors():
+            return Status(self._files.of.getFileStatus(self._path).getModificationTime() / 1000)
+
+    def glob(self, pattern: str) -> list[RemotePath]:
+        """Return what lies directly in the folder and fits, whole listings at a time; nothing where there is no folder."""
+        with suppress(FileNotFoundError), _as_os_errors():
+            names = [str(status.getPath().getName()) for status in self._files.of.listStatus(self._path)]
+            return [self / name for name in names if fnmatchcase(name, pattern)]
+        return []
+
+    def read_bytes(self) -> bytes:
+        with _as_os_errors():
+            stream = self._files.of.open(self._path)
+            try:
+                return bytes(self._files.jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return what ``replace_text`` wrote last: while a write is under way, or was broken off, by the copy before it."""
+        for place in (self, self._draft, self):  # the copy may have gone while we looked
+            with suppress(FileNotFoundError):
+                content = place.read_bytes()
+                if content.endswith(_END):
+                    return content.decode(encoding)
+        raise FileNotFoundError(errno.ENOENT, f"{self} is not there as a whole")
+
+    def replace_text(self, text: str) -> None:
+        """Not all stores write an object at once, so a copy goes before it, and stays until it is there as a whole."""
+        content = text.encode() + _END
+        self._draft._write(content)
+        self._write(content)
+        self._draft.unlink()
+
+    def create_text(self, text: str) -> bool:
+        """Write it unless there is something; of several at once, one does."""
+        content = text.encode() + _END
+        try:
+            with _as_os_errors():
+                builder = self._files.of.createFile(self._path).overwrite(False).recursive()
+                stream = builder.opt(_ATOMIC, "true").build()
+                stream.write(content)
+                stream.close()
+        except OSError:
+            with suppress(FileNotFoundError):
+                return self.read_bytes() == content  # a first try of ours may have come through
+            raise
+        return True
+
+    def touch(self) -> None:
+        self._write(b"")
+
+    def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store tells
+        with _as_os_errors():
+            self._files.of.delete(self._path, False)
+
+    def _write(self, content: bytes) -> None:
+        with _as_os_errors():
+            stream = self._files.of.create(self._path, True)
+            stream.write(content)
+            stream.close()
+
+    @property
+    def _draft(self) -> RemotePath:
+        return self.with_name(f".{self.name}.draft")
+
+    @property
+    def _path(self) -> Any:
+        return self._files.jvm.org.apache.hadoop.fs.Path(self._location)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileSystem:
+    """Hadoop's, which outlives the session it was asked of."""
+
+    jvm: Any
+    of: Any
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        java, told = error.java_exception, str(error.java_exception.toString()).splitlines()[0]
+        if java.getClass().getSimpleName() == "FileNotFoundException":
+            raise FileNotFoundError(errno.ENOENT, told) from error
+        raise OSError(errno.EIO, f"Input/output error: {told}") from error
+    except Py4JError as error:
+        raise OSError(errno.EIO, f"Input/output error: {error}") from error

@@ -1,0 +1,187 @@
+"""Source table, audit table, dead letters and the state path on an object store: whatever is killed or away, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from deploy.jars.fetch import artifacts, fetch
+from deploy.servers.s3 import BUCKET, S3
+from deploy.servers.server import CACHE
+from tests.e2e.reading import entries
+from tests.service import Service, Standby, command, environment, until
+from tests.system.lake import Lake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from deploy.servers import Redis
+
+JARS = CACHE / "downloads" / "s3"
+ORDERS, AUDIT = f"delta.`s3a://{BUCKET}/orders`", f"delta.`s3a://{BUCKET}/audit/orders`"
+SILENT_SECONDS = 60
+"""In which the lease of a holder that was killed is taken over: nothing but its silence tells."""
+IMPATIENT = {
+    "spark.hadoop.fs.s3a.attempts.maximum": "1",
+    "spark.hadoop.fs.s3a.retry.limit": "1",
+    "spark.hadoop.fs.s3a.connection.establish.timeout": "5s",
+}
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[S3]:
+    with S3.start() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def conf(store: S3) -> dict[str, str]:
+    fetch("s3", JARS)
+    jars = ",".join(str(JARS / artifact.file) for artifact in artifacts("s3"))
+    return {"spark.jars": jars, **store.spark_conf, **IMPATIENT}
+
+
+@pytest.fixture(scope="module")
+def lake(conf: dict[str, str]) -> Iterator[Lake]:
+    with Lake(conf) as lake:
+        lake.sql(
+            f"CREATE TABLE {ORDERS} (id BIGINT, name STRING, amount BIGINT) USING delta "
+            "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        )
+        lake.sql(f"INSERT INTO {ORDERS} SELECT id, concat('name ', id), id * 10 FROM range(500)")
+        yield lake
+
+
+@pytest.fixture
+def given(tmp_path: Path, conf: dict[str, str], lake: Lake, redis_server: Redis, request) -> dict[str, str]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()  # what an earlier test's state path has claimed
+    folder = request.node.name
+    return environment(
+        tmp_path,
+        STATE_PATH=f"s3a://{BUCKET}/{folder}/state",
+        TRIGGER_SECONDS=0.2,
+        SPARK__CONF=json.dumps({"spark.driver.memory": "1g", **conf}),
+        TABLES__ORDERS__PATH=f"s3a://{BUCKET}/orders",
+        TABLES__ORDERS__KEYS="id",
+        TABLES__ORDERS__SINKS="audit,cache",
+        SINKS__AUDIT__TYPE="delta_audit",
+        SINKS__AUDIT__PATH=f"s3a://{BUCKET}/{folder}/audit",
+        SINKS__CACHE__TYPE="redis",
+        SINKS__CACHE__URL=redis_server.url,
+    )
+
+
+@pytest.fixture
+def service(given: dict[str, str]) -> Iterator[Service]:
+    with Service(given).started() as started:
+        yield started
+
+
+@pytest.fixture
+def change(lake: Lake) -> Callable[[str], int]:
+    """Run a statement on the source; returns the version it made."""
+
+    def run(statement: str) -> int:
+        lake.sql(statement.format(ORDERS))
+        return int(lake.sql(f"DESCRIBE HISTORY {ORDERS} LIMIT 1")[0]["version"])
+
+    return run
+
+
+@pytest.fixture
+def same(lake: Lake, given: dict[str, str], redis_server: Redis) -> Callable[[], None]:
+    """The cache holds what the source holds, and the audit table each change once."""
+
+    def check() -> None:
+        source = {str(row["id"]): row for row in lake.sql(f"SELECT * FROM {ORDERS}")}
+        assert entries(redis_server.url, "orders:") == source
+        audit = f"delta.`{given['CDF_SINKS__AUDIT__PATH']}/orders`"
+        kept = "change_type, commit_version, id, name, amount"
+        first = lake.sql(f"SELECT min(commit_version) AS version FROM {audit}")[0]["version"]
+        feed = (
+            "SELECT _change_type AS change_type, _commit_version AS commit_version, id, name, amount "
+            f"FROM table_changes_by_path('s3a://{BUCKET}/orders', {first + 1}) WHERE _change_type <> 'update_preimage'"
+        )
+        held = f"SELECT {kept} FROM {audit} WHERE change_type <> 'snapshot'"
+        assert lake.sql(f"({feed}) EXCEPT ALL ({held})") == []
+        assert lake.sql(f"({held}) EXCEPT ALL ({feed})") == []
+
+    return check
+
+
+def delivered(service: Service, version: int) -> None:
+    for route in ("orders_audit", "orders_cache"):
+        service.wait_delivered(route, version)
+
+
+def test_what_was_killed_goes_on_once_its_lease_has_fallen_silent(
+    service: Service, change: Callable[[str], int], same: Callable[[], None]
+):
+    delivered(service, change("UPDATE {} SET amount = amount + 1 WHERE id < 100"))
+    assert command(service.given, "run").code == 75
+    change("DELETE FROM {} WHERE id BETWEEN 100 AND 199")
+    service.kill()
+    version = change("INSERT INTO {} SELECT id + 1000, 'late', 0 FROM range(50)")
+    service.start_seconds = SILENT_SECONDS
+    service.restart()
+    delivered(service, version)
+    same()
+    assert service.end() == 0
+    assert command(service.given, "run", "--once").code == 0, "who ends in peace leaves no lease"
+
+
+def test_a_running_service_does_what_another_command_asks_for(
+    service: Service, change: Callable[[str], int], same: Callable[[], None], redis_server: Redis
+):
+    version = change("UPDATE {} SET amount = amount + 2 WHERE id < 50")
+    delivered(service, version)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.delete("orders:1", "orders:2")
+    asked = command(service.given, "resync", "orders_cache", "--yes", "--max-removed-share", "1")
+    assert asked.code == 0, asked.log
+    assert command(service.given, "dead-letters", "list").code == 0
+    delivered(service, version)
+    same()
+
+
+def test_a_standby_takes_over_from_one_that_is_paused_which_ends_when_it_wakes_up(
+    service: Service, change: Callable[[str], int], same: Callable[[], None]
+):
+    delivered(service, change("UPDATE {} SET amount = amount + 3 WHERE id < 50"))
+    second = Standby(service.given)
+    with second.started():
+        service.pause()
+        version = change("UPDATE {} SET amount = amount + 4 WHERE id < 60")
+        delivered(second, version)
+        same()
+        os.killpg(service.pid, signal.SIGCONT)
+        until(lambda: not service.running, 60, service.log.read_text)
+        assert service._process.returncode == 75
+        assert second.end() == 0
+
+
+def test_a_store_that_is_away_is_waited_for(
+    service: Service, store: S3, change: Callable[[str], int], same: Callable[[], None]
+):
+    delivered(service, change("UPDATE {} SET amount = amount + 5 WHERE id < 50"))
+    store.stop()
+    try:
+        service.wait_state("orders_cache", "retrying")
+        time.sleep(30)  # longer than a main loop may be silent, and than the tries of an error that nobody foresaw
+        assert service.get("/livez").status_code == 200
+        assert service.get("/readyz").status_code == 503
+        assert service.route("orders_cache")["state"] == "retrying"
+        assert "CDF_STATE_PATH" in service.route("orders_cache")["last_error"]["next_step"]
+    finally:
+        store.restart()
+    delivered(service, change("UPDATE {} SET amount = amount + 6 WHERE id < 50"))
+    same()
+    assert service.end() == 0
