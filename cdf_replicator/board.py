@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import __version__
 from cdf_replicator.metrics import AT_REST
-from cdf_replicator.status import ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
+from cdf_replicator.status import ErrorStatus, Event, RouteStatus, ServiceStatus, Setting, SinkStatus, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cdf_replicator.metrics import State
     from cdf_replicator.status import BatchStatus, ReplayStatus, ServiceState
@@ -42,6 +42,7 @@ class Board:
         self._runtime: dict[str, str] = {}
         self._stopping = False
         self._holder: str | None = None
+        self._configuration: tuple[Setting, ...] = ()
 
     def add_route(self, route: str, table: str, sink: str) -> None:
         with self._lock:
@@ -56,6 +57,11 @@ class Board:
         """Versions of what runs underneath: ``spark``, ``delta``, ``java``."""
         with self._lock:
             self._runtime = versions
+
+    def configured(self, settings: Iterable[Setting]) -> None:
+        """What is in force; fit to be shown to anyone."""
+        with self._lock:
+            self._configuration = tuple(settings)
 
     def event(self, what: str, route: str = "") -> None:
         with self._lock:
@@ -175,7 +181,7 @@ class Board:
             runtime=runtime,
         )
         worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=_badness))
-        return Status(at=now, service=service, routes=worst_first, sinks=sinks, events=events)
+        return Status(now, service, worst_first, sinks, events, self._configuration)
 
     def _set(self, route: str, **fields: Any) -> None:
         with self._lock:

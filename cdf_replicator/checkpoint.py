@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cdf_replicator.remote_path import RemotePath
 
 _CRC: Final = b"crc\0"
@@ -96,8 +95,12 @@ def _lines(file: Path | RemotePath) -> list[str]:
         for text in objects:
             json.loads(text)
         return objects if _agrees(content, file.with_name(f".{file.name}.crc")) else []
-    except (FileNotFoundError, IsADirectoryError, ValueError):
+    except ValueError:
         return []
+    except OSError as error:
+        if isinstance(file, Path) or isinstance(error, FileNotFoundError):
+            return []
+        raise  # a store that does not answer says nothing of the file
 
 
 def _agrees(content: bytes, checksums: Path | RemotePath) -> bool:

@@ -6,6 +6,8 @@ A request is written where a command would leave it, and carried out by the rout
 from __future__ import annotations
 
 import hmac
+from contextlib import contextmanager
+from threading import Semaphore
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Request, status
@@ -15,11 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from cdf_replicator import requests
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from cdf_replicator.state import StatePath
 
 BODY_BYTES: Final = 10_000
+AT_ONCE: Final = 4
 
 
 class Control:
@@ -29,6 +32,7 @@ class Control:
         self.token = token
         self.routes = routes
         self._state_path: StatePath | None = None
+        self._turns = Semaphore(AT_ONCE)
 
     def open_to(self, state_path: StatePath) -> None:
         """The lease is held; until then nothing can be asked."""
@@ -41,8 +45,30 @@ class Control:
         return self._state_path
 
     def submit(self, request: requests.Request) -> Accepted:
-        requests.submit(self.state_path.requests, request)
+        with self._turn():
+            requests.submit(self.state_path.requests, request)
         return Accepted(id=request.id, follow=f"/requests/{request.id}")
+
+    def follow(self, request_id: str) -> Answer | None:
+        """None: no such request."""
+        with self._turn():
+            folder = self.state_path.requests
+            found = requests.follow(folder, request_id)
+            if found is not None:
+                return Answer(state=found.state, message=found.message, ratio=found.ratio)
+            return Answer(state="waiting") if requests.is_waiting(folder, request_id) else None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Of a few at a time, so that a store that hangs does not take the probes' threads."""
+        if not self._turns.acquire(blocking=False):
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "Others are asking; ask again.")
+        try:
+            yield
+        except OSError as error:
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "The state path does not answer.") from error
+        finally:
+            self._turns.release()
 
 
 class Replay(BaseModel):
@@ -120,10 +146,6 @@ def replay(route: Named, what: Replay, control: Controlled) -> Accepted:
 @router.get("/requests/{id}")
 def follow(request_id: Annotated[str, Path(alias="id", pattern="^[0-9a-f]{32}$")], control: Controlled) -> Answer:
     """How far a request is. An answer is kept for a day."""
-    folder = control.state_path.requests
-    found = requests.follow(folder, request_id)
-    if found is not None:
-        return Answer(state=found.state, message=found.message, ratio=found.ratio)
-    if requests.is_waiting(folder, request_id):
-        return Answer(state="waiting")
-    raise HTTPException(status.HTTP_404_NOT_FOUND, "No such request.")
+    if (answer := control.follow(request_id)) is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "No such request.")
+    return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,9 +57,9 @@ def switch(settings: Settings, asked: Sequence[requests.Request]) -> int:
         try:
             for request in asked:
                 state_path.pause(request.route, paused=request.kind == "pause")
-                requests.take(state_path.requests, request)
                 done = requests.Progress("done", f"{request.kind}d: no service is running", 1.0)
                 requests.answer(state_path.requests, request.id, done)
+                requests.settle(state_path.requests, request.id)
         finally:
             held.release()
         return service.EXIT_DONE
@@ -69,14 +70,13 @@ def switch(settings: Settings, asked: Sequence[requests.Request]) -> int:
 def _asked(settings: Settings, asked: Sequence[requests.Request], alone: Callable[[StatePath], int]) -> int:
     """``alone``: what to do when nobody holds the lease; raises ``LeaseHeldError`` if somebody does."""
     try:
-        state_path = StatePath.open(spark.state_folder(settings))
+        return _followed(StatePath.open(spark.state_folder(settings)), asked, alone)
     except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the sentence says it all
         return service.EXIT_CONFIGURATION
-    try:
-        return _followed(state_path, asked, alone)
     except OSError as error:
-        log.error("the state path can't be used", reason=error.strerror)  # noqa: TRY400
+        next_step = "Ask again once it can be; what was asked may be carried out meanwhile."
+        log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
         return service.EXIT_TEMPORARY
 
 
@@ -127,13 +127,19 @@ def _why(outcome: requests.Progress | None) -> str:
     return outcome.message
 
 
+def _looked(folder: Path | RemotePath, request_id: str) -> requests.Progress | None:
+    with suppress(OSError):  # a store that is away is told by who waits, not by who shows
+        return requests.follow(folder, request_id)
+    return None
+
+
 def _show(folder: Path | RemotePath, asked: Sequence[requests.Request], done: threading.Event) -> None:
     """A bar a route on a terminal; else a line now and then."""
     if not sys.stderr.isatty():
         told: dict[str, str] = {}
         while not done.wait(LINE_SECONDS):
             for request in asked:
-                found = requests.follow(folder, request.id)
+                found = _looked(folder, request.id)
                 if found is not None and told.get(request.id) != found.message:
                     told[request.id] = found.message
                     log.info("progress", route=request.route, percent=round(found.ratio * 100), what=found.message)
@@ -144,7 +150,7 @@ def _show(folder: Path | RemotePath, asked: Sequence[requests.Request], done: th
         while True:
             ended = done.wait(POLL_SECONDS)
             for request_id, task in tasks.items():
-                found = requests.follow(folder, request_id)
+                found = _looked(folder, request_id)
                 if found is not None:
                     bars.update(task, completed=found.ratio, what=found.message)
             if ended:

@@ -12,7 +12,7 @@ from cdf_replicator import evolution, feed, start
 from cdf_replicator.conditions import UNFORESEEN
 from cdf_replicator.dead_letters import of_ids
 from cdf_replicator.redrive import redrive
-from cdf_replicator.requests import Progress, Request, answer
+from cdf_replicator.requests import Progress, Request, answer, settle
 from cdf_replicator.source import SourceTable
 from cdf_replicator.spark import forget_tables, jvm_gone
 from cdf_replicator.verdict import HaltError, judge
@@ -43,14 +43,15 @@ class Fulfilment:
     def carry_out(self, request: Request) -> bool:
         """Write the state that the request asks for, from which the stream then starts, or do the work at once.
 
-        False: there is none, or it can't be carried out. It fails by itself, and the route goes on as it was.
+        False: the route goes on as it was; a request that can't be carried out fails by itself. Raises ``OSError`` where the
+        state path can't be written: then it is to be asked again.
         """
-        self._serving = request
         self._report.event(f"{request.kind} asked for")
+        if request.kind in ("pause", "resume"):
+            self._switch(request)
+            return False
+        self._serving = request
         try:
-            if request.kind in ("pause", "resume"):
-                self._switch(request)
-                return False
             self._check_runs(request)
             wanted = self._wanted(request) if request.kind in ("redrive", "discard") else 0
             for attempt in self._retrying(request):
@@ -61,8 +62,10 @@ class Fulfilment:
             self._report.warning(f"{request.kind} refused: {why}")
             self.answer(Progress("failed", why))
             return False
+        finally:
+            settle(self._service.state_path.requests, request.id)
         self._report.restarted("request")
-        return True
+        return request.kind in ("replay", "resync")
 
     def _why(self, error: Exception) -> str:
         if jvm_gone(self._service.spark, error):
@@ -100,8 +103,11 @@ class Fulfilment:
             sink.close()
 
     def _switch(self, request: Request) -> None:
-        self._service.state_path.pause(self._route.name, paused=request.kind == "pause")
-        self.answer(Progress("done", f"{request.kind}d", 1.0))
+        """Beside a replay that is being served: that goes on once the route does."""
+        state_path = self._service.state_path
+        state_path.pause(self._route.name, paused=request.kind == "pause")
+        answer(state_path.requests, request.id, Progress("done", f"{request.kind}d", 1.0))
+        settle(state_path.requests, request.id)
 
     def _check_runs(self, request: Request) -> None:
         """Raises ``HaltError`` where an operator wants nothing to be written."""
@@ -199,8 +205,9 @@ class Fulfilment:
         self.answer(Progress("done" if ratio >= 1 else "running", message, ratio))
 
     def answer(self, progress: Progress) -> None:
-        if self._serving is None:
+        serving = self._serving
+        if serving is None:
             return
-        answer(self._service.state_path.requests, self._serving.id, progress)
         if progress.state != "running":
-            self._serving = None
+            self._serving = None  # first, so that what could not be written is not taken for another outcome later
+        answer(self._service.state_path.requests, serving.id, progress)

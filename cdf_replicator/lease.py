@@ -15,12 +15,14 @@ import os
 import socket
 import threading
 import time
+import uuid
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import lease_mark
+from cdf_replicator.lease_mark import NONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 SILENT_SECONDS: Final = 15.0
 """A holder that has not touched its file for so long, while a standby looked on, is taken for paused or cut off."""
 LOOK_SECONDS: Final = 0.5
+REMOTE_LOOK_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 5.0
 
 
 class LeaseHeldError(Exception):
@@ -67,15 +71,16 @@ class Lease:
         cls,
         root: Path | RemotePath,
         told: Callable[[dict[str, Any]], None],
-        over: threading.Event,
+        over: Callable[[float], bool],
         url: str | None,
     ) -> Lease | None:
         """Take the lease once its holder has gone or fallen silent; None if that was ``over`` first.
 
-        ``told``: called with what a holder says of itself, once for each.
+        ``told``: called with what a holder says of itself, once for each. ``over``: waits so many seconds.
         """
         watched = Watched(root)
-        while not over.is_set():
+        pause = LOOK_SECONDS if isinstance(root, Path) else REMOTE_LOOK_SECONDS
+        while True:
             with suppress(OSError):  # a state path that can't be read or written now keeps both waiting
                 said, new = watched.look()
                 if said is not None and new:
@@ -83,8 +88,8 @@ class Lease:
                 free = said is None or watched.silent
                 if free and (lease := _taken(root, watched.token, url)) is not None:
                     return lease
-            over.wait(LOOK_SECONDS)
-        return None
+            if over(pause):
+                return None
 
     def keep(self, lost: Callable[[], None]) -> None:
         """Touch the file from now on, in a thread; ``lost`` is called there once a higher number was taken."""
@@ -97,10 +102,13 @@ class Lease:
         return _newest(self._root) == self.token
 
     def release(self) -> None:
+        """Let the next one follow at once; a store that does not answer is not waited for, and the mark then falls silent."""
         self._over.set()
         if self._keeping is not None:
-            self._keeping.join()
-        self._mark.release()
+            self._keeping.join(RELEASE_SECONDS)
+        last = threading.Thread(target=self._mark.release, name="lease-release", daemon=True)
+        last.start()
+        last.join(RELEASE_SECONDS)
 
     def _keep(self, lost: Callable[[], None]) -> None:
         while not self._over.wait(self._mark.touch_seconds):
@@ -122,7 +130,7 @@ class Watched:
     def __init__(self, root: Path | RemotePath) -> None:
         self._root = root
         self._touched: float | None = None
-        self._since = time.monotonic()
+        self._since = self._looked = time.monotonic()
         self.token = -1
 
     def look(self) -> tuple[dict[str, Any] | None, bool]:
@@ -131,8 +139,11 @@ class Watched:
         said = _said(self._root, token)
         new, self.token = token != self.token, token
         touched = None if said is None else _touched(self._root, token)
-        if new or touched != self._touched:
-            self._touched, self._since = touched, time.monotonic()
+        now = time.monotonic()
+        blind = now - self._looked > SILENT_SECONDS / 3  # the store was away for us, and so perhaps for the holder
+        if new or blind or touched != self._touched:
+            self._touched, self._since = touched, now
+        self._looked = now
         return said, new
 
     @property
@@ -185,13 +196,12 @@ def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | Non
     path = _path(root, token)
     since = datetime.now(timezone.utc).isoformat(timespec="seconds")
     said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
-    text = json.dumps({name: value for name, value in said.items() if value is not None})
+    text = json.dumps({name: value for name, value in said.items() if value is not None} | {NONCE: uuid.uuid4().hex})
     mark = lease_mark.create(path, text)
     if mark is None:
         return None
     if any(newest < other != token for other in _tokens(root)):  # somebody took one meanwhile: a lower one came first
-        mark.release()
-        path.unlink()
+        mark.withdraw()
         return None
     for older in _tokens(root):
         if older < token:

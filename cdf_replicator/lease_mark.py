@@ -17,6 +17,8 @@ TOUCH_SECONDS: Final = 2.0
 REMOTE_TOUCH_SECONDS: Final = 5.0
 """Each is a request that costs money."""
 _RELEASED: Final = "null"
+NONCE: Final = "nonce"
+"""Tells two apart that say the same of themselves, as containers may."""
 
 
 class Mark(Protocol):
@@ -27,6 +29,9 @@ class Mark(Protocol):
     def touch(self) -> None: ...
 
     def release(self) -> None: ...
+
+    def withdraw(self) -> None:
+        """As if it had never been there."""
 
 
 def create(path: Path | RemotePath, text: str) -> Mark | None:
@@ -53,8 +58,9 @@ def said(path: Path | RemotePath) -> dict[str, Any] | None:
 class LockedFile:
     """In a local folder; a lock ends with the process, however that ends."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str], path: Path) -> None:
         self._file = file
+        self._path = path
         self.touch_seconds = TOUCH_SECONDS
 
     @classmethod
@@ -75,13 +81,17 @@ class LockedFile:
             raise
         finally:
             draft.unlink(missing_ok=True)
-        return cls(file)
+        return cls(file, path)
 
     def touch(self) -> None:
         os.utime(self._file.fileno())
 
     def release(self) -> None:
         self._file.truncate(0)
+        self._file.close()
+
+    def withdraw(self) -> None:
+        self._path.unlink()
         self._file.close()
 
 
@@ -94,11 +104,14 @@ class StoredObject:
         self.touch_seconds = REMOTE_TOUCH_SECONDS
 
     def touch(self) -> None:
-        self._path.replace_text(self._text)
+        self._path.write_text(self._text)
 
     def release(self) -> None:
         with suppress(OSError):
             self._path.replace_text(_RELEASED)
+
+    def withdraw(self) -> None:
+        self._path.unlink()
 
 
 def _spoken(text: str) -> dict[str, Any] | None:
@@ -106,7 +119,7 @@ def _spoken(text: str) -> dict[str, Any] | None:
         spoken = json.loads(text)
     except ValueError:
         return {}
-    return None if spoken is None else dict(spoken)
+    return None if spoken is None else {name: value for name, value in spoken.items() if name != NONCE}
 
 
 def _locked(file: IO[str], how: int) -> bool:

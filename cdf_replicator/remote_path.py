@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _END: Final = b"\n"
 _ATOMIC: Final = "fs.option.create.conditional.overwrite"
 """S3A decides at the write itself whether there is an object (``Options.CreateFileOptionKeys``); others do so when they open one."""
+_TRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
+"""We try for as long as it takes, and say so; its own tries would take two minutes before anybody is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,12 @@ class RemotePath:
         """Raises ``OSError`` where Hadoop has no file system for the location, or lacks what it takes to use it."""
         jvm: Any = spark._jvm
         with _as_os_errors():
+            conf = spark._jsparkSession.sessionState().newHadoopConf()
+            for name, tries in _TRIES.items():
+                if spark.conf.get(f"spark.hadoop.{name}", None) is None:
+                    conf.set(name, tries)
             path = jvm.org.apache.hadoop.fs.Path(location)
-            files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+            files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
         return cls(_FileSystem(jvm, files), location)
 
     def __str__(self) -> str:
@@ -100,10 +106,13 @@ class RemotePath:
 
     def replace_text(self, text: str) -> None:
         """Not all stores write an object at once, so a copy goes before it, and stays until it is there as a whole."""
-        content = text.encode() + _END
-        self._draft._write(content)
-        self._write(content)
+        self._draft.write_text(text)
+        self.write_text(text)
         self._draft.unlink()
+
+    def write_text(self, text: str) -> None:
+        """For one moment there may be nothing to read."""
+        self._write(text.encode() + _END)
 
     def create_text(self, text: str) -> bool:
         """Write it unless there is something; of several at once, one does."""
@@ -160,6 +169,8 @@ def _as_os_errors() -> Iterator[None]:
         java, told = error.java_exception, str(error.java_exception.toString()).splitlines()[0]
         if java.getClass().getSimpleName() == "FileNotFoundException":
             raise FileNotFoundError(errno.ENOENT, told) from error
+        if java.getClass().getSimpleName() == "AccessDeniedException":
+            raise PermissionError(errno.EACCES, told) from error
         raise OSError(errno.EIO, f"Input/output error: {told}") from error
     except Py4JError as error:
         raise OSError(errno.EIO, f"Input/output error: {error}") from error

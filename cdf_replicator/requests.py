@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -29,8 +30,9 @@ KEPT_SECONDS: Final = 86_400
 class Request:
     """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch.
 
-    ``redrive``, ``discard``: of the route's dead letters. ``pause``, ``resume``: whether the route delivers at all. ``max_removed_share``: of the target's entries, that a resync may
-    remove; None leaves it to the settings. ``letters``: what their ids begin with; none names all that are open.
+    ``redrive``, ``discard``: of the route's dead letters. ``pause``, ``resume``: whether the route delivers at all.
+    ``max_removed_share``: of the target's entries, that a resync may remove; None leaves it to the settings. ``letters``: what their ids begin with; none names all that are open. ``at``: when it
+    was asked, epoch seconds.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class Request:
     ending_version: int | None = None
     max_removed_share: float | None = None
     letters: Sequence[str] = ()
+    at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -56,16 +59,29 @@ def submit(folder: Path | RemotePath, request: Request) -> None:
 
 
 def pending(folder: Path | RemotePath) -> list[Request]:
-    """Return the requests nobody has taken yet, oldest first."""
-    files: list[Path | RemotePath] = [*folder.glob(f"*{_ASKED}")]
-    read = map(_read, sorted(files, key=lambda file: file.stat().st_mtime))
-    return [Request(**{**request, "letters": tuple(request.get("letters", ()))}) for request in read]
+    """Return the requests that have not been settled, oldest first. One that can't be understood is answered so."""
+    found: list[Request] = []
+    for file in [*folder.glob(f"*{_ASKED}")]:
+        try:
+            request = _read(file)
+            found.append(Request(**{**request, "letters": tuple(request.get("letters", ()))}))
+        except FileNotFoundError:  # its asker has gone
+            continue
+        except (ValueError, TypeError) as error:
+            request_id = file.name.removesuffix(_ASKED)
+            answer(folder, request_id, Progress("failed", f"not a request that this version understands: {error}"))
+            settle(folder, request_id)
+    return sorted(found, key=lambda request: request.at)
 
 
 def take(folder: Path | RemotePath, request: Request) -> None:
-    """Accept a request: answer first, so that its asker never sees it gone without one."""
+    """Accept a request: it stays until it is settled, so that a restart finds it."""
     answer(folder, request.id, Progress("running", "accepted"))
-    (folder / f"{request.id}{_ASKED}").unlink()
+
+
+def settle(folder: Path | RemotePath, request_id: str) -> None:
+    """What was asked is written down where it outlives a restart, or is answered for good."""
+    (folder / f"{request_id}{_ASKED}").unlink(missing_ok=True)
 
 
 def answer(folder: Path | RemotePath, request_id: str, progress: Progress) -> None:
@@ -86,8 +102,9 @@ def is_waiting(folder: Path | RemotePath, request_id: str) -> bool:
 def tidy(folder: Path | RemotePath) -> None:
     """Drop answers that nobody came back for within a day."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
-        if time.time() - file.stat().st_mtime > KEPT_SECONDS:
-            file.unlink(missing_ok=True)
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > KEPT_SECONDS:
+                file.unlink(missing_ok=True)
 
 
 def forget(folder: Path | RemotePath, request_id: str) -> None:

@@ -84,8 +84,7 @@ class Runner:
         while not self._service.stop.is_set():
             try:
                 if self._requests:
-                    done = self._fulfilment.carry_out(self._requests.popleft())
-                    self._asked = None if done else self._asked
+                    self._carry_out(self._requests.popleft())
                 if self._service.state_path.is_paused(self.route.name):
                     self._rest()
                 else:
@@ -113,10 +112,23 @@ class Runner:
         finally:
             sink.close()
 
+    def _carry_out(self, request: Request) -> None:
+        try:
+            if self._fulfilment.carry_out(request):
+                self._asked = None
+        except OSError:  # the state path is away
+            self._requests.appendleft(request)
+            self._service.stop.wait(BETWEEN_RUNS.first_seconds)
+            raise
+
     def _rest(self) -> None:
         """Deliver nothing until an operator asks for something; with ``once``, for good. The lag is told all the while."""
         self._report.state("paused", f"Run: cdf-replicator resume {self.route.name}")
         self._failures = 0
+        former, self._watch = self._watch, None  # which has not looked since the last micro-batch ended
+        self._look_on()
+        if former is not None and self._watch is not None:
+            self._watch.delivered_version = max(self._watch.delivered_version, former.delivered_version)
         while not (self._service.once or self._interrupted()):
             if self._watch is None:
                 self._look_on()
@@ -168,7 +180,8 @@ class Runner:
     def _halt(self, verdict: Verdict) -> bool:
         """Wait for an operator's request, or for the end."""
         what = f"{verdict.what} {verdict.next_step}"
-        self._fulfilment.answer(Progress("failed", what))
+        with suppress(OSError):  # who asked sees the route's state
+            self._fulfilment.answer(Progress("failed", what))
         self._report.state("halted", what)
         self.verdict = verdict
         while not self._service.once and not self._service.stop.is_set():

@@ -1,6 +1,7 @@
 """The service over HTTP: metrics, probes, status and the page, and control for whoever has the token; on one port.
 
-Every answer is read from the board or the registry: a request never reaches Spark, Delta or a sink.
+What is told is read from the board or the registry, what is asked is left under the state path: a request never reaches Delta or
+a sink.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Server:
             log_config=None,
             lifespan="off",
             ws="none",
-            http="h11",  # it bounds the head of a request; bodies are not read here
+            http="h11",  # it bounds the head of a request; see _too_much for the body
             server_header=False,
             timeout_graceful_shutdown=1,
         )

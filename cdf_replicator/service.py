@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -18,15 +19,20 @@ from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.runner import Runner
+from cdf_replicator.settings.effective import effective
+from cdf_replicator.settings.given import DEFAULT
 from cdf_replicator.shared import Service
 from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.status import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
     from types import FrameType
 
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
 
@@ -40,6 +46,8 @@ EXIT_CONFIGURATION: Final = 78
 TICK_SECONDS: Final = 0.5
 REMOTE_LOOK_SECONDS: Final = 5.0
 """Each look for requests at an object store is one that costs money."""
+TIDY_SECONDS: Final = 3600
+JVM_GONE: Final = "the JVM is gone; ending, so that whoever started the service starts it again"
 SILENT_SECONDS: Final = 30
 """Without a tick of the main loop for so long, the service is not alive."""
 
@@ -75,9 +83,10 @@ class Supervisor:
         self._once = once
         self._standby = standby
         self._stop = threading.Event()
-        self._ticked = time.monotonic()
+        self._ticked: float | None = None
         self._spark: SparkSession | None = None
         self.board = Board()
+        self.board.configured(_shown(settings))
         self.metrics = Metrics()
 
     def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
@@ -85,8 +94,11 @@ class Supervisor:
 
         Raises ``LeaseHeldError`` when another process writes to the state path.
         """
+        self._take_signals()
         try:
             state_path = StatePath.open(spark.state_folder(self._settings))
+            if not state_path.is_local:
+                self._spark = spark.start(self._settings.spark)  # it runs already
             url, http = self._url(self._settings.http.bind_port), None
             lease = None if self._standby else Lease.acquire(state_path.root, url=url)
         except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
@@ -101,10 +113,9 @@ class Supervisor:
                 self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead, control
             )
             log.info("serving", url=self._url(http.port))
-            self._take_signals()
-            lease = lease or Lease.wait(state_path.root, self._stand_by, self._stop, url)
+            lease = lease or Lease.wait(state_path.root, self._stand_by, self._is_over, url)
             if lease is None:
-                return EXIT_DONE
+                return EXIT_DONE if self._stop.is_set() else EXIT_FAILED
             self.board.standing_by(None)
             state_path.lease = lease
             if control is not None:
@@ -119,6 +130,14 @@ class Supervisor:
                 http.stop()
             if lease is not None:
                 lease.release()
+
+    def _is_over(self, seconds: float) -> bool:
+        """Wait so long; whether there is nothing more to wait for."""
+        stopped = self._stop.wait(seconds)
+        if self._spark is not None and not spark.jvm_alive(self._spark):
+            log.error(JVM_GONE)
+            return True
+        return stopped
 
     def _control(self, routes: Collection[str]) -> Control | None:
         token = self._settings.http.token
@@ -170,19 +189,18 @@ class Supervisor:
         session = self._spark
         assert session is not None
         by_name = {runner.route.name: runner for runner in runners}
-        requests.tidy(state_path.requests)
-        _hand_over(by_name, state_path)  # before the start: with --once a runner may soon be done
+        lookout = _Lookout(by_name, state_path)
+        lookout.look()  # before the start: with --once a runner may soon be done
         for runner in runners:
             runner.start()
         over = threading.Event()
-        looking = threading.Thread(target=_look, args=(by_name, state_path, over), name="requests", daemon=True)
-        looking.start()
+        threading.Thread(target=lookout.keep_looking, args=(over,), name="requests", daemon=True).start()
         while spark.jvm_alive(session) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
             self._ticked = time.monotonic()
             self._stop.wait(TICK_SECONDS)
         over.set()
         if not spark.jvm_alive(session):
-            log.error("the JVM is gone; ending, so that whoever started the service starts it again")
+            log.error(JVM_GONE)
             return EXIT_FAILED
         if self._stop.is_set():
             return self._drain(runners)
@@ -218,9 +236,10 @@ class Supervisor:
         """Why the service is not alive; None while it is."""
         if self._spark is not None and not spark.jvm_alive(self._spark):
             return "the JVM is gone"
+        if self._ticked is None:  # it starts, or stands by
+            return None
         silent = time.monotonic() - self._ticked
-        starting = self._spark is None
-        return None if starting or silent < SILENT_SECONDS else f"the main loop has been silent for {silent:.0f} s"
+        return None if silent < SILENT_SECONDS else f"the main loop has been silent for {silent:.0f} s"
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -232,24 +251,50 @@ class Supervisor:
         self._stop.set()
 
 
-def _look(runners: Mapping[str, Runner], state_path: StatePath, over: threading.Event) -> None:
-    """For requests; in a thread of its own, since a store that does not answer must not look as if the service were dead."""
-    while not over.wait(TICK_SECONDS if state_path.is_local else REMOTE_LOOK_SECONDS):
+def _shown(settings: Settings) -> list[Setting]:
+    """What is in force, what was given first."""
+    found = [one for one in effective(settings) if one.value is not None]
+    given = sorted(found, key=lambda one: one.origin == DEFAULT)
+    return [Setting(one.variable, one.value or "", one.origin) for one in given]
+
+
+class _Lookout:
+    """For requests of other commands, which it gives to the routes' threads.
+
+    In a thread of its own, since a store that does not answer must not look as if the service were dead.
+    """
+
+    def __init__(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
+        self._runners = runners
+        self._state_path = state_path
+        self._given: set[str] = set()
+        self._tidied = -math.inf
+
+    def keep_looking(self, over: threading.Event) -> None:
+        while not over.wait(TICK_SECONDS if self._state_path.is_local else REMOTE_LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        folder = self._state_path.requests
         try:
-            _hand_over(runners, state_path)
+            if time.monotonic() - self._tidied > TIDY_SECONDS:
+                requests.tidy(folder)
+                self._tidied = time.monotonic()
+            for request in requests.pending(folder):
+                if request.id not in self._given:
+                    self._give(folder, request)
         except OSError as error:
             log.warning("can't look for requests of other commands", reason=error.strerror)
 
-
-def _hand_over(runners: Mapping[str, Runner], state_path: StatePath) -> None:
-    """Give what other commands ask for to the routes' threads."""
-    for request in requests.pending(state_path.requests):
-        requests.take(state_path.requests, request)
-        if request.route in runners:
-            runners[request.route].submit(request)
+    def _give(self, folder: Path | RemotePath, request: requests.Request) -> None:
+        if request.route in self._runners:
+            requests.take(folder, request)
+            self._runners[request.route].submit(request)
         else:
             refused = requests.Progress("failed", f"this instance does not run route {request.route}")
-            requests.answer(state_path.requests, request.id, refused)
+            requests.answer(folder, request.id, refused)
+            requests.settle(folder, request.id)
+        self._given.add(request.id)
 
 
 def _exit_code(runners: list[Runner]) -> int:

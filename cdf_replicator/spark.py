@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import time
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import cdf_replicator
+import connectors
 from cdf_replicator.java import JavaNotFoundError, java_home
 from cdf_replicator.remote_path import RemotePath
 from cdf_replicator.state import StateError
@@ -89,9 +92,6 @@ DEFAULTS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # We try for as long as it takes, and say so; Hadoop's own tries take two minutes before anybody is told.
-    "spark.hadoop.fs.s3a.attempts.maximum": "3",
-    "spark.hadoop.fs.s3a.retry.limit": "3",
     # A query that does not end when it is told to must not take the thread along that told it.
     "spark.sql.streaming.stopTimeout": "60s",
     # What Spark remembers for a UI that is off: plans, metrics, tasks of a thousand micro-batches.
@@ -113,15 +113,20 @@ def start(settings: Spark) -> SparkSession:
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    conf = {**DEFAULTS, **settings.conf, **FIXED, **_delta_jars(settings), "spark.master": settings.master}
+    conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
+    for name, jars in _delta_jars(settings).items():  # beside those that were asked for
+        conf[name] = ",".join(filter(None, (conf.get(name), jars)))
     conf = {**_collector(conf), **conf}
     with _properties_file(conf) as path:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
         try:
-            return SparkSession.builder.getOrCreate()
+            session = SparkSession.builder.getOrCreate()
         except PySparkException as error:
             hint = _DELTA_HINT if "spark.jars.packages" in conf else "Its own log above says why."
             raise SparkStartError(f"Spark did not start: {error}. {hint}") from error
+    if not settings.master.startswith("local"):
+        _ship_packages(session)
+    return session
 
 
 def state_folder(settings: Settings) -> Path | RemotePath:
@@ -187,6 +192,18 @@ def _collector(conf: Mapping[str, str]) -> dict[str, str]:
     """
     named = [*(os.environ.get(name, "") for name in _JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")]
     return {} if _COLLECTOR.search(" ".join(named)) else {"spark.driver.defaultJavaOptions": _THROUGHPUT}
+
+
+def _ship_packages(session: SparkSession) -> None:
+    """Give executors on other machines our packages: what writes there is then of this version. Others they bring themselves."""
+    context = session.sparkContext
+    archive = Path(context._temp_dir, "cdf_packages.zip")
+    with zipfile.ZipFile(archive, "w") as packages:
+        for package in (cdf_replicator, connectors):
+            root = Path(package.__path__[0])
+            for file in sorted(root.rglob("*.py")):
+                packages.write(file, file.relative_to(root.parent))
+    context.addPyFile(str(archive))
 
 
 _DELTA_HINT: Final = (

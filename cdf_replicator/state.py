@@ -122,7 +122,7 @@ class StatePath:
 
     @classmethod
     def open(cls, root: Path | RemotePath) -> StatePath:
-        """Create the folder or check its format; raises ``StateError``."""
+        """Create the folder or check its format; raises ``StateError``, and ``OSError`` where a store does not answer now."""
         state = cls(root)
         try:
             if isinstance(root, Path):
@@ -133,11 +133,13 @@ class StatePath:
             probe.touch()
             probe.unlink(missing_ok=True)  # a second start may have the same process id, in another container
         except OSError as error:
+            if not isinstance(root, Path) and not isinstance(error, PermissionError):
+                raise
             raise StateError(
                 f"CDF_STATE_PATH={root} is not writable ({error.strerror}). "
                 "It holds the checkpoints and must survive restarts: mount a volume there or name another folder."
             ) from error
-        found = state._read_format().get("format")
+        found = state._format.get("format")
         if found != FORMAT:
             raise StateError(
                 f"CDF_STATE_PATH={root} has state format {found}, this version reads format {FORMAT}. "
@@ -152,7 +154,7 @@ class StatePath:
     @cached_property
     def owner(self) -> str:
         """Identity of this state path, written into every target it fills."""
-        return str(self._read_format()["owner"])
+        return str(self._format["owner"])
 
     def spec(self, route: Route, state: RouteState) -> RouteSpec:
         """What a sink may know of a route that stands there."""
@@ -212,10 +214,13 @@ class StatePath:
     def _format_file(self) -> Path | RemotePath:
         return self.root / "format.json"
 
-    def _read_format(self) -> dict[str, Any]:
+    @cached_property
+    def _format(self) -> dict[str, Any]:
         try:
             return dict(json.loads(self._format_file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
+            if isinstance(error, OSError) and not (self.is_local or isinstance(error, FileNotFoundError)):
+                raise  # a store that does not answer says nothing of the file
             raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
 
 

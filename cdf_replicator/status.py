@@ -135,6 +135,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """One value in force; ``value``: as text, secrets hidden. ``origin``: where it came from."""
+
+    variable: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """``summary``: the state in plain words. ``runtime``: versions of Spark, Delta and Java once they run."""
 
@@ -150,13 +159,14 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One moment of the service. Routes worst first, batches and events newest first."""
+    """One moment of the service. Routes worst first, batches and events newest first, settings that were given first."""
 
     at: datetime
     service: ServiceStatus
     routes: tuple[RouteStatus, ...]
     sinks: tuple[SinkStatus, ...]
     events: tuple[Event, ...]
+    configuration: tuple[Setting, ...] = ()
     schema: int = 1
 
 

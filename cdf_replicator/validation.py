@@ -59,6 +59,10 @@ def _state_path(settings: Settings) -> Iterator[Finding]:
         StatePath.open(spark.state_folder(settings))
     except StateError as error:
         yield Finding("state path", str(error), "")
+    except OSError as error:
+        yield Finding(
+            "state path", f"{settings.state_path} can't be used: {error.strerror}.", "See that its store answers."
+        )
 
 
 def _table(session: SparkSession, route: Route) -> Iterator[Finding]:

@@ -91,7 +91,8 @@ def _own(error: BaseException) -> Verdict | None:
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)
     if isinstance(error, LeaseLostError):
-        return Verdict("halt", "lease_lost", str(error), "Nothing: this instance ends.")
+        next_step = "Nothing: this instance ends, or goes on where another one has only tried to take over."
+        return Verdict("wait", "lease_lost", str(error), next_step)
     if isinstance(error, RetryableError):
         next_step = "Nothing: it is tried again until the sink answers."
         return Verdict("wait", error.reason, str(error), next_step, of_sink=True)

@@ -55,6 +55,21 @@ def test_it_delivers_nothing_until_it_is_resumed(world, runner):
     assert [what for what in told if "asked for" in what] == ["resume asked for", "pause asked for"]
 
 
+def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, runner):
+    replay = Request("replay", ROUTE, 0)
+    world.trouble("hang")
+    requests.submit(world.state_path.requests, replay)
+    runner.submit(replay)
+    until(lambda: world.state().generation == 1, WITHIN)
+    pause = Request("pause", ROUTE)
+    runner.submit(pause)
+    world.trouble(None)
+    until(lambda: world.answer(pause) is not None and route(world).state == "paused", WITHIN)
+    ask(world, runner, "resume")
+    until(lambda: world.answer(replay) is not None and world.answer(replay).state == "done", WITHIN)
+    assert requests.pending(world.state_path.requests) == []
+
+
 def test_it_rests_after_a_restart_too_and_tells_how_far_behind_it_is(world, runner, live):
     ask(world, runner, "pause")
     world.insert("(2, 'b')")

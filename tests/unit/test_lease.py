@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdf_replicator.lease import Lease, LeaseHeldError, holder
+from cdf_replicator.lease import Lease, LeaseHeldError, Watched, holder
 from cdf_replicator.state import LeaseLostError, RouteState, StatePath
 
 HOLD = """
@@ -141,7 +141,7 @@ def hasty(monkeypatch):
 def waited(tmp_path, over=None):
     """What a standby gets, and whom it was told of."""
     told = []
-    return Lease.wait(tmp_path, told.append, over or threading.Event(), None), told
+    return Lease.wait(tmp_path, told.append, (over or threading.Event()).wait, None), told
 
 
 def test_a_standby_takes_over_once_the_holder_has_released(tmp_path, hasty):
@@ -173,6 +173,25 @@ def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_
     assert lost.wait(5)
     held.release()
     lease.release()
+
+
+def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, hasty, monkeypatch):
+    """The store was away for both; whoever comes back first must not win by that."""
+    held, over, look = Lease.acquire(tmp_path), threading.Event(), Watched.look
+    away = iter([False] * 3 + [True])
+
+    def blind(watched):
+        if next(away, False):
+            time.sleep(1)  # longer than a silence
+            raise OSError(errno.EIO, "away")
+        return look(watched)
+
+    monkeypatch.setattr(Watched, "look", blind)
+    threading.Timer(0.3, held.keep, [lambda: None]).start()  # it too touches nothing for a while
+    threading.Timer(2, over.set).start()
+    assert waited(tmp_path, over)[0] is None
+    assert held.held
+    held.release()
 
 
 def test_a_paused_process_loses_its_lease(tmp_path, hasty):

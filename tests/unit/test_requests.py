@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-
 from cdf_replicator import requests
 from cdf_replicator.requests import Progress, Request
 
 
 def test_a_request_arrives_as_it_was_asked(tmp_path):
     asked = [
-        Request("replay", "orders_audit", 3, 9),
-        Request("replay", "orders_cache", 0),
-        Request("resync", "orders_search"),
+        Request("replay", "orders_audit", 3, 9, at=1000.1),
+        Request("replay", "orders_cache", 0, at=1000.2),
+        Request("resync", "orders_search", at=1000.3),
     ]
-    for age, request in enumerate(asked):
+    for request in reversed(asked):
         requests.submit(tmp_path / "requests", request)
-        os.utime(tmp_path / "requests" / f"{request.id}.request.json", (1000 + age, 1000 + age))
     assert requests.pending(tmp_path / "requests") == asked, "oldest first"
 
 
@@ -30,7 +27,20 @@ def test_a_request_is_unanswered_until_it_is_taken(tmp_path):
     assert requests.follow(tmp_path, request.id) is None
     requests.take(tmp_path, request)
     assert requests.follow(tmp_path, request.id) == Progress("running", "accepted")
+    assert requests.pending(tmp_path) == [request], "a restart finds it"
+    requests.settle(tmp_path, request.id)
     assert requests.pending(tmp_path) == []
+
+
+def test_what_is_no_request_is_answered_so_and_stands_in_nobodys_way(tmp_path):
+    request = Request("resync", "orders_search")
+    requests.submit(tmp_path, request)
+    for name, text in (("cut", "{"), ("newer", '{"kind": "replay", "route": "a", "wholly": "new"}'), ("list", "[1]")):
+        (tmp_path / f"{name}.request.json").write_text(text)
+    assert requests.pending(tmp_path) == [request]
+    for name in ("cut", "newer", "list"):
+        assert requests.follow(tmp_path, name).state == "failed"
+    assert requests.pending(tmp_path) == [request]
 
 
 def test_the_last_answer_counts(tmp_path):
@@ -47,6 +57,7 @@ def test_two_requests_are_answered_apart(tmp_path):
     requests.submit(tmp_path, one)
     requests.submit(tmp_path, other)
     requests.take(tmp_path, one)
+    requests.settle(tmp_path, one.id)
     assert requests.pending(tmp_path) == [other]
     assert requests.follow(tmp_path, other.id) is None
 
