@@ -21,7 +21,7 @@ RESULTS = DOCS / "benchmarks.json"
 PLOT = DOCS / "benchmarks.svg"
 TEMPLATE = Path(__file__).with_name("benchmarks.svg.j2")
 
-COLUMN, LABEL, LONGEST, LINE = 460, 150, 240, 20
+COLUMN, LABEL, LONGEST, LINE = 510, 200, 240, 20
 """Pixels of the plot: a column, the names in it, its longest bar, the height of a line."""
 
 
