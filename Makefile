@@ -5,7 +5,7 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test soak soak-chaos bench lint docs test-system s3-test clean
+.PHONY: help setup demo test soak soak-chaos bench lint docs test-system image-test cluster-test s3-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,13 @@ docs: setup ## Write the generated parts of README.md and docs
 	@$(bin)/python -m deploy.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)
-	$(pytest) tests/system
+	$(pytest) -n 2 --dist loadfile --no-loadscope-reorder tests/system/test_object_store.py tests/system
+
+image-test: setup ## Build the image and run it, as root (part of test-system)
+	$(pytest) -s tests/system/test_image.py
+
+cluster-test: setup ## Run the service on a standalone Spark cluster (part of test-system)
+	$(pytest) tests/system/test_cluster.py
 
 s3-test: setup ## Tables, audit and state path on an S3 server (part of test-system)
 	$(pytest) tests/system/test_object_store.py

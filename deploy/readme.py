@@ -13,9 +13,12 @@ from pathlib import Path
 from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
 from deploy import benchmarks_page, types_page
+from deploy.grafana import dashboard
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+RULES = ROOT / "deploy/prometheus/rules.yml"
+CHART_RULES = ROOT / "deploy/helm/cdf-replicator/files/rules.yml"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -66,4 +69,6 @@ if __name__ == "__main__":
     for page in PAGES:
         page.write_text(current(page.read_text()))
     types_page.PAGE.write_text(types_page.page())
+    CHART_RULES.write_text(RULES.read_text())
+    dashboard.FILE.write_text(dashboard.text())
     benchmarks_page.PLOT.write_text(benchmarks_page.plot())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 
 import pytest
 
+from deploy.servers.server import CACHE
 from tests.e2e.conftest import new_source  # noqa: F401 - a fixture of theirs too
 
 
@@ -16,10 +18,12 @@ def installed():
 
     def install(*packages: str) -> None:
         environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        known = subprocess.run(["dpkg-query", "--show", *packages], capture_output=True, check=False)
-        if known.returncode == 0:
-            return
-        for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-            subprocess.run(["apt-get", "--quiet", *words], env=environ, stdin=subprocess.DEVNULL, check=True)
+        with (CACHE / "apt.lock").open("w") as lock:  # one process of the tests at a time
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = subprocess.run(["dpkg-query", "--show", *packages], capture_output=True, check=False)
+            if known.returncode == 0:
+                return
+            for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+                subprocess.run(["apt-get", "--quiet", *words], env=environ, stdin=subprocess.DEVNULL, check=True)
 
     return install

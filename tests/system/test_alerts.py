@@ -1,4 +1,4 @@
-"""The alert rules, by Prometheus' own tool: they are well formed, fire when they should, and for nobody else."""
+"""By Prometheus' own tool: alerts fire when they should and for nobody else; metrics and the dashboard's queries are well formed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from prometheus_client import generate_latest
 
-from deploy.servers.server import PROJECT
+from cdf_replicator.metrics import Metrics
+from deploy.grafana.dashboard import dashboard
+from deploy.readme import RULES
 
-RULES = PROJECT / "deploy" / "prometheus" / "rules.yml"
 CASES = Path(__file__).with_name("alerts.yml")
 
 
@@ -20,8 +23,10 @@ def promtool(installed, tmp_path):
     for file in (RULES, CASES):  # cases name their rules beside them
         shutil.copy(file, tmp_path)
 
-    def run(*words):
-        ended = subprocess.run(["promtool", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    def run(*words, given=""):
+        ended = subprocess.run(
+            ["promtool", *words], cwd=tmp_path, input=given, capture_output=True, text=True, check=False
+        )
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     return run
@@ -33,3 +38,21 @@ def test_the_rules_are_well_formed(promtool):
 
 def test_each_alert_fires_when_it_should_and_for_nobody_else(promtool):
     promtool("test", "rules", CASES.name)
+
+
+def test_what_is_scraped_is_clean(promtool):
+    metrics = Metrics()
+    metrics.route("orders_search", "orders", "search")
+    metrics.sink("search")
+    promtool("check", "metrics", given=generate_latest(metrics.registry).decode())
+
+
+def test_every_query_of_the_dashboard_is_promql(promtool, tmp_path):
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+    assert queries
+    chosen = {"$__rate_interval": "5m", "$job": ".+", "$instance": ".+", "$table": ".+", "$sink": ".+"}
+    for name, value in chosen.items():
+        queries = [query.replace(name, value) for query in queries]
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool("check", "rules", "panels.yml")

@@ -1,0 +1,87 @@
+# The service as an image. Configured by CDF_ variables alone; state under /var/lib/cdf, a volume.
+#
+#   docker build -t cdf-replicator .
+#   docker build -t cdf-replicator --build-context jars=DIR .    jars of your own, where Maven Central can't be reached
+#
+# Every stage is Debian's: Python 3.11 and Java 17 come as packages, with its security updates.
+
+FROM debian:bookworm-slim AS base
+ENV DEBIAN_FRONTEND=noninteractive
+# Debian's stable versions change for security alone.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends \
+        ca-certificates libnss-wrapper openjdk-17-jre-headless python3 tini \
+    && rm -rf /var/lib/apt/lists/*
+
+FROM base AS build
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/cdf
+WORKDIR /src
+# Dependencies are a layer of their own: they change seldom.
+COPY deploy/constraints.txt deploy/constraints.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY cdf_replicator/__init__.py cdf_replicator/__init__.py
+COPY connectors/__init__.py connectors/__init__.py
+RUN PIP_CONSTRAINT=deploy/constraints.txt /opt/cdf/bin/pip install --no-cache-dir --no-compile '.[all]'
+COPY cdf_replicator cdf_replicator
+COPY connectors connectors
+RUN /opt/cdf/bin/pip install --no-cache-dir --no-compile --no-deps --force-reinstall .
+
+# What deploy/jars/ivy.xml names, each checked against its checksum.
+FROM build AS fetched
+COPY deploy deploy
+RUN /opt/cdf/bin/python -m deploy.jars.fetch delta /fetched \
+    && /opt/cdf/bin/python -m deploy.jars.fetch s3 /fetched
+
+# The writer of deploy/compose.yaml, on demand: --target board
+FROM fetched AS board
+RUN cp /fetched/*.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/ \
+    && /opt/cdf/bin/python -c "import pathlib, deploy.demo.flights as f; f.write_csv(pathlib.Path('/tmp'))" \
+    && rm /tmp/flights.csv \
+    && install -d -o 10001 -g 0 -m 0770 /lake
+ENV HOME=/tmp
+USER 10001:0
+ENTRYPOINT ["tini", "--", "/opt/cdf/bin/python", "-m", "deploy.demo.board"]
+CMD ["/lake"]
+
+FROM build AS environment
+RUN /opt/cdf/bin/pip uninstall --yes pip setuptools
+
+FROM scratch AS jars
+COPY --from=fetched /fetched/ /
+
+FROM base
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="cdf-replicator" \
+      org.opencontainers.image.description="Follows the Change Data Feed of Delta tables and keeps other systems in step." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.created="$CREATED"
+COPY --from=environment /opt/cdf /opt/cdf
+COPY --from=jars *.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/
+COPY --chmod=755 deploy/image/entrypoint.sh /usr/local/bin/entrypoint
+RUN useradd --uid 10001 --gid 0 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin cdf \
+    && install -d -o 10001 -g 0 -m 0770 /var/lib/cdf
+ENV PATH=/opt/cdf/bin:$PATH \
+    HOME=/tmp \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    CDF_STATE_PATH=/var/lib/cdf \
+    CDF_HTTP__HOST=0.0.0.0 \
+    CDF_LOG__FORMAT=json
+USER 10001:0
+WORKDIR /tmp
+VOLUME /var/lib/cdf
+EXPOSE 9102
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 CMD ["cdf-replicator", "healthcheck"]
+# Without -g: Spark's JVM must not get the signal, it would cut the running micro-batch short.
+ENTRYPOINT ["tini", "--", "entrypoint", "cdf-replicator"]
+CMD ["run"]

@@ -1,0 +1,35 @@
+{{- define "cdf.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{ end -}}
+{{- end }}
+
+{{- define "cdf.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "cdf.labels" -}}
+{{ include "cdf.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "cdf.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "cdf.sparkConf" -}}
+{{- $conf := dict -}}
+{{- if .Values.sparkOnKubernetes.enabled -}}
+{{- $conf = dict
+      "spark.kubernetes.namespace" .Release.Namespace
+      "spark.kubernetes.container.image" (include "cdf.image" .)
+      "spark.kubernetes.authenticate.driver.serviceAccountName" (include "cdf.name" .)
+      "spark.kubernetes.authenticate.executor.serviceAccountName" (include "cdf.name" .)
+      "spark.executor.instances" (.Values.sparkOnKubernetes.executors | toString)
+      "spark.driver.host" "$(POD_IP)"
+      "spark.driver.bindAddress" "0.0.0.0"
+      "spark.kubernetes.driver.pod.name" "$(POD_NAME)" -}}
+{{- end -}}
+{{- merge (deepCopy .Values.sparkConf) $conf | toJson -}}
+{{- end }}

@@ -1,0 +1,141 @@
+"""Builds and runs the image without a daemon: buildah and podman, in a store of the project's own cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy.jars.fetch import fetch
+from deploy.servers.server import CACHE, PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PACKAGES = ("buildah", "podman", "runc", "debootstrap", "ca-certificates")
+HOME = CACHE / "containers"
+BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
+HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
+CA = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def lay_out() -> dict[str, str]:
+    """Write the configuration of both tools; returns the environment to run them in.
+
+    Overlay as the storage, runc as the runtime and no systemd: what works inside a container of a CI too.
+    """
+    HOME.mkdir(parents=True, exist_ok=True)
+    files = {
+        "storage.conf": f'[storage]\ndriver = "overlay"\ngraphroot = "{HOME}/store"\nrunroot = "{HOME}/run"\n',
+        "registries.conf": 'unqualified-search-registries = ["localhost"]\n',
+        "containers.conf": (
+            '[containers]\ndefault_ulimits = ["nofile=20000:20000", "nproc=20000:20000"]\n'
+            '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+        ),
+        "pip.conf": "[global]\ncert = /run/build-ca/ca.crt\n",
+        "policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}\n',
+    }
+    for name, text in files.items():
+        (HOME / name).write_text(text)
+    return {
+        **os.environ,
+        "CONTAINERS_STORAGE_CONF": str(HOME / "storage.conf"),
+        "CONTAINERS_REGISTRIES_CONF": str(HOME / "registries.conf"),
+        "CONTAINERS_CONF": str(HOME / "containers.conf"),
+        "BUILDAH_ISOLATION": "chroot",
+    }
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    output: str
+    log: str
+
+
+class Podman:
+    def __init__(self) -> None:
+        self._environ = lay_out()
+
+    def run(self, *words: str | Path, within: float = 900, check: bool = True) -> Ended:
+        ended = subprocess.run(
+            words,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=within,
+            check=False,
+        )
+        assert not check or ended.returncode == 0, f"{' '.join(map(str, words))}\n{ended.stdout}\n{ended.stderr}"
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    def build(self) -> None:
+        """The image, from Debian's own packages as its base where that is not there yet."""
+        if self.run("podman", "image", "exists", BASE, check=False).code:
+            self._debian()
+        revision = self.run("git", "-C", PROJECT, "rev-parse", "HEAD").output.strip()
+        authority = HOME / "ca"
+        authority.mkdir(exist_ok=True)
+        (authority / "ca.crt").write_bytes(Path(CA).read_bytes())  # a proxy's own authority may be among them
+        jars = HOME / "jars"  # the build itself would need this machine's authorities for its Java, too
+        for configuration in ("delta", "s3"):
+            fetch(configuration, jars)
+        mounts = (f"{authority}:/run/build-ca:ro", f"{HOME / 'pip.conf'}:/etc/pip.conf:ro")
+        self.run(
+            *("buildah", "bud", "--format", "docker", "--layers", "--pull-never"),
+            *(word for mount in mounts for word in ("--volume", mount)),
+            *("--build-context", f"jars={jars}", "--build-arg", f"REVISION={revision}", "--tag", IMAGE, PROJECT),
+        )
+
+    def _debian(self) -> None:
+        root, archive = HOME / "rootfs", HOME / "rootfs.tar"
+        self.run("rm", "-rf", root)
+        self.run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
+        self.run("tar", "-C", root, "-cf", archive, ".")
+        self.run("podman", "import", archive, BASE)
+        self.run("rm", "-rf", root, archive)
+
+    def image(self) -> dict[str, object]:
+        (found,) = json.loads(self.run("podman", "image", "inspect", IMAGE).output)
+        return dict(found)
+
+
+class Container:
+    """A container of the image on the host's network, hardened as a cluster would have it; gone after the block."""
+
+    def __init__(self, podman: Podman, name: str, given: Mapping[str, str], options: Sequence[str] = ()) -> None:
+        self._podman = podman
+        self.name = name
+        variables = [word for pair in given.items() for word in ("--env", "=".join(pair))]
+        self._options = [*HARDENED, *options, *variables]
+
+    def start(self) -> float:
+        """Start it in the background; returns the seconds of the clock at that moment."""
+        began = time.monotonic()
+        self._podman.run("podman", "run", "--detach", "--name", self.name, "--network", "host", *self._options, IMAGE)
+        return began
+
+    def once(self, *words: str, network: str = "host", check: bool = True) -> Ended:
+        """Run a command of it to its end."""
+        return self._podman.run(
+            *("podman", "run", "--rm", "--network", network, *self._options, IMAGE, *words), check=check
+        )
+
+    def stop(self) -> int:
+        """As an orchestrator does: SIGTERM, and patience; returns the exit code."""
+        self._podman.run("podman", "stop", "--time", "60", self.name)
+        return int(self._podman.run("podman", "inspect", "--format", "{{.State.ExitCode}}", self.name).output)
+
+    def healthcheck(self) -> int:
+        return self._podman.run("podman", "healthcheck", "run", self.name, check=False).code
+
+    def logs(self) -> str:
+        return self._podman.run("podman", "logs", self.name).log
+
+    def remove(self) -> None:
+        self._podman.run("podman", "rm", "--force", self.name, check=False)

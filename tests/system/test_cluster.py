@@ -1,0 +1,133 @@
+"""The same service on a Spark cluster: rows are written by executors, and one that is killed does no harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+import redis
+
+from tests.e2e.reading import entries, folded
+from tests.service import Service, environment, until
+from tests.system.cluster import Master, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from deploy.servers import Redis
+    from tests.e2e.conftest import Source
+
+ROUTES = ("orders_audit", "orders_cache")
+ROWS = 50_000
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python for the executors that has the libraries, and neither the service nor its connectors."""
+    home = tmp_path_factory.mktemp("executors") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    found = home / "bin" / "python"
+    asked = [found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    # Files of that kind are not read in the folder that this one names, so an editable install of ours does not reach it.
+    (home.joinpath(packages) / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    words = [found, "-c", "import redis, pyarrow\nimport connectors"]
+    lacking = subprocess.run(words, capture_output=True, text=True, check=False, cwd=home, env={})
+    assert "No module named 'connectors'" in lacking.stderr
+    return found
+
+
+@pytest.fixture
+def workers() -> Iterator[tuple[Master, list[Worker]]]:
+    with Master().started() as master, Worker(master).started() as one, Worker(master).started() as other:
+        yield master, [one, other]
+
+
+@pytest.fixture
+def orders(tmp_path: Path, new_source) -> Source:
+    return new_source(tmp_path, "orders", ROWS)
+
+
+@pytest.fixture
+def service(
+    tmp_path: Path, orders: Source, workers: tuple[Master, list[Worker]], redis_server: Redis, python: Path
+) -> Iterator[Service]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+    given = environment(
+        tmp_path,
+        SPARK__MASTER=workers[0].url,
+        SPARK__CONF=json.dumps({"spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}),
+        TRIGGER_SECONDS=0.5,
+        TABLES__ORDERS__PATH=orders.path,
+        TABLES__ORDERS__KEYS="id",
+        TABLES__ORDERS__SINKS="audit,cache",
+        TABLES__ORDERS__INCLUDE_PREIMAGES=True,
+        SINKS__AUDIT__TYPE="delta_audit",
+        SINKS__AUDIT__PATH=tmp_path / "audit",
+        SINKS__CACHE__TYPE="redis",
+        SINKS__CACHE__URL=redis_server.url,
+    )
+    with Service({**given, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}) as service:
+        service.started()
+        yield service
+
+
+def executors(workers: list[Worker]) -> list[psutil.Process]:
+    return [
+        child for worker in workers for child in running(psutil.Process(worker.pid), "CoarseGrainedExecutorBackend")
+    ]
+
+
+def running(process: psutil.Process, what: str) -> list[psutil.Process]:
+    """Its descendants that run a program; one that has just ended has no command line."""
+    found = []
+    for child in process.children(recursive=True):
+        with suppress(psutil.Error):
+            if what in " ".join(child.cmdline()):
+                found.append(child)
+    return found
+
+
+def writers(process: psutil.Process) -> list[psutil.Process]:
+    """Its Python workers."""
+    return running(process, "pyspark.daemon")
+
+
+def test_executors_write_and_one_that_is_killed_does_no_harm(
+    service: Service,
+    workers: tuple[Master, list[Worker]],
+    orders: Source,
+    tmp_path: Path,
+    redis_server: Redis,
+):
+    for route in ROUTES:
+        service.wait_delivered(route, orders.version)
+    found = executors(workers[1])
+    assert len(found) == 2
+    assert any(writers(executor) for executor in found)
+    assert writers(psutil.Process(service.pid)) == [], "the driver's machine writes nothing"
+    assert len(entries(redis_server.url, "orders:")) == ROWS
+
+    orders.sql("UPDATE {} SET amount = amount + 1")
+    until(lambda: service.metric("cdf_changes_received_total", change_type="update_postimage") or busy(found), 60, str)
+    os.kill(found[0].pid, signal.SIGKILL)
+    orders.sql("DELETE FROM {} WHERE id % 3 = 0")
+    for route in ROUTES:
+        service.wait_delivered(route, orders.version)
+    assert entries(redis_server.url, "orders:") == orders.rows
+    assert folded(orders.spark, tmp_path / "audit" / "orders", ["id"]) == orders.rows
+    assert service.end() == 0
+
+
+def busy(found: list[psutil.Process]) -> bool:
+    return any(process.cpu_percent(0.2) > 50 for process in found)

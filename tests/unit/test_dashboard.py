@@ -1,0 +1,64 @@
+"""The dashboard is what its description makes of it, speaks of metrics there are, and keeps Grafana's own rules for dashboards."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from cdf_replicator.metrics import catalogue
+from deploy.grafana.dashboard import FILE, dashboard, text
+
+PANELS = [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+PROCESS = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total"}
+
+
+def test_the_file_is_current():
+    assert FILE.read_text() == text(), "run: make docs"
+
+
+def test_it_can_be_found_and_chosen_for():
+    board = json.loads(text())
+    assert (board["uid"], board["schemaVersion"], board["editable"]) == ("cdf-replicator", 36, True)
+    names = [variable["name"] for variable in board["templating"]["list"]]
+    assert names == ["datasource", "job", "instance", "table", "sink"]
+    assert "__inputs" not in board
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_a_panel_says_what_it_shows_and_in_what_unit(panel):
+    assert panel["title"]
+    assert panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["datasource"]["uid"] == "${datasource}"
+    assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_asks_for_metrics_there_are_of_the_jobs_that_were_chosen(query):
+    series = {
+        suffix
+        for metric in catalogue()
+        for suffix in (
+            (metric.name,) if metric.type != "histogram" else (f"{metric.name}_bucket", f"{metric.name}_sum")
+        )
+    }
+    selected = re.findall(r"\b(\w+)\{([^}]*)\}", query)
+    assert selected
+    for name, labels in selected:
+        assert name in series | PROCESS
+        assert 'job=~"$job", instance=~"$instance"' in labels
+    assert all("[$__rate_interval]" in part for part in re.findall(r"\b(?:rate|increase)\((.*?\])", query))
+
+
+def test_panels_do_not_lie_on_each_other():
+    taken = set()
+    for panel in dashboard()["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
