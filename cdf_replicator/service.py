@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cdf_replicator import requests, server, spark
+from cdf_replicator import server, spark
 from cdf_replicator.board import Board
 from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
+from cdf_replicator.reception import Reception
 from cdf_replicator.runner import Runner
 from cdf_replicator.settings.effective import effective
 from cdf_replicator.settings.given import DEFAULT
@@ -27,12 +27,10 @@ from cdf_replicator.status import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
     from types import FrameType
 
     from pyspark.sql import SparkSession
 
-    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
 
@@ -44,9 +42,6 @@ EXIT_TEMPORARY: Final = 75
 EXIT_CONFIGURATION: Final = 78
 
 TICK_SECONDS: Final = 0.5
-REMOTE_LOOK_SECONDS: Final = 5.0
-"""Each look for requests at an object store is one that costs money."""
-TIDY_SECONDS: Final = 3600
 JVM_GONE: Final = "the JVM is gone; ending, so that whoever started the service starts it again"
 SILENT_SECONDS: Final = 30
 """Without a tick of the main loop for so long, the service is not alive."""
@@ -189,12 +184,12 @@ class Supervisor:
         session = self._spark
         assert session is not None
         by_name = {runner.route.name: runner for runner in runners}
-        lookout = _Lookout(by_name, state_path)
-        lookout.look()  # before the start: with --once a runner may soon be done
+        reception = Reception(by_name, state_path)
+        reception.look()  # before the start: with --once a runner may soon be done
         for runner in runners:
             runner.start()
         over = threading.Event()
-        threading.Thread(target=lookout.keep_looking, args=(over,), name="requests", daemon=True).start()
+        threading.Thread(target=reception.keep_looking, args=(over,), name="requests", daemon=True).start()
         while spark.jvm_alive(session) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
             self._ticked = time.monotonic()
             self._stop.wait(TICK_SECONDS)
@@ -256,45 +251,6 @@ def _shown(settings: Settings) -> list[Setting]:
     found = [one for one in effective(settings) if one.value is not None]
     given = sorted(found, key=lambda one: one.origin == DEFAULT)
     return [Setting(one.variable, one.value or "", one.origin) for one in given]
-
-
-class _Lookout:
-    """For requests of other commands, which it gives to the routes' threads.
-
-    In a thread of its own, since a store that does not answer must not look as if the service were dead.
-    """
-
-    def __init__(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
-        self._runners = runners
-        self._state_path = state_path
-        self._given: set[str] = set()
-        self._tidied = -math.inf
-
-    def keep_looking(self, over: threading.Event) -> None:
-        while not over.wait(TICK_SECONDS if self._state_path.is_local else REMOTE_LOOK_SECONDS):
-            self.look()
-
-    def look(self) -> None:
-        folder = self._state_path.requests
-        try:
-            if time.monotonic() - self._tidied > TIDY_SECONDS:
-                requests.tidy(folder)
-                self._tidied = time.monotonic()
-            for request in requests.pending(folder):
-                if request.id not in self._given:
-                    self._give(folder, request)
-        except OSError as error:
-            log.warning("can't look for requests of other commands", reason=error.strerror)
-
-    def _give(self, folder: Path | RemotePath, request: requests.Request) -> None:
-        if request.route in self._runners:
-            requests.take(folder, request)
-            self._runners[request.route].submit(request)
-        else:
-            refused = requests.Progress("failed", f"this instance does not run route {request.route}")
-            requests.answer(folder, request.id, refused)
-            requests.settle(folder, request.id)
-        self._given.add(request.id)
 
 
 def _exit_code(runners: list[Runner]) -> int:

@@ -1,0 +1,63 @@
+"""Takes in what other commands ask of the lease holder, and gives it to the routes' threads."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdf_replicator import requests
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cdf_replicator.remote_path import RemotePath
+    from cdf_replicator.runner import Runner
+    from cdf_replicator.state import StatePath
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 0.5
+REMOTE_LOOK_SECONDS: Final = 5.0
+"""Each look at an object store is a request that costs money."""
+TIDY_SECONDS: Final = 3600
+
+
+class Reception:
+    """In a thread of its own, since a store that does not answer must not look as if the service were dead."""
+
+    def __init__(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
+        self._runners = runners
+        self._state_path = state_path
+        self._given: set[str] = set()
+        self._tidied = -math.inf
+
+    def keep_looking(self, over: threading.Event) -> None:
+        while not over.wait(LOOK_SECONDS if self._state_path.is_local else REMOTE_LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        folder = self._state_path.requests
+        try:
+            if time.monotonic() - self._tidied > TIDY_SECONDS:
+                requests.tidy(folder)
+                self._tidied = time.monotonic()
+            for request in requests.pending(folder):
+                if request.id not in self._given:
+                    self._give(folder, request)
+        except OSError as error:
+            log.warning("can't look for requests of other commands", reason=error.strerror)
+
+    def _give(self, folder: Path | RemotePath, request: requests.Request) -> None:
+        if request.route in self._runners:
+            requests.take(folder, request)
+            self._runners[request.route].submit(request)
+        else:
+            refused = requests.Progress("failed", f"this instance does not run route {request.route}")
+            requests.answer(folder, request.id, refused)
+            requests.settle(folder, request.id)
+        self._given.add(request.id)
