@@ -75,6 +75,8 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
     if isinstance(error, (exceptions.TimeoutError, exceptions.ConnectionError)):
         away = "timeout" if isinstance(error, exceptions.TimeoutError) else "unreachable"
         return certificate_refused(f"Redis at {server}", str(error)) or RetryableError(away, f"{server}: {error}")
+    if isinstance(error, exceptions.InvalidResponse):
+        return RetryableError("unavailable", f"{server}: the answer is not Redis': {error}")
     return error
 
 

@@ -24,6 +24,7 @@ IN_SCRIPT = "ERR Error running script (call to f_8a): @user_script:12: @user_scr
         (exceptions.TimeoutError("Timeout reading from socket"), "timeout"),
         (exceptions.ConnectionError("Error 111 connecting to cache:6379. Connection refused."), "unreachable"),
         (exceptions.ConnectionError("max number of clients reached"), "unreachable"),
+        (exceptions.InvalidResponse('Protocol error, got "\\xff" as reply type byte'), "unavailable"),
     ],
 )
 def test_these_are_waited_for(error, reason):
