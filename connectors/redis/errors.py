@@ -42,6 +42,12 @@ _CLASSES: Final = (
     (exceptions.AuthenticationError, "WRONGPASS"),
     (exceptions.AuthorizationError, "NOAUTH"),
 )
+# The last: an answer that is not Redis'.
+_AWAY: Final = (
+    (exceptions.TimeoutError, "timeout"),
+    (exceptions.ConnectionError, "unreachable"),
+    (exceptions.InvalidResponse, "unavailable"),
+)
 _CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|OLDER)\b ?(-?\d+)?")
 _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b")
 
@@ -72,11 +78,9 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         )
     if "DB index" in str(error):
         return PermanentError(f"Redis at {server}: {error}.", "Choose a database the server has.")
-    if isinstance(error, (exceptions.TimeoutError, exceptions.ConnectionError)):
-        away = "timeout" if isinstance(error, exceptions.TimeoutError) else "unreachable"
-        return certificate_refused(f"Redis at {server}", str(error)) or RetryableError(away, f"{server}: {error}")
-    if isinstance(error, exceptions.InvalidResponse):
-        return RetryableError("unavailable", f"{server}: the answer is not Redis': {error}")
+    for kind, away in _AWAY:
+        if isinstance(error, kind):
+            return certificate_refused(f"Redis at {server}", str(error)) or RetryableError(away, f"{server}: {error}")
     return error
 
 

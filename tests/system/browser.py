@@ -1,0 +1,57 @@
+"""Debian's Chromium, driven by Playwright: what a page shows to people with screens, phones, keyboards and readers."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from deploy.servers.server import CACHE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGES: Final = ("chromium", "fonts-dejavu-core")
+SCREENSHOTS: Final = CACHE / "screenshots"
+WIDE: Final = {"width": 1280, "height": 900}
+PHONE: Final = {"width": 390, "height": 844}
+FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=[*FLAGS])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, url: str, **context: Any) -> Iterator[Page]:
+    """A page that said nothing on its console; ``context``: Playwright's options of one."""
+    said: list[str] = []
+    with browser.new_context(**{"viewport": WIDE, **context}) as made:
+        page = made.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(url)
+        yield page
+    assert said == []
+
+
+def photograph(page: Page, name: str) -> None:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def barriers(browser: Browser, url: str, **context: Any) -> list[str]:
+    """What axe finds: https://dequeuniversity.com/rules/axe/html."""
+    with browser.new_context(**{"viewport": WIDE, "bypass_csp": True, **context}) as made:
+        page = made.new_page()
+        page.goto(url)
+        found = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {node['html']}: {node['failureSummary']}" for rule in found for node in rule["nodes"]]
