@@ -5,7 +5,7 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test soak soak-chaos bench lint docs test-system image-test cluster-test s3-test clean
+.PHONY: help setup demo test soak soak-chaos bench lint docs test-system image-test cluster-test s3-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ cluster-test: setup ## Run the service on a standalone Spark cluster (part of te
 
 s3-test: setup ## Tables, audit and state path on an S3 server (part of test-system)
 	$(pytest) tests/system/test_object_store.py
+
+compose-test: setup ## Run deploy/compose.yaml with podman-compose, as root (nightly: ports 9102, 9200, 6379 and 9090 have to be free)
+	$(pytest) -s tests/nightly/test_compose.py
 
 clean: ## Remove what tests, builds and runs leave behind; .venv and what was downloaded stay
 	rm -rf .cache/servers .cache/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \

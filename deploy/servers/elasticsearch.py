@@ -44,8 +44,7 @@ class Elasticsearch(Server):
         certificate: tuple[bytes, bytes] | None,
     ) -> None:
         self._as_root = os.geteuid() == 0
-        self._tree = _unpacked(as_root=self._as_root)
-        self._java = _java(as_root=self._as_root)
+        self._tree, self._java = distribution()
         super().__init__(certificate)
         self.heap = heap
         self.settings = dict(settings)
@@ -160,6 +159,12 @@ class Elasticsearch(Server):
     def _wipe(self) -> None:
         shutil.rmtree(self.home)
         self.home.mkdir(mode=0o700)
+
+
+def distribution() -> tuple[Path, Path]:
+    """The server's tree and its Java's, both read-only. Raises ServerError."""
+    as_root = os.geteuid() == 0
+    return _unpacked(as_root=as_root), _java(as_root=as_root)
 
 
 def _unpacked(*, as_root: bool) -> Path:

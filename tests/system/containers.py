@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deploy.jars.fetch import fetch
 from deploy.servers.server import CACHE, PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PACKAGES = ("buildah", "podman", "runc", "debootstrap", "ca-certificates")
+PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstrap", "ca-certificates")
 HOME = CACHE / "containers"
 BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
@@ -35,6 +34,7 @@ def lay_out() -> dict[str, str]:
         "registries.conf": 'unqualified-search-registries = ["localhost"]\n',
         "containers.conf": (
             '[containers]\ndefault_ulimits = ["nofile=20000:20000", "nproc=20000:20000"]\n'
+            '[network]\nnetwork_backend = "netavark"\n'
             '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
         ),
         "pip.conf": "[global]\ncert = /run/build-ca/ca.crt\n",
@@ -88,22 +88,24 @@ class Podman:
         assert not check or ended.returncode == 0, f"{' '.join(map(str, words))}\n{ended.stdout}\n{ended.stderr}"
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
-    def build(self) -> None:
-        """The image, from Debian's own packages as its base where that is not there yet."""
+    def build(self, tag: str = IMAGE, folder: Path = PROJECT, target: str | None = None) -> None:
+        """An image of the Dockerfile in a folder, out of Debian's own packages where its base is not there yet."""
         if self.run("podman", "image", "exists", BASE, check=False).code:
             self._debian()
         revision = self.run("git", "-C", PROJECT, "rev-parse", "HEAD").output.strip()
         authority = HOME / "ca"
         authority.mkdir(exist_ok=True)
         (authority / "ca.crt").write_bytes(Path(CA).read_bytes())  # a proxy's own authority may be among them
-        jars = HOME / "jars"  # the build itself would need this machine's authorities for its Java, too
-        for configuration in ("delta", "s3"):
-            fetch(configuration, jars)
-        mounts = (f"{authority}:/run/build-ca:ro", f"{HOME / 'pip.conf'}:/etc/pip.conf:ro")
+        mounts = (
+            f"{authority}:/run/build-ca:ro",
+            f"{HOME / 'pip.conf'}:/etc/pip.conf:ro",
+            f"{authority / 'ca.crt'}:{CA}:ro",
+        )
         self.run(
             *("buildah", "bud", "--format", "docker", "--layers", "--pull-never"),
             *(word for mount in mounts for word in ("--volume", mount)),
-            *("--build-context", f"jars={jars}", "--build-arg", f"REVISION={revision}", "--tag", IMAGE, PROJECT),
+            *(("--target", target) if target else ()),
+            *("--build-arg", f"REVISION={revision}", "--tag", tag, folder),
         )
 
     def _debian(self) -> None:
