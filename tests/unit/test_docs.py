@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WITNESS = re.compile(r"`((?:tests|connectors)/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
@@ -27,21 +27,21 @@ def headings_of(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_test_that_a_page_names_exists(page):
     for path, name in WITNESS.findall(page.read_text()):
         assert (ROOT / path).exists(), path
         assert name in functions_of(ROOT / path), f"{path}::{name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_test_that_a_page_names_without_its_file_exists_somewhere(page):
     files = [file for folder in ("tests", "connectors") for file in (ROOT / folder).rglob("*.py")]
     known = set[str]().union(*map(functions_of, files))
     assert set(re.findall(r"`(test_\w+)`", page.read_text())) <= known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_within_the_project_leads_somewhere(page):
     for path, heading in LINK.findall(page.read_text()):
         leads_somewhere((page.parent / path).resolve() if path else page, heading)
