@@ -19,6 +19,7 @@ import redis
 from deploy.servers import Elasticsearch, Redis
 from deploy.servers.server import PROJECT
 from tests.benchmarks import commits as small
+from tests.benchmarks.usage import measured
 from tests.service import Service, environment
 
 if TYPE_CHECKING:
@@ -48,9 +49,12 @@ class Visible:
 
 @dataclass(frozen=True)
 class Latency:
+    """``batch_cpu_seconds``: of driver, JVM and workers together, for one small micro-batch of one route."""
+
     commits: int
     redis: Visible
     elasticsearch: Visible
+    batch_cpu_seconds: float
 
 
 def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
@@ -74,12 +78,15 @@ def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
                 service.wait_state(route, "running")
             told(f"latency: {warm_up} + {commits} commits, one a second")
             sinks = [_in_redis(cache.url), _in_elasticsearch(search.url)]
-            committed, seen = _watched(made, folder / TABLE, warm_up + commits, sinks)
+            with measured([service.pid]) as usage:
+                committed, seen = _watched(made, folder / TABLE, warm_up + commits, sinks)
     keys = sorted(committed)[warm_up:]
     in_redis, in_elasticsearch = (Visible.of([each[key] - committed[key] for key in keys]) for each in seen)
     for sink, found in (("Redis", in_redis), ("Elasticsearch", in_elasticsearch)):
         told(f"latency: {sink}: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s, max {found.maximum:.2f} s")
-    return Latency(commits, in_redis, in_elasticsearch)
+    batch = usage.cpu_seconds / (warm_up + commits) / len(sinks)
+    told(f"latency: {batch:.2f} processor seconds a micro-batch")
+    return Latency(commits, in_redis, in_elasticsearch, batch)
 
 
 def _watched(
