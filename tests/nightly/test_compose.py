@@ -29,6 +29,8 @@ PODMAN_COMPOSE = "podman-compose==1.6.0"
 APT = "RUN apt-get update && apt-get install -y --no-install-recommends {}\n"
 STAND_INS = {
     "localhost/elasticsearch:9.2.4": "COPY java /java\nCOPY --chown=1000:0 elasticsearch /elasticsearch\n"
+    # As in deploy/servers/elasticsearch.py: the wheel's Java lacks this module.
+    "RUN sed -i /jdk.incubator.vector/d /elasticsearch/config/jvm.options\n"
     "ENV ES_JAVA_HOME=/java\nUSER 1000\nCMD /elasticsearch/bin/elasticsearch -Enetwork.host=0.0.0.0 "
     "-Ediscovery.type=single-node -Expack.security.enabled=false\n",
     "localhost/redis:8": APT.format("redis-server") + "CMD redis-server --bind 0.0.0.0 --protected-mode no\n",
