@@ -12,14 +12,14 @@ from pathlib import Path
 
 from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
-from deploy import benchmarks_page, types_page
+from deploy import benchmarks_page, sizing_page, types_page
 from deploy.grafana import dashboard
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RULES = ROOT / "deploy/prometheus/rules.yml"
 CHART_RULES = ROOT / "deploy/helm/cdf-replicator/files/rules.yml"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, sizing_page.PAGE, *sorted((ROOT / "docs").glob("*.md"))]
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -57,6 +57,8 @@ PARTS = {
     "configuration": configuration,
     "example-sink": example_sink,
     "metrics": metrics,
+    "sizing-costs": sizing_page.costs,
+    "sizing-examples": sizing_page.examples,
 }
 
 
