@@ -210,4 +210,6 @@ class Fulfilment:
             return
         if progress.state != "running":
             self._serving = None  # first, so that what could not be written is not taken for another outcome later
+        if progress.state == "failed":
+            self._report.replay_failed()
         answer(self._service.state_path.requests, serving.id, progress)

@@ -7,6 +7,7 @@ Labels are configured names or one of the small sets below; never a key, a versi
 from __future__ import annotations
 
 import platform
+import time
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from prometheus_client import (
@@ -103,7 +104,7 @@ class Metrics:
         return self._routes[name]
 
     def sink(self, name: str) -> SinkMetrics:
-        """The handle of one sink, every series of it at 0; the same one when asked again."""
+        """The handle of one sink, all its series there; the same one when asked again."""
         if name not in self._sinks:
             self._sinks[name] = SinkMetrics(self, name)
         return self._sinks[name]
@@ -171,7 +172,11 @@ class Metrics:
         )
 
     def _make_sinks(self) -> None:
-        self.sink_up = self._gauge("cdf_sink_up", "1 if the sink answered last time, else 0.", ("sink",))
+        self.sink_up = self._gauge(
+            "cdf_sink_up",
+            "1 if the sink answered last time, 0 if it did not, NaN as long as nobody has asked it.",
+            ("sink",),
+        )
         self.sink_requests = self._histogram(
             "cdf_sink_request_duration_seconds", "Time of one request to the sink.", ("sink",), REQUEST_SECONDS
         )
@@ -233,10 +238,10 @@ class RouteMetrics:
         self._source_version.set(source)
         self._delivered_version.set(delivered)
 
-    def lag(self, versions: int, seconds: float) -> None:
-        """Taken from the board, whose lag in seconds grows while nothing is delivered."""
+    def lag(self, versions: int, oldest: float | None) -> None:
+        """``oldest``: when the oldest commit not delivered was made, epoch seconds; None if all are. It ages from scrape to scrape."""
         self._lag_versions.set(versions)
-        self._lag_seconds.set(seconds)
+        self._lag_seconds.set_function(lambda: 0.0 if oldest is None else max(0.0, time.time() - oldest))
 
     def received(self, counts: Mapping[str, int]) -> None:
         """Rows by change type."""
@@ -302,6 +307,7 @@ class SinkMetrics:
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._up = metrics.sink_up.labels(name)
+        self._up.set(float("nan"))  # 0 would raise an alert where no route has come to ask it
         self._requests = metrics.sink_requests.labels(name)
         self._bytes = metrics.sink_bytes.labels(name)
 

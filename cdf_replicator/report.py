@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cdf_replicator.status import BatchStatus, ReplayStatus
+from connectors.change import KEY_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cdf_replicator.metrics import Outcome as BatchOutcome
     from cdf_replicator.route import Route
     from cdf_replicator.verdict import Verdict
+    from connectors import Sink
 
 log = structlog.get_logger(__name__)
 
@@ -27,12 +29,13 @@ AGAIN_SECONDS: Final = 60
 
 
 class Report:
-    """Of one route; called by its thread and by the thread of its query."""
+    """Of one route; called by its thread and by the thread of its query. ``sink``: the class of the route's sink."""
 
-    def __init__(self, route: Route, metrics: Metrics, board: Board) -> None:
+    def __init__(self, route: Route, metrics: Metrics, board: Board, sink: type[Sink]) -> None:
         self._route = route.name
         self._sink = route.sink
-        self._metrics = metrics.route(route.name, route.source.slug, route.sink)
+        codes = (*sink.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
+        self._metrics = metrics.route(route.name, route.source.slug, route.sink, codes)
         self._sink_metrics = metrics.sink(route.sink)
         self._board = board
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
@@ -65,8 +68,7 @@ class Report:
         self._board.source(self._route, source, at)
         self._board.delivered(self._route, delivered)
         self._metrics.versions(source, delivered)
-        age = 0.0 if at is None else max(0.0, (datetime.now(timezone.utc) - at).total_seconds())
-        self._metrics.lag(max(0, source - delivered), age)
+        self._metrics.lag(max(0, source - delivered), oldest_undelivered)
 
     def headroom(self, seconds: float, versions: int) -> None:
         """Until what the route has yet to read may be removed."""
@@ -165,6 +167,12 @@ class Report:
     def restarted(self, reason: str) -> None:
         self._metrics.restart(reason)
         self._board.restarted(self._route)
+
+    def replay_failed(self) -> None:
+        """What was replaying does so no more."""
+        self._metrics.replay_progress(0)
+        self._board.replay(self._route, None)
+        self._replay_since = None
 
     def replay(self, starting: int, ending: int, ratio: float) -> None:
         """How far a replay is; at 1 it is over."""

@@ -47,7 +47,7 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name=f"route-{route.name}", daemon=True)
         self._service = service
         self._asked = asked
-        self._report = Report(route, service.metrics, service.board)
+        self._report = Report(route, service.metrics, service.board, type(service.settings.sink(route.sink)))
         query = Query(service, route, self._report, self._interrupted, self._looked)
         self._stream = Stream(service, route, self._report, query)
         self._fulfilment = Fulfilment(service, route, self._stream, self._report)

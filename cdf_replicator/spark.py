@@ -213,7 +213,9 @@ _DELTA_HINT: Final = (
 
 
 def _delta_jars(settings: Spark) -> dict[str, str]:
-    if any(_JARS.glob("delta-spark_*.jar")):
+    # Those in pyspark's own folder are on this machine alone.
+    is_sent = settings.jars is not None and not settings.master.startswith("local")
+    if not is_sent and any(_JARS.glob("delta-spark_*.jar")):
         return {}
     if settings.jars is not None:
         jars = sorted(Path(settings.jars).glob("*.jar"))

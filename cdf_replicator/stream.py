@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import checkpoint, evolution, feed, start
 from cdf_replicator.batch import Delivering, check_duplicates
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.source import SourceTable
 from cdf_replicator.upkeep import Upkeep
+from cdf_replicator.verdict import judge
 from connectors import Batch
 
 if TYPE_CHECKING:
-    import threading
-
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     from cdf_replicator.report import Report
     from cdf_replicator.route import Route
     from cdf_replicator.shared import Service
-    from cdf_replicator.source import SourceTable
     from cdf_replicator.state import RouteState
     from cdf_replicator.watch import Watch
-    from connectors import RouteSpec, Sink
+    from connectors import RetryableError, RouteSpec, Sink
+
+LOOK_ON_SECONDS: Final = 5.0
+"""How often the lag is told during a bootstrap."""
 
 
 class Stream:
@@ -42,7 +46,7 @@ class Stream:
 
     def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
         """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
-        self._policy.retrying(lambda error: self._report.state("retrying", str(error)))(sink.check)
+        self._policy.retrying(self._unreached)(sink.check)
         self._report.sink_up()
         share = self._service.settings.delivery.max_removed_share
         state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
@@ -109,16 +113,34 @@ class Stream:
             self._service.state_path.save(state)
         return state
 
+    def _unreached(self, error: RetryableError) -> None:
+        self._report.state("retrying", str(error))
+        self._report.sink_down(judge(error, route=self._route.name))
+
     def _bootstrap(self, state: RouteState, source: SourceTable, delivering: Delivering) -> RouteState:
         self._report.state("bootstrapping")
-        return Bootstrap(
+        bootstrap = Bootstrap(
             source,
             delivering,
             self._service.state_path,
             self._service.settings.delivery.max_removed_share,
             load=lambda pinned: self._load(pinned, source, delivering),
             prepare=lambda pinned: self._prepare_snapshot(pinned, source, delivering.sink),
-        ).run(state)
+        )
+        ended = threading.Event()
+        threading.Thread(target=self._look_on, args=(ended,), name=f"look-on-{self._route.name}", daemon=True).start()
+        try:
+            return bootstrap.run(state)
+        finally:
+            ended.set()
+
+    def _look_on(self, ended: threading.Event) -> None:
+        """Tell the lag while the route's own thread is busy with a snapshot."""
+        while not ended.wait(LOOK_ON_SECONDS):
+            with suppress(Exception):  # what is wrong with table or state path, the bootstrap will say
+                watch = self.onlooker(SourceTable(self._service.spark, self._route.source))
+                if watch is not None and not ended.is_set():
+                    watch.look_at_source()
 
     def _prepare_snapshot(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
         """Make the target fit for the pinned snapshot, and remember the columns the epoch begins with."""

@@ -50,12 +50,12 @@ class Watch:
         self._settled = -1  # after how many batches everything was seen to be delivered
         self._next_whole = 0.0
         self._rests = False  # Spark has told that it does nothing; of that there is no more to tell
-        self._before_stream = (state.start_version or 0) - 1
+        self._pinned = state.pinned_version if state.phase == "bootstrapping" else None
         self._told: tuple[int, int] | None = None
         self._oldest: float | None = None
         self._targets: dict[str, int] = {}
         self.source_version: int | None = None
-        self.delivered_version = committed.complete if committed else self._before_stream
+        self.delivered_version = committed.complete if committed else (state.start_version or 0) - 1
 
     @property
     def batches_begun(self) -> int:
@@ -116,12 +116,12 @@ class Watch:
 
     def _tell(self) -> None:
         assert self.source_version is not None
+        due = self.delivered_version + 1 if self._pinned is None else self._pinned  # of a snapshot, what it is of
         position = (self.source_version, self.delivered_version)
         moved = position != self._told
         if moved:
-            behind = self.delivered_version < self.source_version
-            self._oldest = self._source.log.committed_at(self.delivered_version + 1) if behind else None
+            self._oldest = self._source.log.committed_at(due) if due <= self.source_version else None
             self._told = position
         if moved or self._oldest is not None:
             self._report.versions(*position, self._oldest)
-        self._headroom.look(self._source, *position, self._oldest)
+        self._headroom.look(self._source, self.source_version, due - 1, self._oldest)

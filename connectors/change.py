@@ -31,8 +31,10 @@ ROW: Final = "row"
 DOUBLED: Final = "doubled"
 """A column between the service's reduction and its workers, which no sink sees: the guard at which one commit left several
 rows of the key; null as a rule."""
+NULL_KEY: Final = "null_key"
 DUPLICATE_KEY: Final = "duplicate_key"
-"""Code of the letters that makes."""
+KEY_CODES: Final = (NULL_KEY, DUPLICATE_KEY)
+"""Codes of rows that an upsert sink is not even given: without a key, or several of one key in a commit."""
 
 CHANGE_TYPES: Final = ("snapshot", "insert", "update_preimage", "update_postimage", "delete")
 DELETES: Final = ("update_preimage", "delete")

@@ -86,6 +86,9 @@ class Sink(ABC):
 
     targets_are_prefixes: ClassVar[bool] = False
 
+    rejection_codes: ClassVar[tuple[str, ...]] = ()
+    """Codes of ``Rejected`` that it gives, so that each is counted from 0 before the first row is refused."""
+
     preimages: ClassVar[bool] = False
     """An append sink that needs the image before an update, whether or not INCLUDE_PREIMAGES asks for it."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from connectors import PermanentError, RetryableError
-from connectors.change import DUPLICATE_KEY
+from connectors.change import DUPLICATE_KEY, NULL_KEY
 
 MOST_LETTERS: Final = 100_000
 """Rejected changes one task names; beyond, they are only counted, and the route halts long before it matters."""
@@ -28,7 +28,7 @@ class Letter:
 
 def null_key(guard: int) -> Letter:
     """A row without a key has no place in an upsert sink."""
-    return Letter(None, guard, "null_key", "a key column is null")
+    return Letter(None, guard, NULL_KEY, "a key column is null")
 
 
 def duplicate_key(key: str, guard: int) -> Letter:

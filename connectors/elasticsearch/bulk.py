@@ -20,6 +20,8 @@ ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.er
 NO_ERRORS: Final = b'"errors":false'
 APPLIED: Final = b'"status":20'  # 200 or 201
 
+INVALID: Final = "invalid"
+TOO_LARGE: Final = "too_large"
 # Labels of metrics, hence few; any other refusal of a row is ``invalid``.
 CODES: Final = {
     "document_parsing_exception": "document_parsing",
@@ -27,6 +29,7 @@ CODES: Final = {
     "strict_dynamic_mapping_exception": "strict_dynamic_mapping",
     "illegal_argument_exception": "illegal_argument",
 }
+REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
 WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
 
 OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 200, 400, 403, 404, 409, 429
@@ -103,12 +106,12 @@ def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> 
     if status == TOO_MANY:
         return RetryableError("overloaded", reason)
     if status == BAD_REQUEST:
-        return Rejected(position, CODES.get(kind, "invalid"), f"{kind}: {reason}")
+        return Rejected(position, CODES.get(kind, INVALID), f"{kind}: {reason}")
     return RetryableError("unavailable", f"{status} {kind}: {reason}")
 
 
 def too_large(position: int) -> WriteResult:
-    return WriteResult(rejected=[Rejected(position, "too_large", "413: larger than a request may be")])
+    return WriteResult(rejected=[Rejected(position, TOO_LARGE, "413: larger than a request may be")])
 
 
 def joined(first: WriteResult, second: WriteResult, offset: int) -> WriteResult:

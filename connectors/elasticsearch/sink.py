@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from connectors.change import GUARD, KEY, is_delete
 from connectors.elasticsearch import settings as configuration
-from connectors.elasticsearch.bulk import ANSWER, all_applied, body_of, joined, result_of, too_large
+from connectors.elasticsearch.bulk import ANSWER, REJECTION_CODES, all_applied, body_of, joined, result_of, too_large
 from connectors.elasticsearch.index import adopt, create, find, mark, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.sweep import count, sweep
@@ -48,6 +48,7 @@ class ElasticsearchSink(ArrowSink):
     Options = configuration.Options
     mode: ClassVar[Mode] = "upsert"
     fences: ClassVar[bool] = True
+    rejection_codes = REJECTION_CODES
     settings: configuration.Settings
 
     def __init__(self, settings: configuration.Settings) -> None:

@@ -40,6 +40,7 @@ class RedisSink(ArrowSink):
     mode: ClassVar[Mode] = "upsert"
     targets_are_prefixes = True
     fences = True
+    rejection_codes = (WRONG_TYPE, TOO_LARGE)
     settings: RedisSettings
 
     def __init__(self, settings: RedisSettings) -> None:

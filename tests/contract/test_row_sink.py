@@ -38,6 +38,7 @@ class LinesSink(RowSink):
     """One line per change in a file per table; refuses deletes of the key ``kept``."""
 
     Settings, mode = LinesSettings, "append"
+    rejection_codes = ("kept",)
 
     def target(self, route):
         return str(self.settings.path / f"{route.table}.jsonl")

@@ -97,7 +97,7 @@ class World:
         self.files = folder / "files"
         self.audit = str(folder / "audit" / "orders")
         self.files.mkdir()
-        self.board = Board()
+        self.board, self.metrics = Board(), Metrics()
         self.environ = {
             "CDF_STATE_PATH": str(folder / "state"),
             "CDF_TABLES__ORDERS__PATH": self.table,
@@ -173,12 +173,12 @@ class World:
         return SourceTable(self.spark, next(iter(self.settings.resolved.values())).source)
 
     def runner(self, name="orders_files", *, once=True, asked=None, stop=None) -> Runner:
-        settings, metrics = self.settings, Metrics()
-        self.board = Board()
+        settings = self.settings
+        self.board, self.metrics = Board(), Metrics()
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
-        service = Service(self.spark, settings, self.state_path, self.letters, metrics, self.board, once, stop)
+        service = Service(self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop)
         return Runner(service, settings.resolved[name], asked)
 
     def run(self, name="orders_files", *, asked=None, ask=None):
@@ -198,6 +198,12 @@ class World:
 
     def state(self, name="orders_files"):
         return self.state_path.load(name)
+
+    def sample(self, name: str) -> float:
+        """The one series of a metric."""
+        (family,) = (family for family in self.metrics.registry.collect() if family.name == name)
+        (sample,) = family.samples
+        return sample.value
 
     def last_batch(self):
         return self.board.snapshot().routes[0].batches[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -98,3 +99,11 @@ def test_one_that_has_never_run_may_be_paused(world, live):
     assert world.state() is None
     ask(world, runner, "resume")
     until(lambda: world.delivered() == world.expected(), WITHIN)
+
+
+def test_one_that_has_never_asked_its_sink_raises_no_alert(world, live):
+    world.create(rows=["(1, 'a')"])
+    world.state_path.pause(ROUTE)
+    live(ROUTE)
+    until(lambda: route(world).state == "paused", WITHIN)
+    assert math.isnan(world.sample("cdf_sink_up"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cdf_replicator import requests
 from cdf_replicator.requests import Request
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -185,3 +187,19 @@ def entries(server):
         return {key.decode().removeprefix("orders:"): json.loads(client.get(key)) for key in keys}
     finally:
         client.close()
+
+
+def test_a_replay_that_fails_is_under_way_no_more(world, live):
+    (runner,) = live("orders_files")
+    until(lambda: world.delivered() == world.expected())
+    replay = Request("replay", "orders_files", 0)
+    requests.submit(world.state_path.requests, replay)
+    requests.take(world.state_path.requests, replay)
+    world.trouble("hang")
+    runner.submit(replay)
+    until(lambda: world.board.snapshot().routes[0].replay is not None)
+    world.trouble("0")
+    until(lambda: world.answer(replay).state == "failed")
+    until(lambda: world.board.snapshot().routes[0].state == "halted")
+    assert world.board.snapshot().routes[0].replay is None
+    assert world.sample("cdf_replay_progress_ratio") == 0

@@ -8,6 +8,7 @@ More of it: ``test_route`` (a bootstrap half written, a pin that VACUUM removed,
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -19,6 +20,7 @@ import pytest
 from cdf_replicator import start
 from cdf_replicator.requests import Request
 from cdf_replicator.verdict import HaltError
+from tests.waiting import until
 
 ROUTE = "orders_files"
 
@@ -205,3 +207,24 @@ def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(worl
         (6, "insert", 2),
     ]
     assert [row[0] for row in kept if row[1:] == ("snapshot", 2)] == [1, 2, 3, 4, 5]
+
+
+def test_a_bootstrap_under_way_tells_how_far_behind_it_is(world, live, monkeypatch):
+    monkeypatch.setattr("cdf_replicator.stream.LOOK_ON_SECONDS", 0.2)
+    world.create(rows=["(1, 'a')"])
+    world.trouble("hang")
+    live(ROUTE)
+
+    def behind(source):
+        route = world.board.snapshot().routes[0]
+        told = {name: world.sample(name) for name in ("cdf_source_version", "cdf_lag_versions")}
+        expected = {"cdf_source_version": source, "cdf_lag_versions": source + 1}
+        return route.state == "bootstrapping" and told == expected and 0 < world.sample("cdf_lag_seconds") < math.inf
+
+    until(lambda: behind(1))
+    world.insert("(2, 'b')")
+    until(lambda: behind(2))
+    assert world.sample("cdf_headroom_seconds") < math.inf
+    world.trouble(None)
+    until(lambda: world.delivered() == world.expected())
+    until(lambda: (world.sample("cdf_lag_versions"), world.sample("cdf_lag_seconds")) == (0, 0))

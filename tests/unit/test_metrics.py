@@ -3,6 +3,7 @@
 import math
 import os
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.exposition import generate_latest
@@ -110,7 +111,7 @@ def test_every_known_series_starts_at_zero(metrics, route):
     metrics.sink("search")
     samples = scraped(metrics)
     not_zero = {name for name, series in samples.items() if any(series.values())}
-    assert not_zero == {"cdf_build_info", "cdf_headroom_seconds", "cdf_headroom_versions"}
+    assert not_zero == {"cdf_build_info", "cdf_headroom_seconds", "cdf_headroom_versions", "cdf_sink_up"}
     assert len(samples["cdf_route_state"]) == len(STATES)
     assert len(samples["cdf_changes_received_total"]) == len(CHANGE_TYPES)
     assert len(samples["cdf_changes_applied_total"]) == len(CHANGE_TYPES)
@@ -166,17 +167,29 @@ def test_counts_add_up(metrics, route):
 def test_positions_are_set(metrics, route):
     at = datetime(2026, 5, 1, tzinfo=timezone.utc)
     route.versions(source=12, delivered=9)
-    route.lag(3, 61.5)
+    route.lag(3, at.timestamp())
     route.dead_letters(7)
     route.last_delivery(at)
     route.replay_progress(0.25)
     assert value(metrics, "cdf_source_version") == 12
     assert value(metrics, "cdf_delivered_version") == 9
     assert value(metrics, "cdf_lag_versions") == 3
-    assert value(metrics, "cdf_lag_seconds") == 61.5
     assert value(metrics, "cdf_dead_letters") == 7
     assert value(metrics, "cdf_last_delivery_timestamp_seconds") == at.timestamp()
     assert value(metrics, "cdf_replay_progress_ratio") == 0.25
+
+
+def test_the_lag_ages_while_nobody_looks(metrics, route, monkeypatch):
+    clock = SimpleNamespace(time=lambda: clock.now, now=1000.0)
+    monkeypatch.setattr("cdf_replicator.metrics.time", clock)
+    route.lag(3, 938.5)
+    assert value(metrics, "cdf_lag_seconds") == 61.5
+    clock.now += 60
+    assert value(metrics, "cdf_lag_seconds") == 121.5
+    route.lag(1, 1e9)
+    assert value(metrics, "cdf_lag_seconds") == 0, "of a commit from the future"
+    route.lag(0, None)
+    assert value(metrics, "cdf_lag_seconds") == 0
 
 
 def test_a_batch_is_timed_by_phase_and_in_total(metrics, route):
@@ -222,6 +235,7 @@ def test_asking_twice_gives_the_same_handle(metrics, route):
 
 def test_a_sink_says_how_it_answers(metrics):
     sink = metrics.sink("search")
+    assert math.isnan(value(metrics, "cdf_sink_up", sink="search")), "no alert before anybody has asked it"
     sink.up(True)
     sink.requests([0.004, 0.2])
     sink.sent(1000)

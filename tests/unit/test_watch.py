@@ -33,7 +33,7 @@ def world():
     source = SimpleNamespace(latest=3)
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
     headroom = SimpleNamespace(look=lambda *_: None)
-    state = SimpleNamespace(start_version=0)
+    state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), SimpleNamespace(begun=1)
     watch = Watch(query, source, report, state, None, batches=lambda: batches.begun, headroom=headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
