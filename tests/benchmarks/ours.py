@@ -62,7 +62,7 @@ class OurRoute:
         self._board.add_sink("sink", settings.sinks["sink"].type, "")
         letters = DeadLetters(spark, state_path.dead_letters)
         service = Service(spark, settings, state_path, letters, self._metrics, self._board, True, Event())
-        report = Report(self.route, self._metrics, self._board)
+        report = Report(self.route, self._metrics, self._board, type(self.sink))
         query = Query(service, self.route, report, lambda: False, lambda *_: None)
         self._stream = Stream(service, self.route, report, query)
         self._source = SourceTable(spark, self.route.source)

@@ -36,7 +36,7 @@ class SlowSink(WantsUpkeep):
 def upkeep_of(world, kind):
     route = world.settings.resolved["orders_files"]
     sink = kind(kind.Settings(type="files", path=world.files))
-    return Upkeep(world.spark, sink, route.spec(owner="us", epoch=1), Report(route, Metrics(), world.board))
+    return Upkeep(world.spark, sink, route.spec(owner="us", epoch=1), Report(route, Metrics(), world.board, type(sink)))
 
 
 def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
