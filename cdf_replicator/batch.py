@@ -72,7 +72,7 @@ class Delivering:
             return Outcome()
         observation = self._observation(batch, marked=no_ops_above is not None)
         counted = frame if observation is None else frame.observe(observation, *_counts(frame))
-        selected = self._selected(shaped(counted), batch)
+        selected = self._selected(self._moved(shaped(counted), batch), batch)
         clock.append(time.monotonic())
         outcome, unchanged, delivered, interrupted = Outcome(), 0, False, False
         versions: tuple[int, int] | None = None
@@ -142,6 +142,12 @@ class Delivering:
         if self.sink.mode == "append":
             return changes
         return feed.none_doubled(changes) if batch.is_bootstrap else feed.latest_per_key(changes)
+
+    def _moved(self, changes: DataFrame, batch: Batch) -> DataFrame:
+        """What the reduction shuffles: without the rows that the sink does not look at."""
+        if self.sink.mode == "append" or self.sink.reads_deleted_rows or batch.is_bootstrap:
+            return changes
+        return changes.withColumn(change.ROW, F.when(~change.is_delete(), F.col(change.ROW)))
 
     def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
         delivered = self._selected(changes, batch)

@@ -141,6 +141,7 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
     newest_first = of_key.orderBy(F.desc(change.GUARD))
     again = F.col(change.KEY).isNotNull() & ~deleted & (F.lead(guard).over(newest_first) == guard)
     ranked = frame.withColumns({"rank": F.row_number().over(newest_first), "again": F.when(again, guard)})
+    ranked = ranked.where("rank = 1 OR again IS NOT NULL")  # the next window has to look at no other
     newest = ranked.withColumn(change.DOUBLED, F.max("again").over(of_key)).where("rank = 1")
     several = F.col(change.DOUBLED).eqNullSafe(guard)
     gone = {

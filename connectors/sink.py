@@ -92,6 +92,11 @@ class Sink(ABC):
     preimages: ClassVar[bool] = False
     """An append sink that needs the image before an update, whether or not INCLUDE_PREIMAGES asks for it."""
 
+    @property
+    def reads_deleted_rows(self) -> bool:
+        """Of an upsert sink: whether it looks at the row of a change that deletes. If not, that row may be null: it is not moved."""
+        return True
+
     @abstractmethod
     def check(self) -> None:
         """Reachable and allowed, without changing anything; raises ``RetryableError`` or ``PermanentError``."""

@@ -84,7 +84,8 @@ class DeltaAuditSink(DeltaSink):
         if not outside:
             writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
         try:
-            writer.save(path)
+            with table.unsorted(frame.sparkSession):
+                writer.save(path)
         except Exception as error:
             raise classified(error, path) from error
         seen = counted.get

@@ -60,6 +60,10 @@ class DeltaReplicaSink(DeltaSink):
     settings: DeltaReplicaSettings
     what = "replica"
 
+    @property
+    def reads_deleted_rows(self) -> bool:
+        return self.settings.soft_delete
+
     def tombstone_path(self, route: RouteSpec) -> str:
         return f"{self.settings.path.rstrip('/')}/_tombstones/{route.table}"
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.errors import classified, line, unfit
 from connectors.errors import STORAGE_AWAY, PermanentError, RetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _NEED_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 """What Parquet does not take in a column's name: Delta then needs column mapping."""
 _FEATURES: Final = re.compile(r"DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT.*?feature\(s\): ([\w, -]+)\.", re.DOTALL)
+_CONCURRENT_WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _SMALL_BYTES: Final = 64 * 2**20
 _NO_TABLES: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 
@@ -152,6 +154,17 @@ def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
     private.conf.set("spark.databricks.delta.write.txnAppId", app)
     private.conf.set("spark.databricks.delta.write.txnVersion", str(version))
     return private
+
+
+@contextmanager
+def unsorted(spark: SparkSession) -> Iterator[None]:
+    """Have a task write two partitions at a time as rows come, and sort only what is of others: most micro-batches are of one day."""
+    before = spark.conf.get(_CONCURRENT_WRITERS) or "0"
+    spark.conf.set(_CONCURRENT_WRITERS, "2")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CONCURRENT_WRITERS, before)
 
 
 def record(path: str, app: str, version: int) -> None:

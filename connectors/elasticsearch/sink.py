@@ -49,6 +49,7 @@ class ElasticsearchSink(ArrowSink):
     mode: ClassVar[Mode] = "upsert"
     fences: ClassVar[bool] = True
     rejection_codes = REJECTION_CODES
+    reads_deleted_rows = False
     settings: configuration.Settings
 
     def __init__(self, settings: configuration.Settings) -> None:

@@ -45,10 +45,11 @@ def argument_columns(schema: StructType, layout: str) -> list[Column]:
     body, count = _hash_fields(schema) if layout == "hash" else (_bulk(json_row(schema)), F.lit(1))
     deleted = is_delete()
     guard = F.lpad(F.col(GUARD).cast("string"), GUARD_DIGITS, "0")
-    upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), guard, F.lit("\r\n"), body)
+    # Of a delete it is null by its guard. The body stands in no branch: there Spark would make its text twice, once to measure it.
+    upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), F.when(~deleted, guard), F.lit("\r\n"), body)
     delete = F.concat(F.lit(f"${GUARD_DIGITS + 1}\r\n"), guard, F.lit("d\r\n"))
     return [
-        F.when(deleted, delete).otherwise(upsert).alias(ARGUMENTS),
+        F.coalesce(upsert, delete).alias(ARGUMENTS),
         (F.when(deleted, F.lit(0)).otherwise(count) + 1).alias(COUNT),
     ]
 

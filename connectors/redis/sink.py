@@ -41,6 +41,7 @@ class RedisSink(ArrowSink):
     targets_are_prefixes = True
     fences = True
     rejection_codes = (WRONG_TYPE, TOO_LARGE)
+    reads_deleted_rows = False
     settings: RedisSettings
 
     def __init__(self, settings: RedisSettings) -> None:
