@@ -1,11 +1,14 @@
 """The alert rules speak of metrics there are, and each has cases."""
 
 import re
+import shutil
+import subprocess
 
+import pytest
 import yaml
 
 from cdf_replicator.metrics import catalogue
-from deploy.readme import CHART_RULES, ROOT, RULES
+from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]
 CASES = yaml.safe_load((ROOT / "tests/system/alerts.yml").read_text())["tests"]
@@ -19,14 +22,29 @@ def test_every_metric_of_a_rule_is_in_the_catalogue():
 def test_every_alert_has_its_section_in_the_runbook():
     page = (ROOT / "deploy/README.md").read_text()
     for rule in GROUP["rules"]:
-        assert rule["annotations"]["runbook"] == f"deploy/README.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"{PAGES_URL}deploy/README.md#{rule['alert'].lower()}"
         assert f"### {rule['alert']}\n" in page
+
+
+def test_the_command_of_the_runbook_puts_a_place_of_ones_own_into_every_link(tmp_path):
+    (command,) = re.findall(r"^ {4}(sed .*\n.*)", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
+    copies = [tmp_path / file.relative_to(ROOT) for file in (RULES, CHART_RULES)]
+    for copy in copies:
+        copy.parent.mkdir(parents=True)
+        shutil.copy(RULES, copy)
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    for copy in copies:
+        (group,) = yaml.safe_load(copy.read_text())["groups"]
+        places = {rule["annotations"]["runbook_url"].partition("/deploy/")[0] for rule in group["rules"]}
+        assert places == {"https://git.mine.example/cdf-replicator/blob/main"}
 
 
 def test_the_chart_brings_the_same_rules():
     assert CHART_RULES.read_text() == RULES.read_text(), "run: make docs"
 
 
-def test_every_alert_is_seen_to_fire_by_a_case():
-    fired = {case["alertname"] for world in CASES for case in world["alert_rule_test"] if case["exp_alerts"]}
-    assert fired == {rule["alert"] for rule in GROUP["rules"]}
+@pytest.mark.parametrize("fires", [True, False])
+def test_every_alert_is_seen_to_fire_and_to_be_quiet(fires):
+    cases = [case for world in CASES for case in world["alert_rule_test"]]
+    seen = {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires}
+    assert seen == {rule["alert"] for rule in GROUP["rules"]}

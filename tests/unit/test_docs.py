@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+from deploy.readme import PAGES, PAGES_URL, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 WITNESS = re.compile(r"`((?:tests|connectors)/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
@@ -50,7 +53,9 @@ def test_every_link_within_the_project_leads_somewhere(page):
 def test_every_alert_leads_to_its_runbook():
     (group,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
     for rule in group["rules"]:
-        path, _, heading = rule["annotations"]["runbook"].partition("#")
+        url = rule["annotations"]["runbook_url"]
+        assert url.startswith(PAGES_URL)
+        path, _, heading = url.removeprefix(PAGES_URL).partition("#")
         leads_somewhere(ROOT / path, heading)
 
 
