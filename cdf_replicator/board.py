@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100
-_TROUBLE: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
-WORST_FIRST: Final[tuple[State, ...]] = (*_TROUBLE, "starting", "bootstrapping", "paused", "stopped", "running")
+TROUBLE: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
+WORST_FIRST: Final[tuple[State, ...]] = (*TROUBLE, "starting", "bootstrapping", "paused", "stopped", "running")
 
 
 class Board:

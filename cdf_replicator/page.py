@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cdf_replicator.board import BATCHES_KEPT
+from cdf_replicator.board import BATCHES_KEPT, TROUBLE
 from cdf_replicator.metrics import PHASES
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cdf_replicator.status import BatchStatus, RouteStatus, Status
+    from cdf_replicator.status import BatchStatus, ErrorStatus, RouteStatus, Status
 
 BATCHES_SHOWN: Final = 10
 EVENTS_SHOWN: Final = 20
@@ -103,6 +103,14 @@ def tiles(status: Status) -> list[Tile]:
     ]
 
 
+def present_error(route: RouteStatus) -> ErrorStatus | None:
+    """What the route fails of now. None where its state has another, newer reason: the last error is over then."""
+    error = route.last_error
+    if error is None or route.state not in TROUBLE or error.what not in (route.reason or error.what):
+        return None
+    return error
+
+
 def sparkline(route: RouteStatus) -> list[Bar]:
     """Rows of the last batches, oldest left, the largest as high as the drawing."""
     step = SPARK_WIDTH / BATCHES_KEPT
@@ -151,6 +159,7 @@ _ENVIRONMENT: Final = Environment(
 )
 _ENVIRONMENT.filters.update(duration=duration, number=number, clock=clock, prose=prose, batch_seconds=batch_seconds)
 _ENVIRONMENT.globals.update(
+    present_error=present_error,
     sparkline=sparkline,
     phases=phases,
     phase_names=[phase for phase in PHASES if phase != "total"],

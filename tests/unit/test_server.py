@@ -186,6 +186,21 @@ def test_the_page_shows_the_worst_first_with_its_next_step(busy):
     assert "Next step: run <code>cdf-replicator resync orders_search</code>" in page
 
 
+@pytest.mark.parametrize("state", ["halted", "stalled", "retrying"])
+def test_an_error_is_told_as_present_only_while_it_is_the_reason(busy, state):
+    busy.board.failed("orders_search", "connection refused", "unreachable", "start it")
+    busy.board.state("orders_search", state, "connection refused start it")
+    page = busy.get("/").text
+    assert "<strong>connection refused</strong>" in page
+    assert "Last error" not in page
+    assert page.count("connection refused start it") == 1, "the event alone: the card says it once"
+    busy.board.state("orders_search", state, "nothing has moved for 60 s")
+    page = busy.get("/").text
+    assert "nothing has moved for 60 s" in page
+    assert "<strong>connection refused</strong>" not in page
+    assert re.search(r"Last error, [^:]+ ago: connection refused", page)
+
+
 def test_the_page_shows_a_replay_and_a_state_before_any_batch(world):
     world.board.add_route("orders_search", "orders", "search")
     world.board.add_sink("search", "elasticsearch", "http://search")
