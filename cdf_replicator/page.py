@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cdf_replicator.board import BATCHES_KEPT, TROUBLE
+from cdf_replicator.board import BATCHES_KEPT
 from cdf_replicator.metrics import PHASES
+from cdf_replicator.summary import TROUBLE
 
 if TYPE_CHECKING:
     from datetime import datetime
