@@ -6,9 +6,9 @@ from html import unescape
 
 import pytest
 
-from cdf_replicator.board import Board
+from cdf_replicator.board import EVENTS_KEPT, Board
 from cdf_replicator.page import duration, number, prose, render
-from cdf_replicator.status import BatchStatus, ReplayStatus, Setting
+from cdf_replicator.status import BatchStatus, Definition, ReplayStatus, Setting
 
 START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
@@ -137,12 +137,67 @@ def test_a_batch_shows_how_long_each_phase_took(board):
 
 
 def test_headroom_and_dead_letters_are_told(board):
+    assert "Headroom — not known yet" in text(card(board))
     board.headroom("orders_search", timedelta(days=6, hours=4).total_seconds(), 40)
     board.dead_letters("orders_search", 3)
-    shown = text(card(board))
-    assert "6 d 4 h" in shown
-    assert "3 dead letters open" in shown
+    assert "Headroom 6 d 4 h history kept until 7 May 16:00" in text(card(board))
+    assert "3 dead letters open" in text(card(board))
+    assert "cdf-replicator dead-letters list orders_search" in text(card(board))
     assert "Dead letters 3 open" in text(page(board))
+    board.headroom("orders_search", 0.0, 0)
+    assert "Headroom 0 s history may be gone" in text(card(board))
+
+
+def test_an_unknown_lag_is_not_taken_for_none(board, clock):
+    board.add_route("items_search", "items", "search")
+    assert "Worst lag 0 s 0 versions, 1 route not known" in text(page(board))
+    board.source("orders_search", 14, START)
+    clock.at += timedelta(seconds=5)
+    assert "Worst lag 5 s 2 versions, 1 route not known" in text(page(board))
+
+
+def test_no_lag_is_known_at_first(empty):
+    empty.add_route("items_search", "items", "search")
+    assert "Worst lag — 1 route not known" in text(page(empty))
+
+
+def test_errors_of_the_last_hour_and_restarts_are_counted(board):
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    board.failed("orders_cache", "no answer", "unreachable", "wait")
+    board.restarted("orders_search")
+    assert "Errors, last hour 2 1 restart since start" in text(page(board))
+
+
+def test_a_card_tells_its_last_batch_and_what_was_applied_by_operation(board):
+    counts = {"delete": 3, "insert": 1200, "update_preimage": 7, "update_postimage": 7}
+    board.batch("orders_search", BatchStatus(12, (12, 12), counts, {"write": 0.5}, "delivered", START, applied=counts))
+    shown = text(card(board))
+    assert "Last batch 1,217 rows number 12, delivered in 0.5 s" in shown
+    assert "Applied since start 1,217 1,200 inserted · 7 updated · 7 preimages · 3 deleted" in shown
+    assert "12 12 1,217 1,200 7 3 0.5 s delivered 12:00:00" in shown
+
+
+def test_details_tell_what_the_route_does_and_what_to_run(board):
+    board.define(
+        "orders_search", Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
+    )
+    board.position("orders_search", 2, 1, "/state/routes/orders_search/checkpoints/2")
+    shown = text(card(board))
+    assert "Source s3a://lake/orders Target index orders Mode upsert: the last change of each key" in shown
+    assert "Keys id, day Filter a <> 1 Columns all Checkpoint /state/routes/orders_search/checkpoints/2" in shown
+    assert "generation 2, epoch 1, 0 restarts" in shown
+    assert '<code class="command">cdf-replicator replay orders_search --starting-version 12</code>' in card(board)
+    assert '<code class="command">cdf-replicator resync orders_search</code>' in card(board)
+
+
+def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
+    board.add_route("items_search", "items", "search")
+    for route in ("items_search", "orders_search"):
+        board.batch(route, BatchStatus(12, None, {}, {}, "delivered", START, rejected={"mapping": 2}))
+        board.dead_letters(route, 1)
+    board.requests("search", [0.0042] * 99 + [1.5], 6)
+    assert "Up search elasticsearch http://search:1 4.2 ms / 4.2 ms 6 4 2 0 s" in text(page(board))
+    assert "Up cache redis http://cache:1 — 0 0 0 0 s" in text(page(board))
 
 
 def test_an_event_and_a_setting_with_its_origin_are_told(board):
@@ -152,8 +207,17 @@ def test_an_event_and_a_setting_with_its_origin_are_told(board):
     )
     shown = text(page(board))
     assert "12:00:00 orders_search the table's schema changed" in shown
-    assert "1 values given, 1 defaults" in shown
+    assert "1 value given, 1 default" in shown
     assert "CDF_TRIGGER_SECONDS 0.2 environment" in shown
+
+
+def test_an_event_of_another_day_has_its_date_and_none_that_is_kept_is_left_out(empty, clock):
+    for number_ in range(EVENTS_KEPT):
+        empty.event(f"event {number_}!")
+    clock.at += timedelta(days=1)
+    shown = text(page(empty))
+    assert f"1 May 12:00 event {EVENTS_KEPT - 1}! 1 May 12:00" in shown
+    assert shown.count("!") == EVENTS_KEPT
 
 
 def test_a_replay_tells_how_far_it_is(board):
@@ -189,6 +253,9 @@ def test_what_a_server_said_cannot_become_markup(board):
     [
         (None, "—"),
         (0.0, "0 s"),
+        (0.0042, "4.2 ms"),
+        (0.0999, "100 ms"),
+        (0.0625, "62 ms"),
         (0.418, "0.42 s"),
         (9.5, "9.5 s"),
         (59.7, "1 min"),
