@@ -46,8 +46,8 @@ class Stream:
         self._report.sink_up()
         share = self._service.settings.delivery.max_removed_share
         state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
-        checkpoints = self._service.state_path.checkpoint(self._route.name, state.generation)
-        self._report.position(state.generation, state.epoch, str(checkpoints))
+        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
+        self._report.position(state.generation, state.epoch, str(folder))
         delivering = self.delivering(sink)
         self._fits = None
         # Cancelled by this group, a bootstrap takes no other route's jobs along.
