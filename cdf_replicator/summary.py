@@ -44,6 +44,7 @@ def summary(
         return "starting", f"Starting: {_named(names['starting'])}."
     notes = (
         ("Loading a first snapshot", names["bootstrapping"]),
+        ("Replaying", [route.route for route in routes if route.replay]),
         ("Paused", names["paused"]),
         ("Stopped", names["stopped"]),
     )

@@ -261,6 +261,14 @@ def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cach
     assert (service.state, service.summary) == (state, summary)
 
 
+def test_a_replay_is_said_of_a_healthy_service(board):
+    board.state("orders_search", "running")
+    board.state("orders_cache", "running")
+    board.replay("orders_cache", ReplayStatus(3, 9, 0.5, START))
+    service = board.snapshot().service
+    assert (service.state, service.summary) == ("healthy", "Replaying: orders_cache.")
+
+
 def test_a_sink_that_is_down_degrades_the_service(board):
     board.state("orders_search", "running")
     board.state("orders_cache", "running")
