@@ -105,6 +105,11 @@ def when(at: datetime, now: datetime) -> str:
     return clock(at) if at.date() == now.date() else f"{at.day} {at:%b %H:%M}"
 
 
+def age(at: datetime, now: datetime) -> str:
+    """In whole seconds: nobody reads more of what changes with each refresh."""
+    return duration(round((now - at).total_seconds()))
+
+
 def operations(counts: Mapping[str, int]) -> str:
     """Changes by type, in words: ``1,000 inserted · 3 deleted``."""
     return " · ".join(
@@ -218,6 +223,7 @@ _ENVIRONMENT.filters.update(
     batch_seconds=batch_seconds,
 )
 _ENVIRONMENT.globals.update(
+    age=age,
     when=when,
     present_error=present_error,
     sparkline=sparkline,
