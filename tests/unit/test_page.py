@@ -190,6 +190,14 @@ def test_details_tell_what_the_route_does_and_what_to_run(board):
     assert '<code class="command">cdf-replicator resync orders_search</code>' in card(board)
 
 
+@pytest.mark.parametrize("delivered", [None, -1, 0])
+def test_a_replay_is_offered_from_a_version_that_there_is(empty, delivered):
+    empty.add_route("orders_search", "orders", "search")
+    if delivered is not None:
+        empty.delivered("orders_search", delivered)
+    assert "replay orders_search --starting-version 0</code>" in card(empty)
+
+
 def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
     board.add_route("items_search", "items", "search")
     for route in ("items_search", "orders_search"):
