@@ -9,24 +9,28 @@ import re
 import socket
 from collections import deque
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import __version__
 from cdf_replicator.metrics import AT_REST
 from cdf_replicator.status import ErrorStatus, Event, RouteStatus, ServiceStatus, Setting, SinkStatus, Status
+from cdf_replicator.summary import badness, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from cdf_replicator.metrics import State
-    from cdf_replicator.status import BatchStatus, ReplayStatus, ServiceState
+    from cdf_replicator.status import BatchStatus, Definition, ReplayStatus
 
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100
-_TROUBLE: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
-WORST_FIRST: Final[tuple[State, ...]] = (*_TROUBLE, "starting", "bootstrapping", "paused", "stopped", "running")
+ERRORS_KEPT: Final = 10_000
+"""Times of errors, at most; with more of them within an hour, that many are told."""
+REQUESTS_KEPT: Final = 1000
+"""Of each sink, the latest: what its quantiles are of."""
+HOUR: Final = timedelta(hours=1)
 
 
 class Board:
@@ -39,6 +43,8 @@ class Board:
         self._routes: dict[str, RouteStatus] = {}
         self._sinks: dict[str, SinkStatus] = {}
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._failed_at: deque[datetime] = deque(maxlen=ERRORS_KEPT)
+        self._request_seconds: dict[str, deque[float]] = {}
         self._runtime: dict[str, str] = {}
         self._stopping = False
         self._holder: str | None = None
@@ -52,6 +58,11 @@ class Board:
         """``endpoint``: where the sink is, for people; a user and password in it are dropped."""
         with self._lock:
             self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
+            self._request_seconds[sink] = deque(maxlen=REQUESTS_KEPT)
+
+    def define(self, route: str, definition: Definition) -> None:
+        """What the route was configured to do."""
+        self._set(route, definition=definition)
 
     def runtime(self, **versions: str) -> None:
         """Versions of what runs underneath: ``spark``, ``delta``, ``java``."""
@@ -102,8 +113,9 @@ class Board:
         """Everything up to and with ``version`` is in the sink."""
         self._set(route, delivered_version=version)
 
-    def position(self, route: str, generation: int, epoch: int) -> None:
-        self._set(route, generation=generation, epoch=epoch)
+    def position(self, route: str, generation: int, epoch: int, checkpoint: str) -> None:
+        """``checkpoint``: where the generation's lies."""
+        self._set(route, generation=generation, epoch=epoch, checkpoint=checkpoint)
 
     def headroom(self, route: str, seconds: float | None, versions: int | None) -> None:
         """None: not known, or nothing the route needs can be removed."""
@@ -138,11 +150,19 @@ class Board:
             was = self._routes[route]
             error = _seen(was.last_error, what, condition, next_step, self._now())
             self._routes[route] = replace(was, last_error=error)
+            self._failed_at.append(error.last_seen)
 
     def restarted(self, route: str) -> None:
         with self._lock:
             was = self._routes[route]
             self._routes[route] = replace(was, restarts=was.restarts + 1)
+
+    def requests(self, sink: str, seconds: Iterable[float], retries: int) -> None:
+        """What a sink was asked: how long each request took, how many were sent again."""
+        with self._lock:
+            was = self._sinks[sink]
+            self._sinks[sink] = replace(was, retries=was.retries + retries)
+            self._request_seconds[sink].extend(seconds)
 
     def sink_up(self, sink: str) -> None:
         """It answered; an event if it was away."""
@@ -169,19 +189,23 @@ class Board:
         with self._lock:
             routes, sinks = tuple(self._routes.values()), tuple(self._sinks.values())
             events, runtime, stopping, holder = tuple(self._events), self._runtime, self._stopping, self._holder
+            failed_at = tuple(self._failed_at)
+            took = {sink: list(seconds) for sink, seconds in self._request_seconds.items()}
         now = self._now()
-        state, summary = _summary(routes, sinks, stopping=stopping, holder=holder)
+        state, sentence = summary(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
             version=__version__,
             instance=socket.gethostname(),
             started_at=self._started_at,
             uptime_seconds=(now - self._started_at).total_seconds(),
             state=state,
-            summary=summary,
+            summary=sentence,
             runtime=runtime,
+            errors_last_hour=sum(now - at < HOUR for at in failed_at),
         )
-        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=_badness))
-        return Status(now, service, worst_first, sinks, events, self._configuration)
+        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=badness))
+        with_times = tuple(_with_times(sink, took[sink.sink]) for sink in sinks)
+        return Status(now, service, worst_first, with_times, events, self._configuration)
 
     def _set(self, route: str, **fields: Any) -> None:
         with self._lock:
@@ -208,45 +232,13 @@ def _with_lag(route: RouteStatus, now: datetime) -> RouteStatus:
     return replace(route, lag_versions=versions, lag_seconds=seconds)
 
 
-def _badness(route: RouteStatus) -> tuple[int, float, str]:
-    return WORST_FIRST.index(route.state), -(route.lag_seconds or 0.0), route.route
-
-
-def _summary(
-    routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool, holder: str | None
-) -> tuple[ServiceState, str]:
-    """The service's state in one word, and why in one sentence."""
-    if stopping:
-        return "stopping", "Stopping: running micro-batches finish, then the service ends."
-    if holder is not None:
-        return "starting", f"Standing by: the lease is held ({holder})."
-    if not routes:
-        return "starting", "Starting: no route has been set up yet."
-    names = {state: [route.route for route in routes if route.state == state] for state in WORST_FIRST}
-    down = [sink.sink for sink in sinks if sink.up is False]
-    groups = (
-        ("Halted, waiting for you", names["halted"]),
-        ("Stalled", names["stalled"]),
-        ("Retrying", names["retrying"]),
-        ("No answer from", down),
-    )
-    troubles = [f"{words}: {_named(group)}." for words, group in groups if group]
-    if troubles:
-        return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles)
-    if names["starting"]:
-        return "starting", f"Starting: {_named(names['starting'])}."
-    notes = (
-        ("Loading a first snapshot", names["bootstrapping"]),
-        ("Paused", names["paused"]),
-        ("Stopped", names["stopped"]),
-    )
-    remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
-    return "healthy", " ".join(remarks) or "Every route does what it should."
-
-
-def _named(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _with_times(sink: SinkStatus, seconds: list[float]) -> SinkStatus:
+    """``seconds``: of its latest requests."""
+    if not seconds:
+        return sink
+    ordered, last = sorted(seconds), len(seconds) - 1
+    p50, p95 = ordered[round(0.5 * last)], ordered[round(0.95 * last)]
+    return replace(sink, request_seconds_p50=p50, request_seconds_p95=p95)
 
 
 def _seen(last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:

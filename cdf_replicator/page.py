@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,18 +12,27 @@ from markupsafe import Markup, escape
 
 from cdf_replicator.board import BATCHES_KEPT
 from cdf_replicator.metrics import PHASES
+from cdf_replicator.summary import TROUBLE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from cdf_replicator.status import BatchStatus, RouteStatus, Status
+    from cdf_replicator.status import BatchStatus, ErrorStatus, RouteStatus, SinkStatus, Status
 
-BATCHES_SHOWN: Final = 10
-EVENTS_SHOWN: Final = 20
+BATCHES_SHOWN: Final = 50
 SPARK_WIDTH: Final = 180
 SPARK_HEIGHT: Final = 28
 BAR_WIDTH: Final = 160.0
 SMALL: Final = 10  # below it, the fraction matters
+OPERATIONS: Final = {
+    "snapshot": "loaded",
+    "insert": "inserted",
+    "update_postimage": "updated",
+    "update_preimage": "preimages",
+    "delete": "deleted",
+}
+IN_MILLISECONDS: Final = 0.1
 _SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -56,9 +66,11 @@ def render_api(described: dict[str, Any], nonce: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``0.42 s``, ``12 s``, ``5 min 3 s``, ``2 h 10 min``, ``3 d 4 h``; a dash for what is not known."""
+    """``4.2 ms``, ``0.42 s``, ``12 s``, ``5 min 3 s``, ``2 h 10 min``, ``3 d 4 h``; a dash for what is not known."""
     if seconds is None:
         return "—"
+    if 0 < seconds < IN_MILLISECONDS:
+        return f"{number(round(1000 * seconds, 1))} ms"
     if seconds < SMALL:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
     rest = round(seconds)
@@ -79,8 +91,30 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= SMALL or value == int(value) else f"{value:.1f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 version``, ``1,003 versions``."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def clock(at: datetime) -> str:
     return f"{at:%H:%M:%S}"
+
+
+def when(at: datetime, now: datetime) -> str:
+    """The time of day, with the date where that is not today's."""
+    return clock(at) if at.date() == now.date() else f"{at.day} {at:%b %H:%M}"
+
+
+def age(at: datetime, now: datetime) -> str:
+    """In whole seconds: nobody reads more of what changes with each refresh."""
+    return duration(round((now - at).total_seconds()))
+
+
+def operations(counts: Mapping[str, int]) -> str:
+    """Changes by type, in words: ``1,000 inserted · 3 deleted``."""
+    return " · ".join(
+        f"{number(counts[kind])}\N{NO-BREAK SPACE}{word}" for kind, word in OPERATIONS.items() if counts.get(kind)
+    )
 
 
 def tiles(status: Status) -> list[Tile]:
@@ -89,18 +123,48 @@ def tiles(status: Status) -> list[Tile]:
     running = sum(route.state == "running" for route in routes)
     up = sum(sink.up is True for sink in sinks)
     letters = sum(route.dead_letters for route in routes)
-    lag = max((route.lag_seconds or 0.0 for route in routes), default=0.0)
-    versions = max((route.lag_versions or 0 for route in routes), default=0)
     rows = sum(route.processed_rows_per_second for route in routes)
+    errors, restarts = status.service.errors_last_hour, sum(route.restarts for route in routes)
     down = any(sink.up is False for sink in sinks)
     halted = any(route.state == "halted" for route in routes)
     return [
         Tile("Routes running", f"{running} of {len(routes)}", "", "bad" if halted else ""),
         Tile("Sinks up", f"{up} of {len(sinks)}", "", "bad" if down else ""),
-        Tile("Worst lag", duration(lag), f"{number(versions)} version{'' if versions == 1 else 's'}", ""),
+        _worst_lag(routes),
         Tile("Rows per second", number(rows), "all routes", ""),
+        Tile(
+            "Errors, last hour", number(errors), f"{counted(restarts, 'restart')} since start", "warn" if errors else ""
+        ),
         Tile("Dead letters", number(letters), "open", "warn" if letters else ""),
     ]
+
+
+def _worst_lag(routes: Sequence[RouteStatus]) -> Tile:
+    """Of the routes whose lag is known: one that has not looked at its source is not one without lag."""
+    seconds = [route.lag_seconds for route in routes if route.lag_seconds is not None]
+    versions = [route.lag_versions for route in routes if route.lag_versions is not None]
+    unknown = len(routes) - len(seconds)
+    notes = [counted(max(versions), "version")] if versions else []
+    notes += [f"{counted(unknown, 'route')} not known"] if unknown else []
+    return Tile("Worst lag", duration(max(seconds, default=None)), ", ".join(notes), "")
+
+
+def rejected(status: Status, sink: SinkStatus) -> int:
+    """Changes that a sink refused since the start, whichever route they came by."""
+    return sum(sum(route.totals.rejected.values()) for route in status.routes if route.sink == sink.sink)
+
+
+def dead_letters(status: Status, sink: SinkStatus) -> int:
+    """Those of a sink that are open."""
+    return sum(route.dead_letters for route in status.routes if route.sink == sink.sink)
+
+
+def present_error(route: RouteStatus) -> ErrorStatus | None:
+    """What the route fails of now. None where its state has another, newer reason: the last error is over then."""
+    error = route.last_error
+    if error is None or route.state not in TROUBLE or error.what not in (route.reason or error.what):
+        return None
+    return error
 
 
 def sparkline(route: RouteStatus) -> list[Bar]:
@@ -149,12 +213,26 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(duration=duration, number=number, clock=clock, prose=prose, batch_seconds=batch_seconds)
+_ENVIRONMENT.filters.update(
+    duration=duration,
+    number=number,
+    counted=counted,
+    clock=clock,
+    operations=operations,
+    prose=prose,
+    batch_seconds=batch_seconds,
+)
 _ENVIRONMENT.globals.update(
+    age=age,
+    when=when,
+    present_error=present_error,
     sparkline=sparkline,
     phases=phases,
+    rejected=rejected,
+    dead_letters=dead_letters,
+    timedelta=timedelta,
+    operation_names=OPERATIONS,
     phase_names=[phase for phase in PHASES if phase != "total"],
     batches_shown=BATCHES_SHOWN,
-    events_shown=EVENTS_SHOWN,
 )
 _TEMPLATE: Final = _ENVIRONMENT.get_template("status.html")

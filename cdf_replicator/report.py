@@ -59,8 +59,8 @@ class Report:
         self._board.event(what, self._route)
         self._log.warning(what)
 
-    def position(self, generation: int, epoch: int) -> None:
-        self._board.position(self._route, generation, epoch)
+    def position(self, generation: int, epoch: int, checkpoint: str) -> None:
+        self._board.position(self._route, generation, epoch, checkpoint)
 
     def versions(self, source: int, delivered: int, oldest_undelivered: float | None) -> None:
         """``oldest_undelivered``: when the oldest commit not delivered was made, epoch seconds; None if all are."""
@@ -87,6 +87,7 @@ class Report:
         """What the sink was asked, whether the batch went well or not."""
         self._sink_metrics.requests(outcome.request_seconds)
         self._sink_metrics.sent(outcome.sent_bytes)
+        self._board.requests(self._sink, outcome.request_seconds, outcome.retries.total())
         for reason, count in outcome.retries.items():
             self._metrics.retries(reason, count)
 

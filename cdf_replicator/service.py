@@ -13,17 +13,15 @@ import structlog
 
 from cdf_replicator import server, spark
 from cdf_replicator.board import Board
+from cdf_replicator.configuration import definition, in_force
 from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.reception import Reception
 from cdf_replicator.runner import Runner
-from cdf_replicator.settings.effective import effective
-from cdf_replicator.settings.given import DEFAULT
 from cdf_replicator.shared import Service
 from cdf_replicator.state import StateError, StatePath
-from cdf_replicator.status import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -81,7 +79,7 @@ class Supervisor:
         self._ticked: float | None = None
         self._spark: SparkSession | None = None
         self.board = Board()
-        self.board.configured(_shown(settings))
+        self.board.configured(in_force(settings))
         self.metrics = Metrics()
 
     def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
@@ -157,7 +155,7 @@ class Supervisor:
     def _with_spark(
         self,
         state_path: StatePath,
-        routes: Iterable[Route],
+        routes: Collection[Route],
         asked: Mapping[str, int | None],
     ) -> int:
         for slug, sink in self._settings.sinks.items():
@@ -175,6 +173,8 @@ class Supervisor:
                 self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
             )
             runners = [Runner(shared, route, asked.get(route.name)) for route in routes]
+            for route in routes:
+                self.board.define(route.name, definition(self._settings, route))
             return self._supervise(runners, state_path)
         finally:
             if spark.jvm_alive(self._spark):
@@ -244,13 +244,6 @@ class Supervisor:
         if self._stop.is_set():
             log.warning("told to stop again", signal=number)
         self._stop.set()
-
-
-def _shown(settings: Settings) -> list[Setting]:
-    """What is in force, what was given first."""
-    found = [one for one in effective(settings) if one.value is not None]
-    given = sorted(found, key=lambda one: one.origin == DEFAULT)
-    return [Setting(one.variable, one.value or "", one.origin) for one in given]
 
 
 def _exit_code(runners: list[Runner]) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cdf_replicator.metrics import Outcome, State
+    from connectors.sink import Mode
 
 ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
 
@@ -84,8 +85,23 @@ class ReplayStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """What a route was configured to do. ``source``: path or catalog name. ``columns``: None means all."""
+
+    source: str
+    target: str
+    mode: Mode
+    keys: tuple[str, ...]
+    filter: str | None
+    columns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class RouteStatus:
-    """``reason``: why it is in this state, where that needs saying. ``lag_*``: None until both ends are known."""
+    """``reason``: why it is in this state, where that needs saying. ``lag_*``: None until both ends are known.
+
+    ``checkpoint``: where that of the present generation lies; empty before the first start.
+    """
 
     route: str
     table: str
@@ -111,11 +127,16 @@ class RouteStatus:
     dead_letters: int = 0
     restarts: int = 0
     replay: ReplayStatus | None = None
+    definition: Definition | None = None
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """``up``: None until it has been asked. ``since``: when that last changed."""
+    """``up``: None until it has been asked. ``since``: when that last changed.
+
+    ``request_seconds_*``: of the latest requests; None before the first, and of sinks that speak through Spark.
+    """
 
     sink: str
     type: str
@@ -123,6 +144,9 @@ class SinkStatus:
     up: bool | None
     since: datetime
     last_error: ErrorStatus | None = None
+    retries: int = 0
+    request_seconds_p50: float | None = None
+    request_seconds_p95: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +178,7 @@ class ServiceStatus:
     state: ServiceState
     summary: str
     runtime: dict[str, str]
+    errors_last_hour: int = 0
     service: str = "cdf-replicator"
 
 

@@ -50,7 +50,8 @@ class Stream:
         self._report.sink_up()
         share = self._service.settings.delivery.max_removed_share
         state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
-        self._report.position(state.generation, state.epoch)
+        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
+        self._report.position(state.generation, state.epoch, str(folder))
         delivering = self.delivering(sink)
         self._fits = None
         # Cancelled by this group, a bootstrap takes no other route's jobs along.

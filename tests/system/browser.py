@@ -48,10 +48,19 @@ def photograph(page: Page, name: str) -> None:
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
 
+def open_details(page: Page) -> bool:
+    """Whether there are any."""
+    found = page.locator("details")
+    found.evaluate_all("all => all.forEach(it => { it.open = true; })")
+    return found.count() > 0
+
+
 def barriers(browser: Browser, url: str, **context: Any) -> list[str]:
-    """What axe finds: https://dequeuniversity.com/rules/axe/html."""
+    """What axe finds as the page comes, and with all that it hides: https://dequeuniversity.com/rules/axe/html."""
     with browser.new_context(**{"viewport": WIDE, "bypass_csp": True, **context}) as made:
         page = made.new_page()
         page.goto(url)
         found = Axe().run(page).response["violations"]
+        if open_details(page):
+            found += Axe().run(page).response["violations"]
     return [f"{rule['id']}: {node['html']}: {node['failureSummary']}" for rule in found for node in rule["nodes"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.service import Service, environment
-from tests.system.browser import PACKAGES, PHONE, barriers, chromium, opened, photograph
+from tests.system.browser import PACKAGES, PHONE, barriers, chromium, open_details, opened, photograph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 TOKEN = "0123456789abcdef0123456789abcdef"
 ROUTES = ("orders_audit", "orders_cache", "items_audit")
 ROWS = 1000
+REPLAYED = 6
+"""Commits, each a micro-batch, and each as slow as the sink's limit has it."""
 REFRESHED_MS = 15_000
 LOOKS = {
     "light": {"color_scheme": "light"},
@@ -63,6 +66,7 @@ def service(folder: Path, orders: Source, items: Source, redis_server: Redis) ->
         TABLES__ORDERS__PATH=orders.path,
         TABLES__ORDERS__KEYS="id",
         TABLES__ORDERS__SINKS="audit,cache",
+        TABLES__ORDERS__MAX_FILES_PER_TRIGGER=1,
         TABLES__ITEMS__PATH=items.path,
         TABLES__ITEMS__KEYS="id",
         TABLES__ITEMS__SINKS="audit",
@@ -91,13 +95,27 @@ def healthy(service: Service, orders: Source, items: Source) -> Service:
     return service
 
 
-def looked_at(browser: Browser, url: str, name: str) -> None:
-    """In every look a picture, nothing beside the screen, and no barrier."""
+def looked_at(browser: Browser, url: str, name: str, showing: str = "") -> None:
+    """In every look, closed and with all details open: a picture, nothing beside the screen, and no barrier."""
     for look, context in LOOKS.items():
         with opened(browser, url, **context) as page:
+            expect(page.locator("main")).to_contain_text(showing)
             photograph(page, f"{name}-{look}")
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than {look}"
+            assert fits(page), f"{name} is wider than {look}"
+            if open_details(page):
+                photograph(page, f"{name}-{look}-open")
+                assert fits(page), f"{name}, all open, is wider than {look}"
         assert barriers(browser, url, **context) == [], f"{name}, {look}"
+
+
+def fits(page: Page) -> bool:
+    return page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def refreshed(page: Page) -> None:
+    """Wait until the page shows a later moment than now."""
+    shown = page.locator("header time")
+    expect(shown).not_to_have_attribute("datetime", str(shown.get_attribute("datetime")), timeout=REFRESHED_MS)
 
 
 def card(page: Page, route: str):
@@ -124,35 +142,52 @@ def test_all_of_it_can_be_reached_by_keyboard_and_stays_open(healthy: Service, b
         page.keyboard.press("Enter")
         batches = card(page, "items_audit").get_by_role("table")
         expect(batches).to_be_visible()
-        before = page.locator("header time").inner_text()
-        expect(page.locator("header time")).not_to_have_text(before, timeout=REFRESHED_MS)
+        refreshed(page)
         expect(batches).to_be_visible()
         expect(summary).to_be_focused()
+
+
+def test_what_somebody_copies_or_has_scrolled_to_stays(healthy: Service, browser: Browser):
+    with opened(browser, healthy.url, viewport={"width": 700, "height": 900}) as page:
+        shown = card(page, "items_audit")
+        shown.locator("summary").click()
+        batches = page.get_by_role("region", name="Batches of items_audit")
+        batches.evaluate("it => it.scrollTo(40, 0)")
+        refreshed(page)
+        assert batches.evaluate("it => it.scrollLeft") == 40
+        resync = "cdf-replicator resync items_audit"
+        shown.get_by_text(resync, exact=True).click()
+        expect(page.get_by_role("status")).to_have_text("Waits while text is selected.", timeout=REFRESHED_MS)
+        assert page.evaluate("getSelection().toString()") == resync
+        page.evaluate("getSelection().empty()")
+        refreshed(page)
 
 
 def test_it_needs_no_script(healthy: Service, browser: Browser):
     with opened(browser, healthy.url, java_script_enabled=False) as page:
         photograph(page, "no-script")
-        before = page.locator("header time").inner_text()
-        expect(page.locator("header time")).not_to_have_text(before, timeout=REFRESHED_MS)
+        refreshed(page)
         expect(card(page, "orders_cache")).to_contain_text("Running")
 
 
 def test_a_replay_shows_how_far_it_is(healthy: Service, browser: Browser, orders: Source):
-    orders.sql("UPDATE {} SET amount = amount + 1")
-    healthy.wait_delivered("orders_cache", orders.version)
+    first = orders.version
+    for _ in range(REPLAYED):
+        orders.sql(f"UPDATE {{}} SET amount = amount + 1 WHERE id < {ROWS * 6 // 10}")
     asked = httpx.post(
         f"{healthy.url}/routes/orders_cache/replay",
-        json={"starting_version": 1},
+        json={"starting_version": first},
         headers={"Authorization": f"Bearer {TOKEN}"},
         trust_env=False,
     )
     assert asked.status_code == httpx.codes.ACCEPTED
+    replaying = f"Replaying versions {first} to {orders.version}"
     with opened(browser, healthy.url) as page:
-        expect(card(page, "orders_cache")).to_contain_text("Replaying versions 1 to", timeout=REFRESHED_MS)
-        expect(card(page, "orders_cache").get_by_role("progressbar")).to_be_visible()
-        looked_at(browser, healthy.url, "replaying")
-        expect(card(page, "orders_cache")).not_to_contain_text("Replaying", timeout=6 * REFRESHED_MS)
+        shown = card(page, "orders_cache")
+        expect(shown).to_contain_text(re.compile(rf"{replaying} · [1-9]\d? %"), timeout=3 * REFRESHED_MS)
+        expect(shown.get_by_role("progressbar")).to_be_visible()
+        looked_at(browser, healthy.url, "replaying", showing=replaying)
+        expect(shown).not_to_contain_text("Replaying", timeout=6 * REFRESHED_MS)
 
 
 def test_a_sink_that_is_down_comes_first(healthy: Service, browser: Browser, orders: Source, redis_server: Redis):
@@ -164,7 +199,7 @@ def test_a_sink_that_is_down_comes_first(healthy: Service, browser: Browser, ord
             expect(page.locator("article").first).to_contain_text("orders_cache")
             expect(card(page, "orders_cache")).to_contain_text("Next step:")
             expect(page.get_by_role("row", name="cache redis")).to_contain_text("Down", timeout=REFRESHED_MS)
-            looked_at(browser, healthy.url, "sink-down")
+            looked_at(browser, healthy.url, "sink-down", showing="Retrying")
     finally:
         redis_server.restart()
     healthy.wait_state("orders_cache", "running")
@@ -181,12 +216,14 @@ def test_a_halted_route_says_what_to_do(healthy: Service, browser: Browser, item
     with opened(browser, healthy.url) as page:
         expect(page.locator("article").first).to_contain_text("items_audit")
         expect(card(page, "items_audit")).to_contain_text("cdf-replicator resync items_audit")
-        looked_at(browser, healthy.url, "halted")
+        looked_at(browser, healthy.url, "halted", showing="Halted")
 
 
-def test_a_service_that_is_gone_is_told(healthy: Service, browser: Browser):
+def test_a_service_that_is_gone_is_told(service: Service, browser: Browser):
     with browser.new_page() as page:  # its console may say so
-        page.goto(healthy.url)
-        healthy.kill()
+        page.goto(service.url)
+        expect(page.locator("header")).to_contain_text(re.compile(r"Updated \d s ago"))
+        service.kill()
         expect(page.get_by_role("status")).to_have_text("No answer from the service.", timeout=REFRESHED_MS)
+        expect(page.locator("#age")).to_have_class(re.compile("late"), timeout=2 * REFRESHED_MS)
         photograph(page, "gone")

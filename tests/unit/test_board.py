@@ -6,9 +6,10 @@ from datetime import datetime, timedelta, timezone
 import orjson
 import pytest
 
-from cdf_replicator.board import BATCHES_KEPT, EVENTS_KEPT, WORST_FIRST, Board, without_credentials
+from cdf_replicator.board import BATCHES_KEPT, EVENTS_KEPT, REQUESTS_KEPT, Board, without_credentials
 from cdf_replicator.metrics import STATES
 from cdf_replicator.status import BatchStatus, ReplayStatus, waiting
+from cdf_replicator.summary import WORST_FIRST
 
 START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
@@ -150,13 +151,13 @@ def test_the_same_error_again_is_counted_and_another_starts_anew(board, clock):
 
 def test_the_rest_is_as_it_was_told(board):
     replay = ReplayStatus(3, 9, 0.5, START)
-    board.position("orders_search", 2, 1)
+    board.position("orders_search", 2, 1, "/state/2")
     board.headroom("orders_search", 60.0, 3)
     board.dead_letters("orders_search", 4)
     board.restarted("orders_search")
     board.replay("orders_search", replay)
     status = only(board)
-    assert (status.generation, status.epoch) == (2, 1)
+    assert (status.generation, status.epoch, status.checkpoint) == (2, 1, "/state/2")
     assert (status.headroom_seconds, status.headroom_versions) == (60, 3)
     assert (status.dead_letters, status.restarts, status.replay) == (4, 1, replay)
     board.replay("orders_search", None)
@@ -183,6 +184,26 @@ def test_a_sink_has_not_been_asked_then_is_up_or_down_since(board, clock):
         "sink search answers again",
         "sink search is down: connection refused",
     ]
+
+
+def test_errors_of_the_last_hour_are_counted_whatever_they_were(board, clock):
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    clock.tick(3000)
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    board.failed("orders_cache", "gone", "DELTA_TABLE_NOT_FOUND", "create it")
+    assert board.snapshot().service.errors_last_hour == 3
+    clock.tick(600)
+    assert board.snapshot().service.errors_last_hour == 2
+
+
+def test_a_sink_tells_how_long_its_latest_requests_took(board):
+    search, cache = board.snapshot().sinks
+    assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (None, None, 0)
+    board.requests("search", [99.0] * 10, 1)
+    board.requests("search", [n / 1000 for n in reversed(range(REQUESTS_KEPT))], 2)
+    search, cache = board.snapshot().sinks
+    assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (0.5, 0.949, 3)
+    assert cache.request_seconds_p50 is None
 
 
 @pytest.mark.parametrize(
@@ -238,6 +259,14 @@ def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cach
     board.state("orders_cache", cache)
     service = board.snapshot().service
     assert (service.state, service.summary) == (state, summary)
+
+
+def test_a_replay_is_said_of_a_healthy_service(board):
+    board.state("orders_search", "running")
+    board.state("orders_cache", "running")
+    board.replay("orders_cache", ReplayStatus(3, 9, 0.5, START))
+    service = board.snapshot().service
+    assert (service.state, service.summary) == ("healthy", "Replaying: orders_cache.")
 
 
 def test_a_sink_that_is_down_degrades_the_service(board):

@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdf_replicator import server
 from cdf_replicator.board import Board
 from cdf_replicator.metrics import Metrics
-from cdf_replicator.page import duration, number, prose
-from cdf_replicator.status import BatchStatus, ReplayStatus
+from cdf_replicator.status import BatchStatus
 
 PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
 
@@ -169,47 +168,6 @@ def test_large_answers_are_compressed_for_those_who_ask(busy):
     assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
 
 
-def test_the_page_names_states_in_words(busy):
-    page = busy.get("/").text
-    assert "Every route does what it should." in page
-    assert page.count('<span class="badge running">Running</span>') == 2
-    assert page.count('<span class="badge up">Up</span>') == 2
-    assert "Spark 4.2.0" in page
-    assert "secret" not in page
-
-
-def test_the_page_shows_the_worst_first_with_its_next_step(busy):
-    busy.board.failed("orders_search", "the keys changed", "route_changed", "run `cdf-replicator resync orders_search`")
-    busy.board.state("orders_search", "halted")
-    page = busy.get("/").text
-    assert page.index('id="route-orders_search"') < page.index('id="route-orders_cache"')
-    assert "Next step: run <code>cdf-replicator resync orders_search</code>" in page
-
-
-def test_the_page_shows_a_replay_and_a_state_before_any_batch(world):
-    world.board.add_route("orders_search", "orders", "search")
-    world.board.add_sink("search", "elasticsearch", "http://search")
-    page = world.get("/").text
-    assert "No batch yet" in page
-    assert "Not asked yet" in page
-    world.board.replay("orders_search", ReplayStatus(3, 9, 0.5, datetime.now(timezone.utc)))
-    assert "Replaying versions 3 to 9 · 50 %" in world.get("/").text
-
-
-def test_an_empty_board_has_a_page_too(world):
-    assert "No route has been set up yet." in world.get("/").text
-
-
-def test_what_a_server_said_cannot_become_markup(busy):
-    busy.board.failed("orders_search", "<script>alert(1)</script>", "x", "`<img src=x>`")
-    busy.board.state("orders_search", "halted", "<b>")
-    page = busy.get("/").text
-    assert "<script>alert" not in page
-    assert "<img" not in page
-    assert "<b>:" not in page
-    assert "<code>&lt;img src=x&gt;</code>" in page
-
-
 def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(busy):
     answer = busy.get("/")
     (nonce,) = set(re.findall(r'nonce="([^"]+)"', answer.text))
@@ -265,30 +223,3 @@ def test_requests_are_not_logged_and_the_logs_of_others_are_left_alone(caplog):
     assert "uvicorn.access" not in {record.name for record in caplog.records}
     assert "uvicorn.error" in {record.name for record in caplog.records}
     assert logging.getLogger("uvicorn").handlers == handlers
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (None, "—"),
-        (0.0, "0 s"),
-        (0.418, "0.42 s"),
-        (9.5, "9.5 s"),
-        (59.7, "1 min"),
-        (303.0, "5 min 3 s"),
-        (3600.0, "1 h"),
-        (7800.0, "2 h 10 min"),
-        (timedelta(days=3, hours=4, minutes=5).total_seconds(), "3 d 4 h"),
-    ],
-)
-def test_durations_are_said_in_two_words(seconds, said):
-    assert duration(seconds) == said
-
-
-@pytest.mark.parametrize(("value", "said"), [(None, "—"), (0, "0"), (1.25, "1.2"), (12345.6, "12,346")])
-def test_numbers_are_grouped(value, said):
-    assert number(value) == said
-
-
-def test_only_what_is_between_backticks_is_code():
-    assert prose("run `a b` & see") == "run <code>a b</code> &amp; see"
