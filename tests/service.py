@@ -162,7 +162,7 @@ class Service(Server):
 
 class Standby(Service):
     def _command(self) -> list[str]:
-        return [*super()._command(), "--standby"]
+        return [str(COMMAND), "run", "--standby"]
 
 
 def until(reached: Callable[[], Any], within: float, told: Callable[[], str]) -> None:

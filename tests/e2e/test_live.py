@@ -235,8 +235,9 @@ def test_a_replay_with_an_end_appends_what_the_audit_table_lacks(
     orders.spark.sql(f"DELETE FROM delta.`{folder / 'audit' / 'live'}` WHERE commit_version = {lost}")
     assert sorted(audit.select(data).collect()) != before
 
-    words = ("replay", "live_audit", "--starting-version", "2", "--ending-version", str(lost), "--yes")
-    ended = command(service.given, *words)
+    ended = command(
+        service.given, "replay", "live_audit", "--starting-version", "2", "--ending-version", f"{lost}", "--yes"
+    )
 
     assert ended.code == 0, ended.log
     again = orders.spark.read.format("delta").load(str(folder / "audit" / "live"))

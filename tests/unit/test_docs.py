@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+from deploy.readme import PAGES, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 WITNESS = re.compile(r"`((?:tests|connectors)/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 

@@ -11,17 +11,35 @@ import pytest
 import typer
 
 from cdf_replicator.cli.app import app
-from deploy.readme import ROOT
-from tests.unit.test_docs import PAGES
+from deploy.readme import PAGES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LINE = re.compile(r"cdf-replicator ([a-z][^`|#\n]*)")
+PROGRAM: Any = typer.main.get_command(app)
+CODE = re.compile(r"^ {4}.*(?:\n {8,}\[.*)*", re.MULTILINE)
+"""An indented line, with the lines of further options below it."""
+SPAN = re.compile(r"`([^`\n]+)`")
+ROW = re.compile(r"^\| `cdf-replicator ([^`]+)`(.*?) \| (.*)", re.MULTILINE)
+"""Of a table of commands: the first one, others beside it under the same parent, and what is said of its options."""
+LINE = re.compile(r"cdf-replicator ([a-z][^`#]*)")
 OPTION = re.compile(r"--[a-z-]+")
 TARGET = re.compile(r"`make ([a-z0-9-]+)|^ +make ([a-z0-9-]+)", re.MULTILINE)
-RAN_BY = ("e2e", "spark", "system", "unit")
+OTHERS = re.compile(r"(?:^ {4}|`)((?:docker|helm|kubectl|pip) [a-z]+)", re.MULTILINE)
+
+RAN_BY = ("service.py", "e2e", "spark", "system")
+NOT_RUN = {
+    "docker build": "needs a daemon; buildah builds the same Dockerfile in tests/system/test_image.py",
+    "docker compose": "needs a daemon; podman-compose runs the same file in tests/nightly/test_compose.py",
+    "docker exec": "needs a daemon; tests/system/test_image.py runs commands of the image with podman",
+    "docker logs": "needs a daemon; tests/system/test_image.py reads the log of a container of podman's",
+    "docker run": "needs a daemon; tests/system/test_image.py runs the image with podman",
+    "helm install": "needs a cluster; tests/system/test_manifests.py renders the chart",
+    "kubectl describe": "needs a cluster, and only shows what is there",
+    "pip install": "the package is on no index; the image is made of its wheel",
+}
+"""What else the pages tell people to type that can't be run here, and why. curl's lines are: tests/e2e/test_operator.py."""
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -30,44 +48,72 @@ def text(request: pytest.FixtureRequest) -> str:
     return page.read_text()
 
 
-def commands(text: str) -> Iterator[tuple[tuple[str, ...], Any, set[str]]]:
-    """Name, command and options of each line that names a command of ours."""
-    for line in LINE.findall(text):
-        found: Any = typer.main.get_command(app)
-        name: list[str] = []
-        for word in line.split():
-            if word not in getattr(found, "commands", ()):
-                break
-            found = found.commands[word]
-            name.append(word)
-        assert name, f"no command: cdf-replicator {line}"
-        yield tuple(name), found, set(OPTION.findall(line))
+def named(text: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+    """Each command of ours that the page names, with the options it names with it; no name where an option stands alone."""
+    prose = CODE.sub("", text)
+    for line in (*CODE.findall(text), *prose.splitlines()):
+        yield from map(parsed, LINE.findall(line))
+    for span in SPAN.findall(prose):
+        if span.partition(" ")[0] in PROGRAM.commands:
+            yield parsed(span)
+        elif span.startswith("--"):
+            yield (), set(OPTION.findall(span))
+    for first, others, said in ROW.findall(prose):
+        name, _ = parsed(first)
+        yield name, {option for span in SPAN.findall(said) for option in OPTION.findall(span)}
+        yield from (parsed(" ".join((*name[:-1], other))) for other in SPAN.findall(others))
+
+
+def parsed(line: str) -> tuple[tuple[str, ...], set[str]]:
+    found = PROGRAM
+    name: list[str] = []
+    for word in line.split():
+        if word not in getattr(found, "commands", ()):
+            break
+        found = found.commands[word]
+        name.append(word)
+    assert name, f"no command: cdf-replicator {line}"
+    return tuple(name), set(OPTION.findall(line))
+
+
+@cache
+def options_of(name: tuple[str, ...]) -> set[str]:
+    """Of a command, and of those below it."""
+    found = PROGRAM
+    for word in name:
+        found = found.commands[word]
+    own = {option for parameter in found.params for option in parameter.opts}
+    return own.union({"--help"}, *(options_of((*name, word)) for word in getattr(found, "commands", ())))
 
 
 def test_every_command_and_option_exists(text: str):
-    for name, command, options in commands(text):
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert options <= known | {"--help"}, f"cdf-replicator {' '.join(name)}"
+    for name, options in named(text):
+        assert options <= options_of(name), f"cdf-replicator {' '.join(name)}"
 
 
 def test_every_command_and_option_is_run_by_a_test(text: str):
-    for name, _, options in commands(text):
-        for option in options or {None}:
+    for name, options in named(text):
+        for option in options - {"--help"} or {None}:
             words = {*name, option} - {None}
             assert any(words <= call for call in calls()), f"cdf-replicator {' '.join(name)} {option or ''}"
 
 
 @cache
-def calls() -> list[frozenset[str]]:
-    """The words in each call, list or tuple of the tests' code."""
-    files = (file for folder in RAN_BY for file in (ROOT / "tests" / folder).rglob("*.py"))
-    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
-    return [words_in(node) for node in nodes if isinstance(node, ast.Call | ast.List | ast.Tuple)]
+def calls() -> list[set[str]]:
+    """The words of each command that a test runs as a process: `command(given, ...)` or `[COMMAND, ...]`."""
+    places = [ROOT / "tests" / name for name in RAN_BY]
+    files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    return [
+        {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+        for node in nodes
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) == "command")
+        or (isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) in ("COMMAND", "str(COMMAND)"))
+    ]
 
 
-def words_in(node: ast.AST) -> frozenset[str]:
-    texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str))
-    return frozenset(word for text in texts for word in text.split())
+def test_what_can_not_be_run_here_is_listed_with_its_reason():
+    assert {found for page in PAGES for found in OTHERS.findall(page.read_text())} == NOT_RUN.keys()
 
 
 def test_every_make_target_exists(text: str):
