@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 import redis
 
+from deploy.readme import ROOT
 from tests.e2e.reading import entries
-from tests.service import COMMAND, Service, command, environment, until
+from tests.service import COMMAND, Ended, Service, command, environment, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Source
 
 ROWS = 10_000
+TOKEN = "of-eighteen-letters"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +46,7 @@ def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past:
     known = environment(folder, STATE_PATH=folder / "none", TABLES__PAST__PATH=past.path, TABLES__PAST__KEYS="id")
     bare = {name: value for name, value in known.items() if "STATE" not in name and "TABLES" not in name}
 
-    of_key = command(known, "changes", "past", "--from", "0", "--key", "7", "--format", "json")
+    of_key = command(known, "changes", "past", "--from", "0", "--to", "2", "--key", "7", "--format", "json")
     assert of_key.code == 0, of_key.log
     rows = [json.loads(line) for line in of_key.output.splitlines()]
     assert [(row["_commit_version"], row["_change_type"], row["amount"]) for row in rows] == [
@@ -51,14 +55,19 @@ def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past:
         (2, "update_postimage", 1),
     ]
 
+    by_time = command(
+        *(known, "changes", str(past.path), "--from-timestamp", "2000-01-01", "--to-timestamp", "2100-01-01"),
+        *("--keys", "id", "--key", "7", "--limit", "2", "--format", "json"),
+    )
+    assert by_time.code == 0, by_time.log
+    assert [json.loads(line)["amount"] for line in by_time.output.splitlines()] == [70, 70]
+
     absent = command(known, "changes", "past", "--from", "9")
     assert (absent.code, absent.output) == (1, "")
     assert "changes of versions 0 to 3 are available" in absent.log
 
-    words = ("changes", str(past.path), "--from", "1", "--format", "csv")
-    with subprocess.Popen(
-        [COMMAND, *words], env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as cut:
+    words = [COMMAND, "changes", str(past.path), "--from", "1", "--format", "csv"]
+    with subprocess.Popen(words, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as cut:
         assert cut.stdout
         assert cut.stderr
         assert cut.stdout.readline().startswith("id,name,amount,_change_type")
@@ -121,7 +130,7 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
     given = environment(
         folder,
         STATE_PATH=folder / "paused",
-        HTTP__TOKEN="of-eighteen-letters",
+        HTTP__TOKEN=TOKEN,
         TABLES__REST__PATH=past.path,
         TABLES__REST__KEYS="id",
         TABLES__REST__SINKS="cache",
@@ -139,13 +148,42 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         service.wait_delivered("rest_cache", past.version)
         assert entries(redis_server.url, "rest:") == past.rows
 
-        asked = httpx.post(
-            f"{service.url}/routes/rest_cache/pause",
-            headers={"Authorization": "Bearer of-eighteen-letters"},
-            trust_env=False,
+        pause, replay, follow = documented(
+            {"http://replicator:9102": service.url, "orders_search": "rest_cache", "$TOKEN": TOKEN, "12}": "1}"}
         )
-        assert asked.status_code == 202
+        asked = send(replay)
+        assert asked.status_code == 202, asked.text
+        following = [word.replace("6f0c…", asked.json()["id"]) for word in follow]
+        until(lambda: send(following).json()["state"] == "done", 120, lambda: send(following).text)
+        assert send(pause).status_code == 202
         service.wait_state("rest_cache", "paused")
         assert httpx.post(f"{service.url}/routes/rest_cache/resume", trust_env=False).status_code == 401
+
+        control = ["pause asked for", "replay asked for", "resume asked for"]
+        events = [event["what"] for event in service.status()["events"] if event["route"] == "rest_cache"]
+        assert [what for what in events if what in control] == control, "newest first"
         assert service.end() == 0
-        assert "of-eighteen-letters" not in service.log.read_text()
+        ended = Ended(0, "", service.log.read_text())
+        said = [entry["message"] for entry in ended.entries if entry.get("route") == "rest_cache"]
+        assert [what for what in reversed(said) if what in control] == control
+        assert TOKEN not in ended.log
+
+
+def documented(here: dict[str, str]) -> list[list[str]]:
+    """The words of each curl line of the page, with what is so ``here`` in place of what the page says."""
+    text = (ROOT / "docs/operations.md").read_text().replace("\\\n", "")
+    for theirs, ours in here.items():
+        text = text.replace(theirs, ours)
+    return [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("    $ curl ")]
+
+
+def send(words: list[str]) -> httpx.Response:
+    """What curl does with these words."""
+    curl = ArgumentParser()
+    curl.add_argument("url")
+    curl.add_argument("-X", default="GET")
+    curl.add_argument("-H", action="append")
+    curl.add_argument("-d")
+    given = curl.parse_args(words)
+    headers = dict(header.split(": ", 1) for header in given.H)
+    return httpx.request(given.X, given.url, headers=headers, content=given.d, timeout=10, trust_env=False)
