@@ -51,10 +51,10 @@ cluster-test: setup ## Run the service on a standalone Spark cluster (part of te
 s3-test: setup ## Tables, audit and state path on an S3 server (part of test-system)
 	$(pytest) tests/system/test_object_store.py
 
-compose-test: setup ## Run deploy/compose.yaml with podman-compose, as root (nightly: ports 9102, 9200, 6379 and 9090 have to be free)
+compose-test: setup ## Run deploy/compose.yaml with podman-compose, as root (ports 9102, 9200, 6379 and 9090 have to be free)
 	$(pytest) -s tests/nightly/test_compose.py
 
 clean: ## Remove what tests, builds and runs leave behind; .venv and what was downloaded stay
-	rm -rf .cache/servers .cache/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	rm -rf .cache/servers .cache/demo .cache/screenshots .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

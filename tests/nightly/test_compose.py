@@ -1,7 +1,7 @@
-"""deploy/compose.yaml as it stands, run by podman-compose.
+"""deploy/compose.yaml as it stands, run by podman-compose: by hand, or by a nightly job of yours.
 
-Where Docker Hub can't be reached the servers' images are built under their names, out of the same programs that the
-other tests run: Elasticsearch's distribution, Debian's Redis and Prometheus. Grafana can't be had that way.
+No image is fetched. The servers' images are built under their names: Elastic's own distribution on the Java of a wheel,
+as in the other tests, and Debian's Redis and Prometheus. Grafana can't be had that way.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+import yaml
+from deltalake import DeltaTable
 
-from deploy.readme import ROOT
+from deploy.readme import ROOT, RULES
 from deploy.servers import elasticsearch
 from deploy.servers.server import CACHE
 from tests.e2e.reading import documents, entries
 from tests.service import until
 from tests.system.conftest import installed  # noqa: F401 - a fixture
-from tests.system.containers import BASE, PACKAGES, Podman
+from tests.system.containers import BASE, IMAGE, PACKAGES, Podman
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# Everything in one test: packages are installed and images built in its fixtures.
+pytestmark = pytest.mark.timeout(1800)
 
 PODMAN_COMPOSE = "podman-compose==1.6.0"
 APT = "RUN apt-get update && apt-get install -y --no-install-recommends {}\n"
@@ -37,6 +42,7 @@ STAND_INS = {
     "localhost/prom/prometheus:v3.5.0": APT.format("prometheus")
     + "CMD prometheus --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/tmp/data\n",
 }
+ROUTES = {"flights_audit", "flights_search", "flights_cache"}
 WITHIN = 300
 
 
@@ -44,8 +50,8 @@ WITHIN = 300
 def podman(installed: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Podman:  # noqa: F811 - the fixture
     installed(*PACKAGES, "iptables")
     podman = Podman()
-    podman.build("localhost/cdf-replicator")
-    podman.build("localhost/cdf-replicator-board", target="board")
+    podman.build(IMAGE)
+    podman.build(f"{IMAGE}-board", target="board")
     for number, (tag, lines) in enumerate(STAND_INS.items()):
         folder = tmp_path_factory.mktemp(f"image{number}")
         (folder / "Dockerfile").write_text(f"FROM {BASE}\n{lines}")
@@ -82,27 +88,33 @@ def asked(url: str) -> Any:
     return answer.json() if answer.is_success else None
 
 
-def test_the_whole_stack_follows_the_board(compose: Callable[..., str]):
+def test_the_whole_stack_follows_the_board(podman: Podman, compose: Callable[..., str]):
     services = ("elasticsearch", "redis", "board", "replicator", "prometheus")
     compose("up", "--detach", "--no-build", *services)
 
-    def delivered() -> bool:
+    def at() -> list[tuple[int | None, int | None]]:
+        """Of each route: the version that is delivered, and the newest one."""
         status = asked("http://127.0.0.1:9102/status")
-        routes = status["routes"] if status else []
-        return len(routes) == 3 and all((route["delivered_version"] or 0) >= 5 for route in routes)
+        return [(route["delivered_version"], route["source_version"]) for route in status["routes"]] if status else []
+
+    def delivered() -> bool:
+        return len(at()) == len(ROUTES) and all((version or 0) >= 5 for version, _ in at())
 
     until(delivered, WITHIN, lambda: compose("logs", "board", "replicator", check=False))
     compose("stop", "board")
-    until(settled, WITHIN, lambda: compose("logs", "replicator", check=False))
+    lake = podman.run("podman", "volume", "inspect", "--format={{.Mountpoint}}", "cdf-replicator_lake")
+    board = DeltaTable(f"{lake.output.strip()}/flights")
+    newest = (board.version(), board.version())
+    until(lambda: at() == [newest] * len(ROUTES), WITHIN, lambda: compose("logs", "replicator", check=False))
     shown = documents("http://127.0.0.1:9200", "flights")
-    assert len(shown) > 1000
+    assert len(shown) == board.count() > 1000
     assert entries("redis://127.0.0.1:6379/0", "flights:") == shown
     found = asked("http://127.0.0.1:9090/api/v1/query?query=cdf_delivered_version")["data"]["result"]
-    assert {one["metric"]["route"] for one in found} == {"flights_audit", "flights_search", "flights_cache"}
+    assert {one["metric"]["route"] for one in found} == ROUTES
+    (loaded,) = asked("http://127.0.0.1:9090/api/v1/rules")["data"]["groups"]
+    (written,) = yaml.safe_load(RULES.read_text())["groups"]
+    assert {(rule["name"], rule["health"]) for rule in loaded["rules"]} == {
+        (rule["alert"], "ok") for rule in written["rules"]
+    }
     stopped = compose("stop", "replicator")
     assert "SIGKILL" not in stopped
-
-
-def settled() -> bool:
-    routes = asked("http://127.0.0.1:9102/status")["routes"]
-    return all(route["delivered_version"] == route["source_version"] for route in routes)
