@@ -1,0 +1,57 @@
+"""deploy/compose.yaml and the files that it mounts speak of the same services, ports and places."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from deploy.grafana import dashboard
+from deploy.readme import ROOT, RULES
+
+FOLDER = ROOT / "deploy"
+SERVICES = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
+
+
+def mounted(service: str) -> dict[str, PurePosixPath]:
+    """Where each file of ours is in a service, by its path here."""
+    pairs = [volume.split(":")[:2] for volume in SERVICES[service]["volumes"]]
+    return {str((FOLDER / here).resolve().relative_to(FOLDER)): PurePosixPath(there) for here, there in pairs}
+
+
+def written(file: str) -> Any:
+    return yaml.safe_load((FOLDER / file).read_text())
+
+
+def port_of(service: str) -> int:
+    (published,) = SERVICES[service]["ports"]
+    return int(published.rpartition(":")[2])
+
+
+def test_every_mounted_file_is_there():
+    for service in ("prometheus", "grafana"):
+        assert all((FOLDER / file).is_file() for file in mounted(service))
+
+
+def test_prometheus_finds_the_service_and_the_rules():
+    config, files = written("compose/prometheus.yml"), mounted("prometheus")
+    (job,) = config["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"replicator:{port_of('replicator')}"]}]
+    (rules,) = config["rule_files"]
+    assert files["compose/prometheus.yml"].parent / rules == files[str(RULES.relative_to(FOLDER))]
+
+
+def test_grafana_finds_prometheus_and_the_dashboard():
+    files = mounted("grafana")
+    provisioned = PurePosixPath("/etc/grafana/provisioning")
+    assert files["compose/datasource.yml"].parent == provisioned / "datasources"
+    assert files["compose/dashboards.yml"].parent == provisioned / "dashboards"
+    (source,) = written("compose/datasource.yml")["datasources"]
+    address = urlsplit(source["url"])
+    assert (source["type"], address.hostname, address.port) == ("prometheus", "prometheus", port_of("prometheus"))
+    (provider,) = written("compose/dashboards.yml")["providers"]
+    board = files[str(dashboard.FILE.relative_to(FOLDER))]
+    assert PurePosixPath(provider["options"]["path"]) == board.parent
+    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == str(board)
