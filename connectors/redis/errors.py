@@ -42,11 +42,11 @@ _CLASSES: Final = (
     (exceptions.AuthenticationError, "WRONGPASS"),
     (exceptions.AuthorizationError, "NOAUTH"),
 )
-# The last: an answer that is not Redis'.
+_STRANGER: Final = ": what answers there does not speak Redis' protocol; if it stays so, correct the url"
 _AWAY: Final = (
-    (exceptions.TimeoutError, "timeout"),
-    (exceptions.ConnectionError, "unreachable"),
-    (exceptions.InvalidResponse, "unavailable"),
+    (exceptions.TimeoutError, "timeout", ""),
+    (exceptions.ConnectionError, "unreachable", ""),
+    (exceptions.InvalidResponse, "unavailable", _STRANGER),
 )
 _CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|OLDER)\b ?(-?\d+)?")
 _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b")
@@ -78,9 +78,10 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         )
     if "DB index" in str(error):
         return PermanentError(f"Redis at {server}: {error}.", "Choose a database the server has.")
-    for kind, away in _AWAY:
+    for kind, away, more in _AWAY:
         if isinstance(error, kind):
-            return certificate_refused(f"Redis at {server}", str(error)) or RetryableError(away, f"{server}: {error}")
+            refused = certificate_refused(f"Redis at {server}", str(error))
+            return refused or RetryableError(away, f"{server}: {error}{more}")
     return error
 
 

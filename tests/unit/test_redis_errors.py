@@ -24,7 +24,6 @@ IN_SCRIPT = "ERR Error running script (call to f_8a): @user_script:12: @user_scr
         (exceptions.TimeoutError("Timeout reading from socket"), "timeout"),
         (exceptions.ConnectionError("Error 111 connecting to cache:6379. Connection refused."), "unreachable"),
         (exceptions.ConnectionError("max number of clients reached"), "unreachable"),
-        (exceptions.InvalidResponse('Protocol error, got "\\xff" as reply type byte'), "unavailable"),
     ],
 )
 def test_these_are_waited_for(error, reason):
@@ -32,6 +31,14 @@ def test_these_are_waited_for(error, reason):
         raise error
     assert caught.value.reason == reason
     assert "cache:6379/0" in caught.value.detail
+
+
+def test_an_answer_that_is_not_redis_is_waited_for_with_what_to_correct():
+    with pytest.raises(RetryableError) as caught, classified("cache:6379/0"):
+        raise exceptions.InvalidResponse('Protocol error, got "H" as reply type byte')
+    assert caught.value.reason == "unavailable"
+    assert caught.value.detail.startswith('cache:6379/0: Protocol error, got "H" as reply type byte: ')
+    assert caught.value.detail.endswith("does not speak Redis' protocol; if it stays so, correct the url")
 
 
 @pytest.mark.parametrize(
