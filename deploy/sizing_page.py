@@ -7,17 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from deploy.benchmarks_page import RESULTS
 from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import markdown
 
 PAGE = Path(__file__).with_name("README.md")
-RESULTS = PAGE.parents[1] / "docs/benchmarks.json"
-SINKS = {
-    "Redis": "redis",
-    "Elasticsearch": "elasticsearch",
-    "Delta audit": "delta audit",
-    "Delta replica": "delta replica",
-}
+SINKS = ("Redis", "Elasticsearch", "Delta audit", "Delta replica")
 CORES, BUSY = 2, 0.7
 """Of an instance; and how much of them may be used, so that a restart or a resync finds room."""
 
@@ -33,7 +28,7 @@ class Costs:
     @classmethod
     def measured(cls) -> Costs:
         kept = Kept.read(RESULTS)
-        change = {sink: kept.contests[f"{name} changes"].samples["ours"] for sink, name in SINKS.items()}
+        change = {sink: kept.contests[f"{sink.lower()} changes"].samples["ours"] for sink in SINKS}
         return cls(
             kept.seen["idle"]["cpu_share"] / kept.seen["idle"]["routes"],
             kept.seen["latency"]["batch_cpu_seconds"],
@@ -85,7 +80,7 @@ def examples() -> str:
         "changes in it",
         "sink",
         "changes a second",
-        "cores",
+        "cores busy",
         f"instances of {CORES} cores",
     )
     return markdown(columns, [_row(lake, lake.cores(measured)) for lake in LAKES])
