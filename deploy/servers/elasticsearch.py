@@ -169,8 +169,8 @@ def distribution() -> tuple[Path, Path]:
 
 def _unpacked(*, as_root: bool) -> Path:
     """The distribution's tree, unpacked once and never written to afterwards."""
-    (distribution,) = artifacts("elasticsearch")
-    archive = CACHE / "downloads" / distribution.file
+    (artifact,) = artifacts("elasticsearch")
+    archive = CACHE / "downloads" / artifact.file
     tree = _shelf(as_root=as_root) / archive.stem
     if tree.exists():
         return tree

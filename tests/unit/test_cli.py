@@ -33,6 +33,8 @@ COMMANDS = [
     ["resync"],
     ["changes"],
     ["enable"],
+    ["pause"],
+    ["resume"],
     ["validate"],
     ["status"],
     ["healthcheck"],
