@@ -20,6 +20,8 @@ README = ROOT / "README.md"
 RULES = ROOT / "deploy/prometheus/rules.yml"
 CHART_RULES = ROOT / "deploy/helm/cdf-replicator/files/rules.yml"
 PAGES = [README, sizing_page.PAGE, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES_URL = "https://example.com/cdf-replicator/"
+"""What stands in the alerts' links for the place where these pages are read: only who runs the service knows it."""
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

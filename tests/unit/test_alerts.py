@@ -2,10 +2,11 @@
 
 import re
 
+import pytest
 import yaml
 
 from cdf_replicator.metrics import catalogue
-from deploy.readme import CHART_RULES, ROOT, RULES
+from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]
 CASES = yaml.safe_load((ROOT / "tests/system/alerts.yml").read_text())["tests"]
@@ -19,14 +20,20 @@ def test_every_metric_of_a_rule_is_in_the_catalogue():
 def test_every_alert_has_its_section_in_the_runbook():
     page = (ROOT / "deploy/README.md").read_text()
     for rule in GROUP["rules"]:
-        assert rule["annotations"]["runbook"] == f"deploy/README.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"{PAGES_URL}deploy/README.md#{rule['alert'].lower()}"
         assert f"### {rule['alert']}\n" in page
+
+
+def test_what_is_to_be_put_in_place_of_the_links_placeholder_is_told():
+    assert PAGES_URL in (ROOT / "deploy/README.md").read_text()
 
 
 def test_the_chart_brings_the_same_rules():
     assert CHART_RULES.read_text() == RULES.read_text(), "run: make docs"
 
 
-def test_every_alert_is_seen_to_fire_by_a_case():
-    fired = {case["alertname"] for world in CASES for case in world["alert_rule_test"] if case["exp_alerts"]}
-    assert fired == {rule["alert"] for rule in GROUP["rules"]}
+@pytest.mark.parametrize("fires", [True, False])
+def test_every_alert_is_seen_to_fire_and_to_be_quiet(fires):
+    cases = [case for world in CASES for case in world["alert_rule_test"]]
+    seen = {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires}
+    assert seen == {rule["alert"] for rule in GROUP["rules"]}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from deploy.readme import PAGES, ROOT
+from deploy.readme import PAGES, PAGES_URL, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,9 @@ def test_every_link_within_the_project_leads_somewhere(page):
 def test_every_alert_leads_to_its_runbook():
     (group,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
     for rule in group["rules"]:
-        path, _, heading = rule["annotations"]["runbook"].partition("#")
+        url = rule["annotations"]["runbook_url"]
+        assert url.startswith(PAGES_URL)
+        path, _, heading = url.removeprefix(PAGES_URL).partition("#")
         leads_somewhere(ROOT / path, heading)
 
 
