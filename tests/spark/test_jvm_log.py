@@ -1,0 +1,36 @@
+"""What the JVM says is JSON too, a line each, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+WARNING = 'say "no"\nto \\ and\ttabs'
+CAUSE = 'because of "that"\r\nand this'
+SAID = """
+import os, sys
+from cdf_replicator import logs, spark
+from cdf_replicator.settings.models import Spark
+logs.configure("info", "json")
+session = spark.start(Spark(master="local[1]", conf={"spark.driver.memory": "512m"}))
+jvm = session.sparkContext._jvm
+cause = jvm.java.lang.IllegalStateException(sys.argv[2])
+log = jvm.org.apache.logging.log4j.LogManager.getLogger("some.library")
+log.warn(sys.argv[1])
+log.error(sys.argv[1], cause)
+session.stop()
+"""
+
+
+def test_quotes_and_newlines_stay_on_one_line_of_json(tmp_path):
+    words = [sys.executable, "-c", SAID, WARNING, CAUSE]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    ended = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING: ")]  # Java's own, of modules
+    first, second = [entry for entry in map(json.loads, said) if entry["log.logger"] == "some.library"]
+    assert (first["message"], first["log.level"], first["error.message"]) == (WARNING, "warn", "")
+    assert (second["message"], second["log.level"], second["error.message"]) == (WARNING, "error", CAUSE)
+    assert first["@timestamp"].endswith("Z")
