@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from deploy.servers import Elasticsearch, Redis
 
 KEYS = ("region", "id")
+JVM_LINES = 3
+"""Of a healthy run there are none; a machine that is short of something may have one told."""
 
 COLUMNS = """
     region STRING, id BIGINT, status STRING, amount DECIMAL(12,2), total DECIMAL(30,10), at TIMESTAMP, local TIMESTAMP_NTZ,
@@ -106,6 +108,8 @@ def test_after_a_run_every_sink_holds_what_the_table_holds(
 
     assert ended.code == 0, ended.log
     assert "Traceback" not in ended.log
+    of_jvm = [entry for entry in ended.entries if entry["log.logger"].startswith(("org.", "io.", "com."))]
+    assert len(of_jvm) <= JVM_LINES, of_jvm
     expected = table(spark, source, KEYS)
     assert len(expected) > 40
     for index, prefix, audit in (("orders", "orders:", "orders"), ("history-of-orders", "ledger:", "history")):
