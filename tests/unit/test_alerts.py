@@ -1,6 +1,8 @@
 """The alert rules speak of metrics there are, and each has cases."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 import yaml
@@ -24,8 +26,17 @@ def test_every_alert_has_its_section_in_the_runbook():
         assert f"### {rule['alert']}\n" in page
 
 
-def test_what_is_to_be_put_in_place_of_the_links_placeholder_is_told():
-    assert PAGES_URL in (ROOT / "deploy/README.md").read_text()
+def test_the_command_of_the_runbook_puts_a_place_of_ones_own_into_every_link(tmp_path):
+    (command,) = re.findall(r"^ {4}(sed .*\n.*)", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
+    copies = [tmp_path / file.relative_to(ROOT) for file in (RULES, CHART_RULES)]
+    for copy in copies:
+        copy.parent.mkdir(parents=True)
+        shutil.copy(RULES, copy)
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    for copy in copies:
+        (group,) = yaml.safe_load(copy.read_text())["groups"]
+        places = {rule["annotations"]["runbook_url"].partition("/deploy/")[0] for rule in group["rules"]}
+        assert places == {"https://git.mine.example/cdf-replicator/blob/main"}
 
 
 def test_the_chart_brings_the_same_rules():
