@@ -21,24 +21,27 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/cdf
 WORKDIR /src
-# Dependencies are a layer of their own: they change seldom.
+# Dependencies are a layer of their own: they change seldom, and README.md does often.
 COPY deploy/constraints.txt deploy/constraints.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml LICENSE ./
 COPY cdf_replicator/__init__.py cdf_replicator/__init__.py
 COPY connectors/__init__.py connectors/__init__.py
-RUN PIP_CONSTRAINT=deploy/constraints.txt /opt/cdf/bin/pip install --no-cache-dir --no-compile '.[all]'
+RUN touch README.md \
+    && PIP_CONSTRAINT=deploy/constraints.txt /opt/cdf/bin/pip install --no-cache-dir --no-compile '.[all]'
+COPY README.md README.md
 COPY cdf_replicator cdf_replicator
 COPY connectors connectors
 RUN /opt/cdf/bin/pip install --no-cache-dir --no-compile --no-deps --force-reinstall .
 
 # What deploy/jars/ivy.xml names, each checked against its checksum.
 FROM build AS fetched
-COPY deploy deploy
+COPY deploy/jars deploy/jars
 RUN /opt/cdf/bin/python -m deploy.jars.fetch delta /fetched \
     && /opt/cdf/bin/python -m deploy.jars.fetch s3 /fetched
 
 # The writer of deploy/compose.yaml, on demand: --target board
 FROM fetched AS board
+COPY deploy deploy
 RUN cp /fetched/*.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/ \
     && /opt/cdf/bin/python -c "import pathlib, deploy.demo.flights as f; f.write_csv(pathlib.Path('/tmp'))" \
     && rm /tmp/flights.csv \
@@ -55,21 +58,12 @@ FROM scratch AS jars
 COPY --from=fetched /fetched/ /
 
 FROM base
-ARG VERSION=0.1.0
-ARG REVISION=unknown
-ARG CREATED=unknown
-LABEL org.opencontainers.image.title="cdf-replicator" \
-      org.opencontainers.image.description="Follows the Change Data Feed of Delta tables and keeps other systems in step." \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.revision="$REVISION" \
-      org.opencontainers.image.created="$CREATED"
 COPY --from=environment /opt/cdf /opt/cdf
 COPY --from=jars *.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/
-COPY --chmod=755 deploy/image/entrypoint.sh /usr/local/bin/entrypoint
+COPY --chmod=755 deploy/image/entrypoint.sh /usr/local/bin/cdf-replicator
 RUN useradd --uid 10001 --gid 0 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin cdf \
     && install -d -o 10001 -g 0 -m 0770 /var/lib/cdf
-ENV PATH=/opt/cdf/bin:$PATH \
+ENV PATH=/usr/local/bin:/opt/cdf/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -82,6 +76,18 @@ VOLUME /var/lib/cdf
 EXPOSE 9102
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 CMD ["cdf-replicator", "healthcheck"]
+# Last: they differ from build to build.
+ARG VERSION=0.1.0
+ARG SOURCE=unknown
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="cdf-replicator" \
+      org.opencontainers.image.description="Follows the Change Data Feed of Delta tables and keeps other systems in step." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.created="$CREATED"
 # Without -g: Spark's JVM must not get the signal, it would cut the running micro-batch short.
-ENTRYPOINT ["tini", "--", "entrypoint", "cdf-replicator"]
+ENTRYPOINT ["tini", "--", "cdf-replicator"]
 CMD ["run"]

@@ -43,7 +43,7 @@ test-system: setup ## Run the tests that install Debian packages (as root)
 	$(pytest) -n 2 --dist loadfile --no-loadscope-reorder tests/system/test_object_store.py tests/system
 
 image-test: setup ## Build the image and run it, as root (part of test-system)
-	$(pytest) -s tests/system/test_image.py
+	$(pytest) tests/system/test_image.py
 
 cluster-test: setup ## Run the service on a standalone Spark cluster (part of test-system)
 	$(pytest) tests/system/test_cluster.py

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from deploy.readme import ROOT, RULES
 from deploy.servers import elasticsearch
-from deploy.servers.server import CACHE
+from deploy.servers.server import CACHE, PROJECT
 from tests.e2e.reading import documents, entries
 from tests.service import until
 from tests.system.conftest import installed  # noqa: F401 - a fixture
@@ -51,7 +51,7 @@ def podman(installed: Callable[..., None], tmp_path_factory: pytest.TempPathFact
     installed(*PACKAGES, "iptables")
     podman = Podman()
     podman.build(IMAGE)
-    podman.build(f"{IMAGE}-board", target="board")
+    podman.build(f"{IMAGE}-board", PROJECT, "--target", "board")
     for number, (tag, lines) in enumerate(STAND_INS.items()):
         folder = tmp_path_factory.mktemp(f"image{number}")
         (folder / "Dockerfile").write_text(f"FROM {BASE}\n{lines}")

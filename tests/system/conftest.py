@@ -27,3 +27,10 @@ def installed():
                 subprocess.run(["apt-get", "--quiet", *words], env=environ, stdin=subprocess.DEVNULL, check=True)
 
     return install
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What a test has measured and recorded, which is told however many processes the tests run in."""
+    for report in terminalreporter.getreports("passed"):
+        for name, found in report.user_properties:
+            terminalreporter.write_line(f"{name}: {found}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstrap", "ca-certificates")
-HOME = CACHE / "containers"
+HOME = (CACHE / "containers").resolve()  # podman keeps to the path that its store was made by
 BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
-CA = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def lay_out() -> dict[str, str]:
@@ -37,7 +37,6 @@ def lay_out() -> dict[str, str]:
             '[network]\nnetwork_backend = "netavark"\n'
             '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
         ),
-        "pip.conf": "[global]\ncert = /run/build-ca/ca.crt\n",
         "policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}\n',
     }
     for name, text in files.items():
@@ -88,23 +87,14 @@ class Podman:
         assert not check or ended.returncode == 0, f"{' '.join(map(str, words))}\n{ended.stdout}\n{ended.stderr}"
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
-    def build(self, tag: str = IMAGE, folder: Path = PROJECT, target: str | None = None) -> None:
+    def build(self, tag: str = IMAGE, folder: Path = PROJECT, *options: str) -> None:
         """An image of the Dockerfile in a folder, out of Debian's own packages where its base is not there yet."""
         if self.run("podman", "image", "exists", BASE, check=False).code:
             self._debian()
         revision = self.run("git", "-C", PROJECT, "rev-parse", "HEAD").output.strip()
-        authority = HOME / "ca"
-        authority.mkdir(exist_ok=True)
-        (authority / "ca.crt").write_bytes(Path(CA).read_bytes())  # a proxy's own authority may be among them
-        mounts = (
-            f"{authority}:/run/build-ca:ro",
-            f"{HOME / 'pip.conf'}:/etc/pip.conf:ro",
-            f"{authority / 'ca.crt'}:{CA}:ro",
-        )
         self.run(
             *("buildah", "bud", "--format", "docker", "--layers", "--pull-never"),
-            *(word for mount in mounts for word in ("--volume", mount)),
-            *(("--target", target) if target else ()),
+            *options,
             *("--build-arg", f"REVISION={revision}", "--tag", tag, folder),
         )
 
@@ -112,6 +102,9 @@ class Podman:
         root, archive = HOME / "rootfs", HOME / "rootfs.tar"
         self.run("rm", "-rf", root)
         self.run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
+        # This machine's authorities: a proxy's own may be among them.
+        shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "usr/local/share/ca-certificates/machine.crt")
+        self.run("chroot", root, "update-ca-certificates")
         self.run("tar", "-C", root, "-cf", archive, ".")
         self.run("podman", "import", archive, BASE)
         self.run("rm", "-rf", root, archive)
@@ -130,11 +123,16 @@ class Container:
         variables = [word for pair in given.items() for word in ("--env", "=".join(pair))]
         self._options = [*HARDENED, *options, *variables]
 
-    def start(self) -> float:
+    def start(self, *words: str) -> float:
         """Start it in the background; returns the seconds of the clock at that moment."""
         began = time.monotonic()
-        self._podman.run("podman", "run", "--detach", "--name", self.name, "--network", "host", *self._options, IMAGE)
+        options = ("--detach", "--name", self.name, "--network", "host", *self._options)
+        self._podman.run("podman", "run", *options, IMAGE, *words)
         return began
+
+    def execute(self, *words: str) -> Ended:
+        """Run a command in it, while it runs."""
+        return self._podman.run("podman", "exec", self.name, *words)
 
     def once(self, *words: str, network: str = "host", check: bool = True) -> Ended:
         """Run a command of it to its end."""

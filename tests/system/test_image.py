@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -10,20 +12,29 @@ import httpx
 import pytest
 import redis
 
-from deploy.servers.server import free_port
-from tests.e2e.reading import entries
-from tests.service import until
-from tests.system.containers import PACKAGES, Container, Podman
+from deploy.servers.server import PROJECT, free_port
+from tests.e2e.reading import documents, entries
+from tests.service import SHORT_LIVED, until
+from tests.system.cluster import Master
+from tests.system.containers import IMAGE, PACKAGES, Container, Podman
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.servers import Elasticsearch, Redis
     from tests.e2e.conftest import Source
 
-UID = 10_001
-WITHIN = 120
+WITHIN = 240
+JAVA_OPTIONS = (
+    "-Dspark.app.name=of two words",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in ("java.lang", "java.nio", "java.util", "sun.nio.ch")
+    ),
+)
+"""Some of those that Spark gives an executor."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +55,7 @@ def given(redis_server: Redis) -> dict[str, str]:
     with redis.Redis.from_url(redis_server.url) as client:
         client.flushall()
     return {
+        "CDF_SPARK__CONF": json.dumps(SHORT_LIVED),
         "CDF_TRIGGER_SECONDS": "0.2",
         "CDF_HTTP__HOST": "127.0.0.1",
         "CDF_HTTP__BIND_PORT": str(free_port()),
@@ -61,16 +73,16 @@ def given(redis_server: Redis) -> dict[str, str]:
 def new_container(
     podman: Podman, tmp_path: Path, orders: Source, given: dict[str, str]
 ) -> Iterator[Callable[..., Container]]:
-    """``uid``: the user that it runs as; None leaves it to the image."""
+    """``user``: what it runs as, of which the state path belongs to the group, as Kubernetes' fsGroup has it."""
     made: list[Container] = []
     state = tmp_path / "state"
     state.mkdir()
 
-    def make(name: str, *, uid: int | None = None) -> Container:
-        os.chown(state, UID if uid is None else uid, 0)
-        as_user = ("--user", f"{uid}:0") if uid is not None else ()
+    def make(name: str, user: str = "10001:0", variables: dict[str, str] | None = None) -> Container:
+        os.chown(state, 0, int(user.split(":")[1]))
+        state.chmod(0o2770)
         mounts = ("--volume", f"{state}:/var/lib/cdf", "--volume", f"{orders.path.parent}:/lake:ro")
-        made.append(Container(podman, name, given, (*as_user, *mounts)))
+        made.append(Container(podman, name, variables or given, ("--user", user, *mounts)))
         return made[-1]
 
     yield make
@@ -83,6 +95,14 @@ def asked(given: dict[str, str]) -> Callable[[str], httpx.Response]:
     return lambda path: httpx.get(f"http://127.0.0.1:{given['CDF_HTTP__BIND_PORT']}{path}", timeout=10, trust_env=False)
 
 
+def keep(given: dict[str, str], sink: str) -> None:
+    """Leave it this sink alone."""
+    other = {"audit": "CACHE", "cache": "AUDIT"}[sink]
+    for name in [name for name in given if other in name]:
+        del given[name]
+    given["CDF_TABLES__ORDERS__SINKS"] = sink
+
+
 def answers(asked: Callable[[str], httpx.Response], path: str) -> bool:
     try:
         return asked(path).status_code == httpx.codes.OK
@@ -90,29 +110,39 @@ def answers(asked: Callable[[str], httpx.Response], path: str) -> bool:
         return False
 
 
+def is_open(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 def is_delivered(asked: Callable[[str], httpx.Response], version: int) -> bool:
-    return answers(asked, "/status") and all(
-        route["delivered_version"] == version for route in asked("/status").json()["routes"]
-    )
+    routes = asked("/status").json()["routes"] if answers(asked, "/status") else []
+    return {route["delivered_version"] for route in routes} == {version}
 
 
 def test_it_replicates_is_scraped_drains_and_replays(
     new_container: Callable[..., Container],
     asked: Callable[[str], httpx.Response],
     orders: Source,
+    given: dict[str, str],
     redis_server: Redis,
+    elasticsearch: Elasticsearch,
     podman: Podman,
     record_property: Callable[[str, object], None],
 ):
+    del given["CDF_SPARK__CONF"]  # its start is measured as it is
+    given["CDF_TABLES__ORDERS__SINKS"] = "audit,cache,search"
+    given["CDF_SINKS__SEARCH__TYPE"] = "elasticsearch"
+    given["CDF_SINKS__SEARCH__HOSTS"] = elasticsearch.url
     container = new_container("cdf-image-test")
     began = container.start()
     until(lambda: answers(asked, "/readyz"), WITHIN, container.logs)
     seconds = time.monotonic() - began
     size = int(str(podman.image()["Size"])) / 1e6
-    print(f"\nimage: {size:.0f} MB unpacked, ready {seconds:.1f} s after its start")  # noqa: T201 - told with -s and by make image-test
+    record_property("image", f"{size:.0f} MB unpacked, ready {seconds:.1f} s after its start")
     version = orders.sql("UPDATE {} SET amount = 1 WHERE id < 5")
     until(lambda: is_delivered(asked, version), WITHIN, container.logs)
-    assert entries(redis_server.url, "orders:") == orders.rows
+    assert entries(redis_server.url, "orders:") == documents(elasticsearch.url, "orders") == orders.rows
     assert (
         'cdf_route_state{route="orders_cache",sink="cache",state="running",table="orders"} 1.0'
         in asked("/metrics").text
@@ -129,16 +159,80 @@ def test_it_replicates_is_scraped_drains_and_replays(
     assert entries(redis_server.url, "orders:") == orders.rows
 
 
-def test_it_runs_under_any_user_id(new_container: Callable[..., Container], orders: Source, redis_server: Redis):
-    container = new_container("cdf-image-any", uid=123_456)
-    assert container.once("run", "--once").code == 0
+def test_a_micro_batch_under_way_ends_before_it_does(
+    new_container: Callable[..., Container],
+    asked: Callable[[str], httpx.Response],
+    orders: Source,
+    given: dict[str, str],
+    redis_server: Redis,
+):
+    keep(given, "cache")
+    given["CDF_SINKS__CACHE__ROWS_PER_SECOND"] = "2"
+    container = new_container("cdf-image-loaded")
+    container.start()
+    until(lambda: is_delivered(asked, orders.version), WITHIN, container.logs)
+    orders.sql("UPDATE {} SET amount = -1")
+
+    def written() -> int:
+        return sum(row["amount"] == -1 for row in entries(redis_server.url, "orders:").values())
+
+    until(written, WITHIN, container.logs)
+    assert written() < len(orders.rows)
+    assert container.stop() == 0
     assert entries(redis_server.url, "orders:") == orders.rows
 
 
+@pytest.mark.parametrize("user", ["10001:10001", "123456:0", "123456:123456"])
+def test_it_and_its_commands_run_as_any_user(
+    new_container: Callable[..., Container],
+    asked: Callable[[str], httpx.Response],
+    orders: Source,
+    redis_server: Redis,
+    user: str,
+):
+    container = new_container("cdf-image-any", user)
+    container.start()
+    until(lambda: is_delivered(asked, orders.version), WITHIN, container.logs)
+    assert entries(redis_server.url, "orders:") == orders.rows
+    assert container.execute("cdf-replicator", "dead-letters", "list", "--format", "json").output == ""
+    assert container.stop() == 0
+
+
+def test_it_is_the_executors_image_too(
+    new_container: Callable[..., Container],
+    asked: Callable[[str], httpx.Response],
+    orders: Source,
+    given: dict[str, str],
+    redis_server: Redis,
+):
+    """A driver that has a cluster without workers; the one executor is started as Spark has Kubernetes start it."""
+    keep(given, "cache")
+    port = str(free_port())
+    conf = {**SHORT_LIVED, "spark.driver.host": "127.0.0.1", "spark.driver.port": port}
+    pod = {
+        "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{port}",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "600m",
+        "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
+        "SPARK_EXECUTOR_POD_NAME": "executor-1",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        **{f"SPARK_JAVA_OPT_{number}": option for number, option in enumerate(JAVA_OPTIONS)},
+    }
+    with Master().started() as master:
+        given |= {"CDF_SPARK__MASTER": master.url, "CDF_SPARK__CONF": json.dumps(conf)}
+        driver, executor = new_container("cdf-image-driver"), new_container("cdf-image-executor", variables=pod)
+        driver.start()
+        until(lambda: is_open(int(port)), WITHIN, driver.logs)
+        executor.start("executor")
+        until(lambda: is_delivered(asked, orders.version), WITHIN, lambda: f"{driver.logs()}\n{executor.logs()}")
+        assert entries(redis_server.url, "orders:") == orders.rows
+        assert driver.stop() == 0
+
+
 def test_it_needs_no_network_to_start(new_container: Callable[..., Container], given: dict[str, str]):
-    for name in [name for name in given if "CACHE" in name]:
-        del given[name]
-    given["CDF_TABLES__ORDERS__SINKS"] = "audit"
+    keep(given, "audit")
     ended = new_container("cdf-image-alone").once("run", "--once", network="none")
     assert "batch delivered" in ended.log
 
@@ -156,6 +250,18 @@ def test_it_is_described_and_not_root(podman: Podman):
     assert isinstance(config, dict)
     assert config["User"] == "10001:0"
     assert config["StopSignal"] in ("SIGTERM", "15")
-    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    labels = {name.rpartition(".")[2] for name in config["Labels"] if name.startswith("org.opencontainers.image.")}
+    assert labels >= {"title", "description", "source", "version", "revision", "created", "licenses"}
     assert len(config["Labels"]["org.opencontainers.image.revision"]) == 40
-    assert config["Entrypoint"] == ["tini", "--", "entrypoint", "cdf-replicator"]
+    assert config["Entrypoint"] == ["tini", "--", "cdf-replicator"]
+
+
+def test_jars_of_ones_own_stand_in_for_those_that_are_fetched(podman: Podman, tmp_path: Path):
+    (tmp_path / "mine.jar").touch()
+    tag = f"{IMAGE}-jars"
+    podman.build(tag, PROJECT, "--build-context", f"jars={tmp_path}")
+    listed = ("podman", "run", "--rm", "--entrypoint", "ls", tag, "/opt/cdf/lib/python3.11/site-packages/pyspark/jars")
+    jars = podman.run(*listed).output.split()
+    podman.run("podman", "rmi", tag)
+    assert "mine.jar" in jars
+    assert not any(jar.startswith("delta-spark") for jar in jars)
