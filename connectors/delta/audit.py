@@ -8,6 +8,7 @@ compared by (table id, version, change type, whole row) with multiplicity.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
@@ -84,7 +85,8 @@ class DeltaAuditSink(DeltaSink):
         if not outside:
             writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
         try:
-            with table.unsorted(frame.sparkSession):
+            # A snapshot's rows are all of one day. A feed's may be of several, and the sort is then the cheaper way.
+            with table.unsorted(frame.sparkSession) if batch.is_bootstrap else nullcontext():
                 writer.save(path)
         except Exception as error:
             raise classified(error, path) from error

@@ -158,7 +158,7 @@ def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
 
 @contextmanager
 def unsorted(spark: SparkSession) -> Iterator[None]:
-    """Have a task write two partitions at a time as rows come, and sort only what is of others: most micro-batches are of one day."""
+    """Have a task write rows of up to two partitions as they come, and sort only what is of others."""
     before = spark.conf.get(_CONCURRENT_WRITERS) or "0"
     spark.conf.set(_CONCURRENT_WRITERS, "2")
     try:
