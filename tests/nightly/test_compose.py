@@ -43,7 +43,7 @@ STAND_INS = {
     + "CMD prometheus --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/tmp/data\n",
 }
 ROUTES = {"flights_audit", "flights_search", "flights_cache"}
-WITHIN = 300
+WITHIN = 480
 
 
 @pytest.fixture(scope="module")

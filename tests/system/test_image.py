@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deploy.servers import Elasticsearch, Redis
     from tests.e2e.conftest import Source
 
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
 WITHIN = 240
 JAVA_OPTIONS = (
     "-Dspark.app.name=of two words",

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cdf_replicator.settings.models import General
-from deploy.readme import ROOT, RULES
+from deploy.readme import PAGES_URL, ROOT, RULES
 from deploy.servers.server import CACHE
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "sparkConf": {"spark.driver.memory": "2g"},
         "sparkOnKubernetes": {"enabled": True},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "prometheusRule": {"enabled": True},
+        "prometheusRule": {"enabled": True, "pagesUrl": "https://git.mine.example/"},
         "persistence": {"storageClass": "fast"},
         "podAnnotations": {"team": "data"},
         "nodeSelector": {"disk": "ssd"},
@@ -190,7 +190,8 @@ def test_what_the_chart_makes_is_valid(rendered, kept_to, values):
 def test_the_chart_makes_what_the_values_say(rendered):
     objects = {found["kind"]: found for found in rendered(VALUES["all of it"])}
     assert {"Role", "RoleBinding", "ServiceMonitor", "PrometheusRule"} <= objects.keys()
-    assert objects["PrometheusRule"]["spec"] == yaml.safe_load(RULES.read_text())
+    rules = RULES.read_text().replace(PAGES_URL, "https://git.mine.example/")
+    assert objects["PrometheusRule"]["spec"] == yaml.safe_load(rules)
     (container,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     conf = json.loads({one["name"]: one.get("value") for one in container["env"]}["CDF_SPARK__CONF"])
     assert conf["spark.driver.memory"] == "2g"
