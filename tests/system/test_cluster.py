@@ -76,6 +76,9 @@ def service(
         SINKS__AUDIT__PATH=tmp_path / "audit",
         SINKS__CACHE__TYPE="redis",
         SINKS__CACHE__URL=redis_server.url,
+        # A micro-batch that lasts long enough to be met in its midst.
+        SINKS__CACHE__ROWS_PER_SECOND=ROWS // 5,
+        SINKS__CACHE__CHUNK_ROWS=ROWS // 100,
     )
     with Service({**given, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}) as service:
         service.started()
@@ -119,15 +122,29 @@ def test_executors_write_and_one_that_is_killed_does_no_harm(
     assert len(entries(redis_server.url, "orders:")) == ROWS
 
     orders.sql("UPDATE {} SET amount = amount + 1")
-    until(lambda: service.metric("cdf_changes_received_total", change_type="update_postimage") or busy(found), 60, str)
-    os.kill(found[0].pid, signal.SIGKILL)
+    with redis.Redis.from_url(redis_server.url) as client:
+        at_work: list[psutil.Process] = []
+        until(lambda: at_work.extend(writing(found, client)) or at_work, 60, str)
+    killed = at_work[0].pid
+    os.kill(killed, signal.SIGKILL)
+    updated = {"route": "orders_cache", "change_type": "update_postimage"}
+    assert service.metric("cdf_changes_applied_total", **updated) == 0, "it was not in the midst of a micro-batch"
     orders.sql("DELETE FROM {} WHERE id % 3 = 0")
     for route in ROUTES:
         service.wait_delivered(route, orders.version)
+    until(lambda: len(executors(workers[1])) == 2, 60, str)
+    assert killed not in {executor.pid for executor in executors(workers[1])}
     assert entries(redis_server.url, "orders:") == orders.rows
     assert folded(orders.spark, tmp_path / "audit" / "orders", ["id"]) == orders.rows
     assert service.end() == 0
 
 
-def busy(found: list[psutil.Process]) -> bool:
-    return any(process.cpu_percent(0.2) > 50 for process in found)
+def writing(found: list[psutil.Process], client: redis.Redis) -> list[psutil.Process]:
+    """The executors whose Python workers have written within the last second."""
+    told = [one for one in client.client_list() if one["cmd"] == "evalsha" and int(one["idle"]) <= 1]
+    ports = {int(one["addr"].rpartition(":")[2]) for one in told}
+    return [
+        executor
+        for executor in found
+        if any(held.laddr.port in ports for worker in writers(executor) for held in worker.net_connections("tcp"))
+    ]
