@@ -109,6 +109,11 @@ def test_a_card_tells_lag_versions_and_rate(board, clock):
     assert "Worst lag 1 min 30 s 1,003 versions" in text(page(board))
 
 
+def test_a_snapshot_that_is_being_loaded_is_no_version_delivered(board):
+    board.delivered("orders_search", -1)
+    assert "Version delivered none yet of 12 in the source" in text(card(board))
+
+
 def test_each_batch_is_a_bar_as_high_as_its_rows_and_coloured_by_its_outcome(board):
     board.batch("orders_search", BatchStatus(12, None, {"insert": 2022}, {"write": 1.0}, "failed", START))
     bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="([\d.]+)" width="[\d.]+" height="([\d.]+)">', card(board))
