@@ -114,7 +114,9 @@ class Metrics:
         self.state = gauge("cdf_route_state", "1 for the state the route is in, 0 for the others.", (*_ROUTE, "state"))
         self.source_version = gauge("cdf_source_version", "Newest commit version of the source table.", _ROUTE)
         self.delivered_version = gauge(
-            "cdf_delivered_version", "Commit version up to which everything is delivered; -1 as long as nothing is, as while a snapshot is loaded.", _ROUTE
+            "cdf_delivered_version",
+            "Commit version up to which everything is delivered; -1 as long as nothing is, as while a snapshot is loaded.",
+            _ROUTE,
         )
         self.lag_versions = gauge("cdf_lag_versions", "Newest source version minus last delivered version.", _ROUTE)
         self.lag_seconds = gauge(
