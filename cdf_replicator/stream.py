@@ -129,18 +129,24 @@ class Stream:
             prepare=lambda pinned: self._prepare_snapshot(pinned, source, delivering.sink),
         )
         ended = threading.Event()
-        threading.Thread(target=self._look_on, args=(ended,), name=f"look-on-{self._route.name}", daemon=True).start()
+        onlooker = threading.Thread(
+            target=self._look_on, args=(ended,), name=f"look-on-{self._route.name}", daemon=True
+        )
+        onlooker.start()
         try:
             return bootstrap.run(state)
         finally:
             ended.set()
+            onlooker.join()  # what it tells would stand beside what the query's watch tells next
 
     def _look_on(self, ended: threading.Event) -> None:
         """Tell the lag while the route's own thread is busy with a snapshot."""
+        source = None  # its own: a commit log is looked at by one thread
         while not ended.wait(LOOK_ON_SECONDS):
             with suppress(Exception):  # what is wrong with table or state path, the bootstrap will say
-                watch = self.onlooker(SourceTable(self._service.spark, self._route.source))
-                if watch is not None and not ended.is_set():
+                source = source or SourceTable(self._service.spark, self._route.source)
+                watch = self.onlooker(source)  # of the state as it is now: the snapshot may be pinned anew
+                if watch is not None:
                     watch.look_at_source()
 
     def _prepare_snapshot(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
