@@ -92,6 +92,21 @@ def new_container(
 
 
 @pytest.fixture
+def delivering(
+    new_container: Callable[..., Container], asked: Callable[[str], httpx.Response], orders: Source
+) -> Callable[..., Container]:
+    """Start a container, and wait until it has delivered the table."""
+
+    def start(name: str, user: str = "10001:0") -> Container:
+        container = new_container(name, user)
+        container.start()
+        until(lambda: is_delivered(asked, orders.version), WITHIN, container.logs)
+        return container
+
+    return start
+
+
+@pytest.fixture
 def asked(given: dict[str, str]) -> Callable[[str], httpx.Response]:
     return lambda path: httpx.get(f"http://127.0.0.1:{given['CDF_HTTP__BIND_PORT']}{path}", timeout=10, trust_env=False)
 
@@ -161,17 +176,11 @@ def test_it_replicates_is_scraped_drains_and_replays(
 
 
 def test_a_micro_batch_under_way_ends_before_it_does(
-    new_container: Callable[..., Container],
-    asked: Callable[[str], httpx.Response],
-    orders: Source,
-    given: dict[str, str],
-    redis_server: Redis,
+    delivering: Callable[..., Container], orders: Source, given: dict[str, str], redis_server: Redis
 ):
     keep(given, "cache")
     given["CDF_SINKS__CACHE__ROWS_PER_SECOND"] = "2"
-    container = new_container("cdf-image-loaded")
-    container.start()
-    until(lambda: is_delivered(asked, orders.version), WITHIN, container.logs)
+    container = delivering("cdf-image-loaded")
     orders.sql("UPDATE {} SET amount = -1")
 
     def written() -> int:
@@ -185,15 +194,9 @@ def test_a_micro_batch_under_way_ends_before_it_does(
 
 @pytest.mark.parametrize("user", ["10001:10001", "123456:0", "123456:123456"])
 def test_it_and_its_commands_run_as_any_user(
-    new_container: Callable[..., Container],
-    asked: Callable[[str], httpx.Response],
-    orders: Source,
-    redis_server: Redis,
-    user: str,
+    delivering: Callable[..., Container], orders: Source, redis_server: Redis, user: str
 ):
-    container = new_container("cdf-image-any", user)
-    container.start()
-    until(lambda: is_delivered(asked, orders.version), WITHIN, container.logs)
+    container = delivering("cdf-image-any", user)
     assert entries(redis_server.url, "orders:") == orders.rows
     assert container.execute("cdf-replicator", "dead-letters", "list", "--format", "json").output == ""
     assert container.stop() == 0

@@ -1,7 +1,7 @@
 """The board: what routes tell it, and what a reader sees."""
 
 import threading
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import orjson
 import pytest
@@ -10,20 +10,7 @@ from cdf_replicator.board import BATCHES_KEPT, EVENTS_KEPT, REQUESTS_KEPT, Board
 from cdf_replicator.metrics import STATES
 from cdf_replicator.status import BatchStatus, ReplayStatus, waiting
 from cdf_replicator.summary import WORST_FIRST
-
-START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = START
-
-    def __call__(self) -> datetime:
-        return self.at
-
-    def tick(self, seconds: float) -> datetime:
-        self.at += timedelta(seconds=seconds)
-        return self.at
+from tests.unit.boards import START, Clock
 
 
 @pytest.fixture

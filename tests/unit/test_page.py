@@ -1,7 +1,7 @@
 """What people read on the page, of a board that was told certain things."""
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from html import unescape
 
 import pytest
@@ -9,16 +9,7 @@ import pytest
 from cdf_replicator.board import EVENTS_KEPT, Board
 from cdf_replicator.page import duration, number, prose, render
 from cdf_replicator.status import BatchStatus, Definition, ReplayStatus, Setting
-
-START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = START
-
-    def __call__(self) -> datetime:
-        return self.at
+from tests.unit.boards import START, Clock, deliver
 
 
 @pytest.fixture
@@ -34,18 +25,7 @@ def empty(clock):
 @pytest.fixture
 def board(empty):
     """Two routes that run and have delivered twelve batches each, the last one up to version 12."""
-    empty.runtime(spark="4.2.0", delta="4.4.0", java="17")
-    for sink, type_ in (("search", "elasticsearch"), ("cache", "redis")):
-        empty.add_sink(sink, type_, f"http://user:secret@{sink}:1")
-        empty.sink_up(sink)
-        route = f"orders_{sink}"
-        empty.add_route(route, "orders", sink)
-        empty.state(route, "running")
-        for n in range(12):
-            seconds = {"prepare": 0.1, "write": 0.4, "record": 0.1}
-            empty.batch(route, BatchStatus(n, (n, n + 1), {"insert": 1000 + n}, seconds, "delivered", START))
-        empty.source(route, 12, None)
-        empty.delivered(route, 12)
+    deliver(empty, version=12, at=START)
     return empty
 
 

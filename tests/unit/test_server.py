@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdf_replicator import server
 from cdf_replicator.board import Board
 from cdf_replicator.metrics import Metrics
-from cdf_replicator.status import BatchStatus
+from tests.unit.boards import ROUTES, deliver
 
 PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
 
@@ -47,21 +47,9 @@ def world():
 @pytest.fixture
 def busy(world):
     """Two routes that run and have delivered."""
-    now = datetime.now(timezone.utc)
-    board = world.board
-    board.runtime(spark="4.2.0", delta="4.4.0", java="17")
-    for sink, type_ in (("search", "elasticsearch"), ("cache", "redis")):
-        board.add_sink(sink, type_, f"http://user:secret@{sink}:1")
-        board.sink_up(sink)
-        route = f"orders_{sink}"
-        board.add_route(route, "orders", sink)
+    deliver(world.board, version=13, at=datetime.now(timezone.utc))
+    for route, sink in ROUTES.items():
         world.metrics.route(route, "orders", sink)
-        board.state(route, "running")
-        for n in range(12):
-            seconds = {"prepare": 0.1, "write": 0.4, "record": 0.1}
-            board.batch(route, BatchStatus(n, (n, n + 1), {"insert": 1000 + n}, seconds, "delivered", now))
-        board.source(route, 13, None)
-        board.delivered(route, 13)
     return world
 
 
