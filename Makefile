@@ -5,7 +5,8 @@ bin := .venv/bin
 
 pytest := $(bin)/python -m pytest
 
-.PHONY: help setup demo test soak soak-chaos bench lint docs test-system image-test cluster-test s3-test compose-test clean
+.PHONY: help setup demo test test-process test-oracle test-system image-test cluster-test s3-test compose-test nightly nightly-plans \
+	nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate soak soak-chaos bench lint docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,10 +17,18 @@ setup: ## Install everything into .venv and .cache (again: only what is missing)
 demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
 	@$(bin)/python -m deploy.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
-# Two processes, each with a JVM and servers of its own; what takes longest begins first.
-test: setup ## Run every test: unit, contract, spark, oracle, e2e, chaos, the benchmarks' smoke run
-	$(pytest) -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/benchmarks tests/oracle tests/chaos tests/e2e tests/contract tests/spark tests/unit
+# Two processes, each with a JVM and servers of its own.
+two := -n 2 --dist loadfile --no-loadscope-reorder
+each := -n 2 --dist load
+
+test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
+	$(pytest) $(two) tests/unit tests/contract tests/integration tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
+
+test-process: setup ## Run the tests that need a service process: kills, standby, secrets, the demo, faults together
+	$(pytest) $(two) tests/process
+
+test-oracle: setup ## Run further oracle histories, with the Spark plans of production
+	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
@@ -40,7 +49,31 @@ docs: setup ## Write the generated parts of README.md and docs
 	@$(bin)/python -m deploy.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)
-	$(pytest) -n 2 --dist loadfile --no-loadscope-reorder tests/system/test_object_store.py tests/system
+	$(pytest) $(two) tests/system
+
+nightly: nightly-plans nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
+
+nightly-plans: setup ## Run make test with the Spark plans of production
+	$(pytest) $(two) --plans shipped tests/unit tests/contract tests/integration tests/oracle
+
+nightly-faults: setup ## Run the process tier with production's plans, each fault alone, the benchmarks' smoke run, a soak with faults
+	$(pytest) $(two) --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
+	$(bin)/python -m tests.chaos.soak --seconds 900
+
+nightly-oracle: setup ## Live random histories for ten minutes
+	$(bin)/python -m tests.oracle.soak --seconds 600
+
+nightly-leaks: setup ## Restart a route 160 times, and measure memory and open files
+	$(pytest) --restarts 160 tests/integration/test_isolation.py
+
+nightly-fuzz: setup ## Run the tests of drawn examples with many more examples
+	HYPOTHESIS_PROFILE=nightly $(pytest) -n 2 tests/unit/test_configuration_fuzz.py
+
+nightly-pythons: setup ## Run the unit tests on every Python from 3.10 to 3.13 that is on PATH
+	@deploy/pythons.sh
+
+mutate: setup ## Change the modules that the unit tests cover, line by line, and count the changes that no test sees
+	@deploy/mutate.sh
 
 image-test: setup ## Build the image and run it, as root (part of test-system)
 	$(pytest) tests/system/test_image.py

@@ -47,8 +47,8 @@ UNFORESEEN: Final = "spark"
 STALLED: Final = "stalled"
 """Reason of the new begin of a query that did not move."""
 
-_CONDITIONS: Final = "tests/spark/test_conditions.py"
-_SCHEMA_CHANGES: Final = "tests/spark/test_schema_changes.py"
+_CONDITIONS: Final = "tests/integration/test_conditions.py"
+_SCHEMA_CHANGES: Final = "tests/integration/test_schema_changes.py"
 
 TABLE: Final = (
     Condition(
@@ -201,7 +201,7 @@ TABLE: Final = (
         "halt",
         "bad_expression",
         "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then restart.",
-        "tests/spark/test_halts.py::test_a_filter_spark_can_not_read_is_told",
+        "tests/integration/test_halts.py::test_a_filter_spark_can_not_read_is_told",
     ),
     Condition(
         (
@@ -217,7 +217,7 @@ TABLE: Final = (
         "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like. Then "
         + RESYNC[0].lower()
         + RESYNC[1:],
-        "tests/spark/test_shape.py::test_an_expression_that_fails_on_a_row_halts_and_loses_nothing",
+        "tests/integration/test_shape.py::test_an_expression_that_fails_on_a_row_halts_and_loses_nothing",
     ),
     Condition(
         ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",),

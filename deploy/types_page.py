@@ -16,11 +16,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "types.md"
 LONGEST = 100
 
 HEAD = """\
-<!-- Written by `make docs` from tests/contract/type_cases.py; tests/spark/test_types.py proves every line. -->
+<!-- Written by `make docs` from tests/contract/type_cases.py; tests/integration/test_types.py proves every line. -->
 # Types
 
 What each sink shows of each type a Delta column can have. Every value below goes through a Delta table, its change feed and
-each sink, and is read back, in `tests/spark/test_types.py`.
+each sink, and is read back, in `tests/integration/test_types.py`.
 
 - **Delta sinks** (`delta_audit`, `delta_replica`) hold the same types and the same values.
 - **Redis, `layout: json`** and **Elasticsearch's `_source`** show a row as one JSON object; a null column is `null`.

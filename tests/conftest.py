@@ -1,4 +1,4 @@
-"""Real servers and a real Spark, started when the first test asks for one and gone after the last."""
+"""Real servers and a real Spark: the first test that needs one starts it, and it ends with the last test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import service
+from tests.support import service
+from tests.support.session import SMALL_PLANS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,10 +16,40 @@ if TYPE_CHECKING:
 
     from deploy.servers import Elasticsearch, Redis
 
+LONGEST = (
+    "test_isolation.py",
+    "test_delta_replica.py",
+    "test_schema_changes.py",
+    "test_conditions.py",
+    "test_start.py",
+    "test_route.py",
+)
+"""Files of `make test` that begin first, so that the two processes end together."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--plans",
+        choices=("small", "shipped"),
+        default="small",
+        help="Spark plans for tables of some rows, or those that production has",
+    )
+    parser.addoption("--restarts", type=int, default=24, help="restarts of a route whose sink is away (test_isolation)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the longest files to the front; all others stay in the order that pytest-randomly drew."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def plans_of(config: pytest.Config) -> dict[str, str]:
+    return SMALL_PLANS if config.getoption("plans") == "small" else {}
+
 
 @pytest.fixture(scope="session", autouse=True)
-def _short_lived() -> None:
-    service.SPARK_CONF.update(service.SHORT_LIVED)
+def _short_lived(pytestconfig: pytest.Config) -> None:
+    service.SPARK_CONF.update(service.SHORT_LIVED | plans_of(pytestconfig))
 
 
 @pytest.fixture(scope="session")
@@ -58,8 +89,8 @@ def redis_server(redis_process: Redis) -> Redis:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from tests.session import started
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    from tests.support.session import started
 
-    with started(tmp_path_factory.mktemp("spark")) as session:
+    with started(tmp_path_factory.mktemp("spark"), plans_of(pytestconfig)) as session:
         yield session

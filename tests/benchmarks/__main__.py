@@ -13,13 +13,13 @@ from typing import Annotated
 
 import typer
 
-from tests import service
 from tests.benchmarks import contests, measures, works
 from tests.benchmarks.contest import hold
 from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import show
 from tests.benchmarks.scale import FULL, SMOKE
 from tests.benchmarks.targets import verdicts
+from tests.support import service
 
 PARTS = (*contests.PARTS, *measures.PARTS)
 
@@ -42,7 +42,7 @@ def main(
     results = Kept.read(kept)
     asked = [part for part in contests.PARTS if part in parts]
     if asked:
-        with contests.session() as spark:
+        with contests.support.session() as spark:
             for part in asked:
                 for contest in contests.PARTS[part](spark, scale):
                     results.add(hold(contest, scale.rounds, print, warm_up=scale.warm_up))

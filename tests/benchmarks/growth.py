@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deploy.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.usage import measured
-from tests.service import COMMAND, Ended, environment
+from tests.support.service import COMMAND, Ended, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ import psutil
 from deploy.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.usage import measured, tree
-from tests.service import Service, environment
+from tests.support.service import Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from deploy.servers import Elasticsearch, Redis
 from deploy.servers.server import PROJECT
 from tests.benchmarks import commits as small
 from tests.benchmarks.usage import measured
-from tests.service import Service, environment
+from tests.support.service import Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

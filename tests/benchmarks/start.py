@@ -22,7 +22,7 @@ from deploy.servers import Redis
 from deploy.servers.server import PROJECT
 from tests.benchmarks import light_table
 from tests.benchmarks.contest import NOISE
-from tests.service import COMMAND, environment
+from tests.support.service import COMMAND, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

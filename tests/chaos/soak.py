@@ -19,7 +19,7 @@ import structlog
 from tests.chaos.faults import FAULTS, inject
 from tests.chaos.world import TABLES, world
 from tests.chaos.writer import Writer
-from tests.session import started
+from tests.support.session import started
 
 if TYPE_CHECKING:
     from tests.chaos.world import World

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deploy.servers import Elasticsearch, Redis
 from tests.chaos.proxy import Proxy
-from tests.e2e.reading import documents, entries, folded, table
-from tests.service import Service, Status, environment
+from tests.support.reading import documents, entries, folded, table
+from tests.support.service import Service, Status, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

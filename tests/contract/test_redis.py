@@ -37,6 +37,7 @@ from connectors.testing import (
     upsert,
 )
 from deploy.servers import Redis
+from tests.support.session import replaced
 
 DAY = 86_400
 
@@ -602,11 +603,9 @@ def test_a_server_that_was_started_anew_may_have_lost_what_it_took(route):
 def test_the_json_of_a_row_is_made_once(spark, sink_of, route):
     """Inside a branch of the expression Spark would make it twice, once for its length: a quarter more processor time."""
     frame = change_frame(spark, SCHEMA, [upsert("a", 1, "x"), deletion("b", 2)]).repartition(1)
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
-    try:
+    generated = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    with replaced(spark, {"spark.sql.adaptive.enabled": "false", **generated}):
         plan = frame.select(*sink_of().render(SCHEMA, route))._jdf.queryExecution()
         stages = plan.debug().codegenToSeq()
         code = "".join(stages.apply(number)._2() for number in range(stages.size()))
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
     assert code.count("StructsToJsonEvaluator)") == 1

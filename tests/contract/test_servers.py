@@ -3,7 +3,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import redis
 
 from deploy.servers import Elasticsearch, Redis, ServerError
+from tests.support.waiting import until
 
 PROJECT = Path(__file__).parents[2]
 
@@ -30,15 +30,6 @@ def living(group: int) -> list[str]:
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def until(condition, seconds: float = 30) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def left_behind(group: int, port: int, home: Path) -> list[str]:
@@ -140,7 +131,7 @@ def test_a_server_goes_with_its_starter_even_when_that_is_killed(starter):
     assert living(group)
     process.kill()
     process.wait()
-    assert until(lambda: left_behind(group, port, home) == []), left_behind(group, port, home)
+    until(lambda: left_behind(group, port, home) == [], 30, lambda: str(left_behind(group, port, home)))
 
 
 def test_elasticsearch_answers_keeps_its_data_over_a_restart_and_is_gone_afterwards():

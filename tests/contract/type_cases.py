@@ -1,6 +1,6 @@
 """Every type a Delta column can have, with its extremes, and what each sink makes of them.
 
-One table of data, two readers: tests/spark/test_types.py takes every value through a real Delta table, the change feed and
+One table of data, two readers: tests/integration/test_types.py takes every value through a real Delta table, the change feed and
 each sink and reads it back; docs/types.md is written from it (``make docs``).
 """
 

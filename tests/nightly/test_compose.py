@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from deploy.readme import ROOT, RULES
 from deploy.servers import elasticsearch
 from deploy.servers.server import CACHE, PROJECT
-from tests.e2e.reading import documents, entries
-from tests.service import until
+from tests.support.reading import documents, entries
+from tests.support.waiting import until
 from tests.system.conftest import installed  # noqa: F401 - a fixture
 from tests.system.containers import BASE, IMAGE, PACKAGES, Podman
 

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.e2e.reading import key_text
 from tests.oracle import engines
 from tests.oracle.history import REWRITES
 from tests.oracle.operations import OPERATIONS
 from tests.oracle.service import Replicator
 from tests.oracle.table import Table
+from tests.support.reading import key_text
 
 if TYPE_CHECKING:
     from pathlib import Path

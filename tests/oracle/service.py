@@ -14,7 +14,7 @@ from cdf_replicator.runner import Runner
 from cdf_replicator.settings import load
 from cdf_replicator.shared import Service
 from cdf_replicator.state import StatePath
-from tests.e2e import reading
+from tests.support import reading
 
 if TYPE_CHECKING:
     from cdf_replicator.verdict import Verdict

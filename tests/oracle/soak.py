@@ -23,7 +23,7 @@ import structlog
 from deploy.servers import Elasticsearch, Redis
 from tests.oracle.history import LENGTH, history_of
 from tests.oracle.oracle import Findings, live
-from tests.session import started
+from tests.support.session import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

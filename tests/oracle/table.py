@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.oracle.operations import KEYS, TEXTS
-from tests.vacuum import vacuum
+from tests.support.vacuum import vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

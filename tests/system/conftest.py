@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from deploy.servers.server import CACHE
-from tests.e2e.conftest import new_source  # noqa: F401 - a fixture of theirs too
+from tests.process.conftest import new_source  # noqa: F401 - a fixture of theirs too
 
 
 @pytest.fixture(scope="session")

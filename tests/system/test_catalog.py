@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from tests.e2e.reading import entries
-from tests.service import Service, command, environment
+from tests.support.reading import entries
+from tests.support.service import Service, command, environment
 from tests.system.lake import Lake
 from tests.system.metastore import HiveMetastore
 

@@ -15,8 +15,9 @@ import psutil
 import pytest
 import redis
 
-from tests.e2e.reading import entries, folded
-from tests.service import Service, environment, until
+from tests.support.reading import entries, folded
+from tests.support.service import Service, environment
+from tests.support.waiting import until
 from tests.system.cluster import Master, Worker
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Redis
-    from tests.e2e.conftest import Source
+    from tests.process.conftest import Source
 
 ROUTES = ("orders_audit", "orders_cache")
 ROWS = 50_000

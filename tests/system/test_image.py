@@ -13,8 +13,9 @@ import pytest
 import redis
 
 from deploy.servers.server import PROJECT, free_port
-from tests.e2e.reading import documents, entries
-from tests.service import SHORT_LIVED, until
+from tests.support.reading import documents, entries
+from tests.support.service import SHORT_LIVED
+from tests.support.waiting import until
 from tests.system.cluster import Master
 from tests.system.containers import IMAGE, PACKAGES, Container, Podman
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Elasticsearch, Redis
-    from tests.e2e.conftest import Source
+    from tests.process.conftest import Source
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
 WITHIN = 240

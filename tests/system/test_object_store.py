@@ -14,8 +14,9 @@ import redis
 from deploy.jars.fetch import artifacts, fetch
 from deploy.servers.s3 import BUCKET, S3
 from deploy.servers.server import CACHE
-from tests.e2e.reading import entries
-from tests.service import Service, Standby, command, environment, until
+from tests.support.reading import entries
+from tests.support.service import Service, Standby, command, environment
+from tests.support.waiting import until
 from tests.system.lake import Lake
 
 if TYPE_CHECKING:

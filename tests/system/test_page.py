@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.service import Service, environment
+from tests.support.service import Service, environment
 from tests.system.browser import PACKAGES, PHONE, barriers, chromium, open_details, opened, photograph
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from deploy.servers import Redis
-    from tests.e2e.conftest import Source
+    from tests.process.conftest import Source
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 ROUTES = ("orders_audit", "orders_cache", "items_audit")

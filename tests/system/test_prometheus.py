@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from tests.service import Service, environment, until
+from tests.support.service import Service, environment
+from tests.support.waiting import until
 from tests.system.prometheus import Prometheus
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Redis
-    from tests.e2e.conftest import Source
+    from tests.process.conftest import Source
 
 WITHIN = 90
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from tests.e2e.reading import entries, folded
-from tests.service import Service, command, environment, until
+from tests.support.reading import entries, folded
+from tests.support.service import Service, command, environment
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from deploy.servers import Redis
-    from tests.e2e.conftest import Source
+    from tests.process.conftest import Source
 
 ROUTES = ("orders_audit", "orders_cache")
 

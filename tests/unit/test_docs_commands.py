@@ -28,7 +28,7 @@ OPTION = re.compile(r"--[a-z-]+")
 TARGET = re.compile(r"`make ([a-z0-9-]+)|^ +make ([a-z0-9-]+)", re.MULTILINE)
 OTHERS = re.compile(r"(?:^ {4}|`)((?:docker|helm|kubectl|pip) [a-z]+)", re.MULTILINE)
 
-RAN_BY = ("service.py", "e2e", "spark", "system")
+RAN_BY = ("support", "process", "integration", "system")
 NOT_RUN = {
     "docker build": "needs a daemon; buildah builds the same Dockerfile in tests/system/test_image.py",
     "docker compose": "needs a daemon; podman-compose runs the same file in tests/nightly/test_compose.py",
@@ -39,7 +39,7 @@ NOT_RUN = {
     "kubectl describe": "needs a cluster, and only shows what is there",
     "pip install": "the package is on no index; the image is made of its wheel",
 }
-"""What else the pages tell people to type that can't be run here, and why. curl's lines are: tests/e2e/test_operator.py."""
+"""What else the pages tell people to type that can't be run here, and why. curl's lines are: tests/process/test_operator.py."""
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))

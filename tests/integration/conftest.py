@@ -1,0 +1,235 @@
+"""A world for one test: a Delta table, a state path, sinks, and routes run to the end as ``run --once`` does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from cdf_replicator import requests
+from cdf_replicator.board import Board
+from cdf_replicator.dead_letters import DeadLetters
+from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.metrics import Metrics
+from cdf_replicator.runner import Runner
+from cdf_replicator.settings import load
+from cdf_replicator.shared import Service
+from cdf_replicator.source import SourceTable
+from cdf_replicator.state import StatePath
+from tests.support.vacuum import vacuum
+
+ENTRY_POINTS = """[cdf_replicator.sinks]
+picky = tests.integration.sinks:PickySink
+lines = tests.integration.sinks:LinesSink
+"""
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sinks_installed(tmp_path_factory):
+    """As a distribution with entry points, the way a third party's sinks are."""
+    home = tmp_path_factory.mktemp("site")
+    info = home / "test_sinks-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: test-sinks\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    sys.path.insert(0, str(home))
+    yield
+    sys.path.remove(str(home))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(RetryPolicy, "backoff", lambda self, attempt: 0.0)
+
+
+@pytest.fixture
+def lose_commit(world):
+    """Take Spark's word that the newest micro-batch was committed back, as a kill just before it would."""
+
+    def lose(route, generation=0):
+        folder = world.state_path.checkpoint(route, generation) / "commits"
+        newest = max(int(file.name) for file in folder.glob("[0-9]*"))
+        (folder / str(newest)).unlink()
+        (folder / f".{newest}.crc").unlink(missing_ok=True)
+
+    return lose
+
+
+@pytest.fixture
+def world(spark, tmp_path):
+    yield World(spark, tmp_path)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that nobody will ask for again
+
+
+@pytest.fixture
+def live(world):
+    """Start a route as the service does; what was started is stopped."""
+    stop, runners = threading.Event(), []
+
+    def start(*names):
+        started = [world.runner(name, once=False, stop=stop) for name in names]
+        for runner in started:
+            runner.start()
+        runners.extend(started)
+        return started
+
+    world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
+    yield start
+    stop.set()
+    for runner in runners:
+        runner.wake()
+    for runner in runners:
+        runner.join(30)
+        assert not runner.is_alive()
+
+
+class World:
+    """``environ``: what the service is configured with; change it as an operator would."""
+
+    def __init__(self, spark, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.table = str(folder / "orders")
+        self.files = folder / "files"
+        self.audit = str(folder / "audit" / "orders")
+        self.files.mkdir()
+        self.board, self.metrics = Board(), Metrics()
+        self.environ = {
+            "CDF_STATE_PATH": str(folder / "state"),
+            "CDF_TABLES__ORDERS__PATH": self.table,
+            "CDF_TABLES__ORDERS__KEYS": "id",
+            "CDF_TABLES__ORDERS__SINKS": "files",
+            "CDF_SINKS__FILES__TYPE": "picky",
+            "CDF_SINKS__FILES__PATH": str(self.files),
+            "CDF_DELIVERY__RETRY_SECONDS": "0.5",
+            "CDF_DELIVERY__MAX_REMOVED_SHARE": "1",  # of tables as small as these, one row is a large share
+        }
+
+    def into_lines(self) -> None:
+        """Follow into the append sink instead."""
+        self.environ |= {"CDF_TABLES__ORDERS__SINKS": "lines", "CDF_SINKS__LINES__TYPE": "lines"}
+        self.environ["CDF_SINKS__LINES__PATH"] = self.environ.pop("CDF_SINKS__FILES__PATH")
+        self.environ["CDF_SINKS__LINES__HEADERS"] = "a=b"
+        del self.environ["CDF_SINKS__FILES__TYPE"]
+
+    # The source
+
+    def create(self, columns="id bigint, name string", *, rows=(), partitioned="", **properties) -> None:
+        """``rows``: the text of SQL tuples."""
+        given = {"delta.enableChangeDataFeed": "true", **{k.replace("__", "."): v for k, v in properties.items()}}
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+        by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
+        self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({listed})")
+        if rows:
+            self.insert(*rows)
+
+    def sql(self, statement: str):
+        return self.spark.sql(statement.replace("{t}", f"delta.`{self.table}`"))
+
+    def insert(self, *rows: str) -> None:
+        self.sql(f"INSERT INTO {{t}} VALUES {', '.join(rows)}")
+
+    def overwrite(self, frame, files=2) -> None:
+        frame.repartition(files).write.format("delta").mode("overwrite").save(self.table)
+
+    def version(self) -> int:
+        return self.sql("DESCRIBE HISTORY {t} LIMIT 1").first()["version"]
+
+    def forget_log_before(self, version: int) -> None:
+        """As log cleanup does: a checkpoint at ``version``, and no commit files before it."""
+        log = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)
+        none = self.spark._jvm.scala.Option.empty()
+        snapshot = log.update(False, none, none)
+        assert snapshot.version() == version, "the checkpoint is made of the newest version"
+        log.checkpoint(snapshot, none)
+        for old in range(version):
+            for ending in ("json", "crc"):
+                Path(self.table, "_delta_log", f"{old:020d}.{ending}").unlink(missing_ok=True)
+        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    def vacuum(self) -> None:
+        """Remove every file that the newest version does not need."""
+        vacuum(self.spark, self.table)
+
+    # The service
+
+    @property
+    def settings(self):
+        return load(self.environ)
+
+    @property
+    def state_path(self) -> StatePath:
+        return StatePath.open(Path(self.environ["CDF_STATE_PATH"]))
+
+    @property
+    def letters(self) -> DeadLetters:
+        return DeadLetters(self.spark, self.state_path.dead_letters)
+
+    def source(self) -> SourceTable:
+        return SourceTable(self.spark, next(iter(self.settings.resolved.values())).source)
+
+    def runner(self, name="orders_files", *, once=True, asked=None, stop=None) -> Runner:
+        settings = self.settings
+        self.board, self.metrics = Board(), Metrics()
+        for slug, sink in settings.sinks.items():
+            self.board.add_sink(slug, sink.type, "")
+        stop = stop or threading.Event()
+        service = Service(self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop)
+        return Runner(service, settings.resolved[name], asked)
+
+    def run(self, name="orders_files", *, asked=None, ask=None):
+        """``--once``. ``ask``: a request left under the state path. Returns the verdict: None if all went well."""
+        runner = self.runner(name, asked=asked)
+        if ask is not None:
+            requests.submit(self.state_path.requests, ask)
+            requests.take(self.state_path.requests, ask)
+            runner.submit(ask)
+        runner.start()
+        runner.join(PATIENCE_SECONDS)
+        assert not runner.is_alive(), "the route did not come to an end"
+        return runner.verdict
+
+    def answer(self, ask) -> requests.Progress:
+        return requests.follow(self.state_path.requests, ask.id)
+
+    def state(self, name="orders_files"):
+        return self.state_path.load(name)
+
+    def sample(self, name: str) -> float:
+        """The one series of a metric."""
+        (family,) = (family for family in self.metrics.registry.collect() if family.name == name)
+        (sample,) = family.samples
+        return sample.value
+
+    def last_batch(self):
+        return self.board.snapshot().routes[0].batches[0]
+
+    # The sinks
+
+    def delivered(self, table="orders") -> dict:
+        """What a reader of the folder sink sees: key -> row."""
+        held = (json.loads(file.read_text()) for file in (self.files / table).glob("*.json"))
+        return {entry["key"]: entry["row"] for entry in held if entry["row"] is not None}
+
+    def expected(self, query="SELECT * FROM {t}", key="id") -> dict:
+        return {str(row[key]): row.asDict() for row in self.sql(query).collect()}
+
+    def trouble(self, what: str | None) -> None:
+        (self.files / "trouble").write_text(what or "")
+
+    def audited(self, *columns: str) -> list[tuple]:
+        frame = self.spark.read.format("delta").load(self.audit)
+        return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+
+    def lines(self) -> list:
+        return [json.loads(line) for line in (self.files / "orders.jsonl").read_text().splitlines()]
+
+    def buried(self, *columns: str) -> list[tuple]:
+        if not self.state_path.dead_letters.exists():
+            return []
+        frame = self.spark.read.format("delta").load(str(self.state_path.dead_letters))
+        return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)

@@ -1,0 +1,377 @@
+"""The error-condition table against real Delta: what went wrong is brought about, and the route does what the row says.
+
+What only Delta itself can say, in a place no route of ours gets to, is provoked there and judged.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator import batch as batch_module
+from cdf_replicator import checkpoint
+from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.requests import Request
+from cdf_replicator.verdict import judge
+from connectors import Batch, RouteOptions, RouteSpec
+from tests.support.session import replaced
+from tests.support.waiting import until
+
+ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+MAPPED = {"delta__columnMapping__mode": "name"}
+
+
+@pytest.fixture
+def started(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
+    return world
+
+
+@pytest.fixture
+def live(world):
+    """Start the route as the service does; what was started is stopped."""
+    stop, runners = threading.Event(), []
+
+    def start():
+        runners.append(world.runner(once=False, stop=stop))
+        runners[-1].start()
+        return runners[-1]
+
+    world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
+    yield start
+    stop.set()
+    for runner in runners:
+        runner.wake()
+        runner.join(30)
+        assert not runner.is_alive()
+
+
+def shown(world, verdict, action, reason):
+    """Verdict, board and next step say one thing."""
+    assert verdict is not None
+    route = world.board.snapshot().routes[0]
+    assert (verdict.action, verdict.reason) == (action, reason)
+    assert route.state == ("stopped" if action == "wait" else "halted"), "an --once run does not wait"
+    assert route.last_error.condition == reason
+    assert route.last_error.next_step == verdict.next_step
+    return verdict
+
+
+def mended(world):
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask) is None
+    assert world.delivered() == world.expected()
+
+
+def commit_file(world, version):
+    return Path(world.table, "_delta_log", f"{version:020d}.json")
+
+
+def forget(world):
+    """Make Delta read the log anew, as another process would."""
+    world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def test_changes_that_vacuum_removed_are_not_passed_over(started):
+    started.sql("UPDATE {t} SET name = upper(name)")
+    started.insert("(3, 'c')")
+    started.overwrite(started.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
+    started.vacuum()
+    verdict = shown(started, started.run(), "halt", "history_lost")
+    assert "FILE_NOT_EXIST" in verdict.what
+    assert verdict.next_step.endswith("resync orders_files")
+    assert started.board.snapshot().routes[0].last_error.count == 2, "tried once more, then halted"
+    assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
+    mended(started)
+
+
+def test_a_log_with_a_gap(started):
+    started.insert("(3, 'c')")
+    assert started.run() is None
+    started.insert("(4, 'd')")
+    started.insert("(5, 'e')")
+    gap = commit_file(started, started.version() - 1)
+    gap.unlink()
+    gap.with_name(f".{gap.name}.crc").unlink()
+    forget(started)
+    verdict = shown(started, started.run(), "halt", "history_lost")
+    assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in verdict.what
+    assert verdict.next_step.endswith("resync orders_files")
+    assert started.delivered().keys() == {"1", "2", "3"}
+
+
+def test_a_start_where_the_change_feed_was_off(world):
+    world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    world.insert("(2, 'b')")
+    world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
+    verdict = shown(world, world.run(), "halt", "change_feed_off")
+    assert "delta.enableChangeDataFeed = true" in verdict.next_step
+    assert verdict.next_step.endswith("resync orders_files")
+    del world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"]
+    mended(world)
+
+
+def test_a_table_feature_of_the_future(started):
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features = {"readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture", "changeDataFeed"]}
+    commit_file(started, 2).write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
+    forget(started)
+    verdict = shown(started, started.run(), "halt", "unsupported_table")
+    assert "fromTheFuture" in verdict.what
+    assert "upgrade cdf-replicator" in verdict.next_step
+    commit_file(started, 2).unlink()
+    forget(started)
+    assert started.run() is None, "nothing is lost"
+
+
+def test_a_damaged_file_is_tried_again_and_then_told(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"], delta__enableDeletionVectors="true")
+    assert world.run() is None
+    before = set(Path(world.table).glob("*.parquet"))
+    world.insert("(3, 'c')")
+    (data,) = set(Path(world.table).glob("*.parquet")) - before
+    with damaged(data):
+        verdict = shown(world, world.run(), "halt", "read_failed")
+        assert "FAILED_READ_FILE" in verdict.what
+        assert world.board.snapshot().routes[0].last_error.count == 5
+    assert world.run() is None
+    world.sql("INSERT INTO {t} SELECT id, 'many' FROM range(10, 40)")
+    world.sql("OPTIMIZE {t}")
+    world.sql("DELETE FROM {t} WHERE id % 3 = 0")
+    with damaged(*Path(world.table).glob("deletion_vector*.bin")):
+        verdict = shown(world, world.run(), "halt", "read_failed")
+        assert "storage answers" in verdict.next_step
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+class damaged:  # noqa: N801 - reads as a word
+    """Files whose bytes are not what was written, as long as it lasts."""
+
+    def __init__(self, *files):
+        assert files
+        self._files = {file: file.read_bytes() for file in files}
+
+    def __enter__(self):
+        for file, content in self._files.items():
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            file.write_bytes(bytes(255 - byte for byte in content))
+
+    def __exit__(self, *_):
+        for file, content in self._files.items():
+            file.write_bytes(content)
+
+
+def test_a_table_that_goes_away_is_waited_for_and_followed_on(started, live):
+    started.insert("(3, 'c')")
+    runner = live()
+    until(lambda: "3" in started.delivered())
+    away = started.folder / "away"
+    Path(started.table).rename(away)
+    until(lambda: started.board.snapshot().routes[0].state == "retrying")
+    route = started.board.snapshot().routes[0]
+    assert route.last_error.condition == "table_missing"
+    assert "the route waits for it" in route.last_error.next_step
+    assert runner.verdict is None
+    away.rename(started.table)
+    forget(started)
+    started.insert("(4, 'd')")
+    until(lambda: "4" in started.delivered())
+    assert (started.state().epoch, started.state().generation) == (1, 0)
+
+
+def test_a_table_that_is_replaced_while_the_route_runs(started, live):
+    started.insert("(3, 'c')")
+    runner = live()
+    until(lambda: "3" in started.delivered())
+    started.sql(
+        "CREATE OR REPLACE TABLE {t} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) "
+        "AS SELECT 9L AS id, 'new' AS name"
+    )
+    until(lambda: runner.verdict is not None)
+    shown(started, runner.verdict, "halt", "table_replaced")
+    assert started.delivered().keys() == {"1", "2", "3"}
+    mended(started)
+    assert started.state().epoch == 2
+
+
+@pytest.mark.parametrize("damaged", ["v1\n{", "v9\n{}"], ids=["torn", "of another version"])
+def test_a_damaged_schema_log_is_rebuilt_by_a_resync(world, damaged):
+    world.create(rows=["(1, 'a')"], **MAPPED)
+    assert world.run() is None
+    world.insert("(2, 'b')")
+    assert world.run() is None
+    folder = world.state_path.checkpoint("orders_files", 0) / "schema"
+    for file in folder.rglob("[0-9]*"):
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        file.write_text(damaged)
+    verdict = shown(world, world.run(), "halt", "schema_change")
+    assert "An error occurred while calling" not in verdict.what
+    assert verdict.next_step.endswith("resync orders_files")
+    mended(world)
+
+
+def test_a_pinned_version_beyond_the_retention_is_pinned_anew(world):
+    """Where an operator has switched Delta's refusal on: a newer snapshot is loaded instead."""
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    world.trouble("1")
+    assert world.run() is not None
+    world.trouble(None)
+    pinned = world.state().pinned_version
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    with replaced(world.spark, {ENFORCED: "true"}):
+        assert world.run() is None
+    assert world.state().epoch == 2
+    assert world.state().start_version - 1 > pinned
+    assert world.delivered() == world.expected()
+    events = [event.what for event in world.board.snapshot().events]
+    assert any("can no longer be read" in what for what in events)
+
+
+def test_a_second_instance_on_one_checkpoint(started):
+    started.insert("(3, 'c')")
+    deliver = batch_module.Delivering.write
+
+    def overtaken(self, frame, batch, **more):
+        stale = deliver(self, frame, batch, **more)
+        commits = started.state_path.checkpoint("orders_files", 0) / "commits"
+        (commits / str(batch.number - 1)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        return stale
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_module.Delivering, "write", overtaken)
+        verdict = shown(started, started.run(), "halt", "second_writer")
+    assert "stop it, then restart" in verdict.next_step
+    assert started.run() is None
+    assert started.delivered() == started.expected()
+
+
+def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
+    """A sink that is away keeps the batch open for longer than the service may take to stop."""
+    started.environ |= {"CDF_DELIVERY__RETRY_SECONDS": "600", "CDF_SHUTDOWN_SECONDS": "0.5"}
+    started.insert("(3, 'c')")
+    started.trouble("away")
+    stop = threading.Event()
+    runner = started.runner(once=False, stop=stop)
+    runner.start()
+    until((started.files / "asked").exists)
+    stop.set()
+    runner.wake()
+    runner.join(60)
+    assert not runner.is_alive()
+    assert runner.verdict is None
+    route = started.board.snapshot().routes[0]
+    assert (route.state, route.last_error) == ("stopped", None)
+    families = runner._service.metrics.registry.collect()
+    batches = [s for family in families for s in family.samples if s.name == "cdf_batches_total"]
+    counted = {sample.labels["outcome"]: sample.value for sample in batches}
+    assert counted["failed"] == 0
+    started.trouble(None)
+    assert started.run() is None
+    assert started.delivered() == started.expected()
+
+
+@pytest.mark.parametrize("rival", ["the same batch", "another schema"])
+def test_an_append_that_meets_another_writer_is_tried_again(world, rival):
+    """The other one commits while our append is under way; Delta refuses ours, and the next try knows what is there."""
+    from connectors import load
+
+    world.environ |= {"CDF_SINKS__AUDIT__TYPE": "delta_audit", "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit")}
+    settings = world.settings.sinks["audit"]
+    sink = load("delta_audit")(settings)
+    spec = RouteSpec("orders_audit", "orders", (), RouteOptions(), "owner", 1)
+    batch = Batch(spec, 0, 1, "table-id")
+    began, go = world.folder / "began", world.folder / "go"
+
+    @F.udf("long")
+    def held_up(value):
+        began.touch()
+        while not go.exists():
+            time.sleep(0.05)
+        return value
+
+    def frame(number):
+        return world.spark.range(1).select(
+            F.lit(None).cast("string").alias("key"), F.lit(3).cast("long").alias("guard"),
+            F.lit("insert").alias("change_type"), F.lit(1).cast("long").alias("commit_version"),
+            F.current_timestamp().alias("commit_timestamp"), F.struct(number(F.col("id")).alias("id")).alias("row"),
+        )  # fmt: skip
+
+    sink.prepare(frame(F.abs).schema["row"].dataType, spec)
+    reasons, results = [], []
+    retrying = RetryPolicy().retrying(lambda error: reasons.append(error.reason))
+    writer = threading.Thread(target=lambda: results.append(retrying(sink.write, frame(held_up), batch)))
+    writer.start()
+    until(began.exists)
+    if rival == "the same batch":
+        sink.write(frame(F.abs), batch)
+    else:
+        world.spark.sql(f"ALTER TABLE delta.`{world.audit}` ADD COLUMN more string")
+    go.touch()
+    writer.join(60)
+    assert reasons == ["conflict"]
+    assert results[0].skipped == (rival == "the same batch")
+    assert len(world.audited("id")) == 1, "recorded once, whoever did it"
+
+
+def test_what_delta_itself_says_is_judged_as_the_table_says(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    spark, table = world.spark, world.table
+
+    def both_starts():
+        options = {"readChangeFeed": True, "startingVersion": 0, "startingTimestamp": "2020-01-01"}
+        streamed(spark.readStream.format("delta").options(**options).load(table), world.folder / "both")
+
+    def merge():
+        twice = spark.createDataFrame([(1, "x"), (1, "y")], "id long, name string")
+        twice.createOrReplaceTempView("twice")
+        world.sql("MERGE INTO {t} t USING twice s ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = s.name")
+
+    def half_named():
+        spark.range(1).write.format("delta").option("txnVersion", 1).save(str(world.folder / "idle"))
+
+    def stale():
+        frame = world.source().stream(1, None)
+        streamed(frame, world.folder / "stale")
+        world.sql("ALTER TABLE {t} ADD COLUMN price int")
+        world.insert("(3, 'c', 3)")
+        streamed(frame, world.folder / "stale")
+
+    cases = [
+        (both_starts, "halt", "bad_option"),
+        (half_named, "halt", "bad_option"),
+        (lambda: spark.read.format("delta").option("versionAsOf", 99).load(table), "halt", "start_out_of_range"),
+        (lambda: spark.read.format("delta").load(str(world.folder / "none")), "wait", "table_missing"),
+        (merge, "halt", "bug"),
+        (stale, "restart", "stale_plan"),
+    ]
+    for provoke, action, reason in cases:
+        with pytest.raises(Exception) as caught:
+            provoke()
+        verdict = judge(caught.value, route="orders_files")
+        assert (verdict.action, verdict.reason) == (action, reason), str(caught.value)[:300]
+
+
+def streamed(frame, folder):
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder)).trigger(availableNow=True)
+    writer.start().awaitTermination()
+
+
+def test_a_query_whose_former_run_does_not_end_is_waited_for(world):
+    world.create(rows=["(1, 'a')"])
+    former = world.spark.readStream.format("rate").load().writeStream.format("noop").queryName("orders_files").start()
+    try:
+        verdict = world.run()
+    finally:
+        former.stop()
+    assert (verdict.action, verdict.reason) == ("wait", "stalled")
+    assert world.run() is None
+    assert world.delivered() == world.expected()

@@ -1,0 +1,193 @@
+"""Rows joined with other tables on the way: which values they get, when, and what a filter over them does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from cdf_replicator import feed, validation
+from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.verdict import DimensionError, HaltError
+from connectors import change
+from tests.support.session import replaced
+
+ROUTE = "CDF_ROUTES__ORDERS_FILES__"
+CARRIERS = ROUTE + "ENRICH__CARRIERS__"
+COLUMNS = "id bigint, carrier string, qty int"
+
+
+@pytest.fixture
+def carriers(world):
+    """A table of carriers that the route joins; called, it takes SQL in which the table is ``{c}``."""
+    path = str(world.folder / "carriers")
+    world.environ |= {
+        CARRIERS + "PATH": path,
+        CARRIERS + "ON": "carrier=code",
+        CARRIERS + "COLUMNS": "name=carrier_name,key",
+    }
+
+    def sql(statement):
+        return world.spark.sql(statement.replace("{c}", f"delta.`{path}`"))
+
+    sql("CREATE TABLE {c} (code string, name string, key int, unused string) USING delta")
+    sql("INSERT INTO {c} VALUES ('AA', 'American', 1, 'x'), ('UA', 'United', 2, 'x'), (NULL, 'nobody', 3, 'x')")
+    return sql
+
+
+def row(number, carrier, qty, name, key):
+    return {"id": number, "carrier": carrier, "qty": qty, "carrier_name": name, "key": key}
+
+
+def test_rows_get_the_newest_values_of_the_joined_table_when_they_are_delivered(world, carriers):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)", "(2, 'ZZ', 1)", "(3, NULL, 1)"])
+    assert world.run() is None
+    first, second = row(1, "AA", 1, "American", 1), row(2, "ZZ", 1, None, None)
+    assert world.delivered() == {"1": first, "2": second, "3": row(3, None, 1, None, None)}, "a bootstrap joins too"
+    carriers("UPDATE {c} SET name = 'Ace' WHERE code = 'AA'")
+    carriers("INSERT INTO {c} VALUES ('ZZ', 'Zed', 9, 'x')")
+    world.insert("(4, 'AA', 1)")
+    world.sql("UPDATE {t} SET qty = 5 WHERE id = 3")
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    assert world.run() is None
+    assert world.delivered() == {
+        "1": first,  # it has not changed, so it keeps what it was delivered with
+        "3": row(3, None, 5, None, None),
+        "4": row(4, "AA", 1, "Ace", 1),
+    }
+    world.sql("UPDATE {t} SET qty = qty WHERE id = 1")
+    world.sql("UPDATE {t} SET id = 40 WHERE id = 4")
+    assert world.run() is None
+    assert world.delivered() == {
+        "1": row(1, "AA", 1, "Ace", 1),
+        "3": row(3, None, 5, None, None),
+        "40": row(40, "AA", 1, "Ace", 1),
+    }
+    assert world.last_batch().received == {"update_preimage": 2, "update_postimage": 2}
+    assert world.last_batch().applied == {"update_preimage": 1, "update_postimage": 2}
+
+
+def test_a_filter_over_joined_columns_makes_deletes_of_what_fails_it(world, carriers):
+    world.environ |= {ROUTE + "FILTER": "key < 3 AND qty > 0", ROUTE + "COLUMNS": "id,carrier_name"}
+    world.environ[ROUTE + "COMPUTED"] = json.dumps({"label": "concat(carrier, ':', carrier_name)"})
+    world.create(COLUMNS, rows=["(1, 'AA', 1)", "(2, 'UA', 1)", "(3, 'ZZ', 1)", "(4, 'UA', 0)"])
+    assert world.run() is None
+    united = {"id": 2, "carrier_name": "United", "label": "UA:United"}
+    assert world.delivered() == {"1": {"id": 1, "carrier_name": "American", "label": "AA:American"}, "2": united}
+    world.sql("UPDATE {t} SET carrier = 'ZZ' WHERE id = 1")  # neither true nor false: out
+    world.sql("UPDATE {t} SET qty = 2 WHERE id = 4")  # in
+    world.insert("(5, 'ZZ', 1)", "(6, 'UA', 1)", "(6, 'ZZ', 1)", "(7, 'UA', 1)", "(7, 'AA', 1)")
+    assert world.run() is None
+    assert world.delivered() == {"2": united, "4": united | {"id": 4}, "6": united | {"id": 6}}
+    assert world.buried("key", "code") == [("7", "duplicate_key")] * 2, "of key 6 one row passes, of key 7 two"
+    batch = world.last_batch()
+    assert batch.received == {"insert": 5, "update_preimage": 2, "update_postimage": 2}, "as the feed had them"
+    assert sum(batch.applied.values()) == 3, "as the sink got them"
+    assert batch.applied["update_postimage"] == 1
+    carriers("UPDATE {c} SET key = 7 WHERE code = 'UA'")
+    world.sql("UPDATE {t} SET qty = 3 WHERE id = 4")
+    world.sql("DELETE FROM {t} WHERE id IN (3, 5, 6)")
+    assert world.run() is None
+    assert world.delivered() == {"2": united}, "row 2 has not changed since; row 4 was judged by today's carriers"
+
+
+def frames(world, first=1):
+    source, route = world.source(), world.settings.resolved["orders_files"]
+    dimensions = Dimensions(world.spark, route)
+    schema = feed.row_schema(source.schema(), route, dimensions.columns(source.schema()))
+    return (
+        feed.change_frame(source.changes(first, source.log.latest_version()), route, epoch=1),
+        route,
+        dimensions,
+        schema,
+    )
+
+
+def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, carriers):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    frame, route, dimensions, schema = frames(world)
+    joined = dimensions.pin()
+    finished = feed.finished(joined(frame), route)
+    assert [field.name for field in schema] == finished.select("row.*").columns
+    carriers("UPDATE {c} SET name = 'Ace'")
+    for _ in range(2):
+        assert [r["row"]["carrier_name"] for r in finished.collect()] == ["American"]
+    assert [r["row"]["carrier_name"] for r in feed.finished(dimensions.pin()(frame), route).collect()] == ["Ace"]
+    assert "BroadcastHashJoin" in finished._jdf.queryExecution().executedPlan().toString(), "it is small"
+    with replaced(world.spark, {"spark.sql.autoBroadcastJoinThreshold": "10"}):
+        plan = feed.finished(joined(frame), route)._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" not in plan
+    carriers("ALTER TABLE {c} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')")
+    carriers("ALTER TABLE {c} RENAME COLUMN name TO title")
+    with pytest.raises(DimensionError) as caught:
+        dimensions.pin()
+    assert (caught.value.verdict.action, caught.value.verdict.reason) == ("restart", "schema_change")
+
+
+def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world, carriers):
+    path = str(world.folder / "odd")
+    world.spark.sql(
+        f"CREATE TABLE delta.`{path}` (`the code` string, `na.me``s` string) USING delta "
+        "TBLPROPERTIES (delta.columnMapping.mode = 'name')"
+    )
+    world.spark.sql(f"INSERT INTO delta.`{path}` VALUES ('AA', 'odd')")
+    odd = {"PATH": path, "ON": '{"a.b": "the code"}', "COLUMNS": '{"na.me`s": "na.me`s"}'}
+    world.environ |= {f"{ROUTE}ENRICH__ODD__{name}": value for name, value in odd.items()}
+    world.environ[ROUTE + "ENRICH__CARRIERS__ON"] = '{"a.b": "code"}'
+    world.environ[ROUTE + "ENRICH__CARRIERS__COLUMNS"] = "name=guard"
+    world.environ[ROUTE + "FILTER"] = "`na.me``s` IS NOT NULL"
+    world.create(
+        "id bigint, `a.b` string, `row` int, change_type string", rows=["(1, 'AA', 2, 't')", "(2, 'UA', 3, 'u')"]
+    )
+    frame, route, dimensions, _ = frames(world)
+    (found,) = feed.finished(dimensions.pin()(frame), route).collect()
+    values = {"id": 1, "a.b": "AA", "row": 2, "change_type": "t", "guard": "American", "na.me`s": "odd"}
+    assert (found[change.KEY], found[change.CHANGE_TYPE], found["row"].asDict()) == ("1", "insert", values)
+
+
+def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world, carriers):
+    world.create(COLUMNS + ", carrier_id int", rows=["(1, 'AA', 1, 1)"])
+    wrong = {
+        "ON": ("carrier=nope", "it has no column nope; it has code, name, key, unused"),
+        "COLUMNS": ("qty=x", "it has no column qty"),
+    }
+    for setting, (value, why) in wrong.items():
+        kept, world.environ[CARRIERS + setting] = world.environ[CARRIERS + setting], value
+        with pytest.raises(HaltError, match=why):
+            frames(world)
+        world.environ[CARRIERS + setting] = kept
+    for value, why in {
+        "nope=code": "table orders does not have",
+        "carrier_id=code": "carrier_id is int and code is",
+    }.items():
+        world.environ[CARRIERS + "ON"] = value
+        with pytest.raises(HaltError, match=why):
+            frames(world)
+    world.environ |= {CARRIERS + "ON": "carrier=code", CARRIERS + "COLUMNS": "name=QTY"}
+    with pytest.raises(HaltError, match="joins a column QTY, qty, and table orders has one of that name already"):
+        frames(world)
+    carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'nobody', 4, 'x')")
+    world.environ[CARRIERS + "COLUMNS"] = "name=carrier_name"
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "bad_dimension")
+    assert "code does not identify a row, so that joined rows would multiply" in verdict.what
+    assert "('AA',) (2 rows)" in verdict.what
+    assert world.delivered() == {}
+    (finding,) = validation._table(world.spark, world.settings.resolved["orders_files"])
+    assert "('AA',) (2 rows)" in finding.what
+    carriers("DELETE FROM {c} WHERE name = 'again'")
+    assert world.run() is None
+    assert [found["carrier_name"] for found in world.delivered().values()] == ["American"]
+
+
+def test_a_joined_table_that_is_away_is_waited_for(world, carriers):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    home = world.folder / "carriers"
+    shutil.move(home, world.folder / "moved")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("wait", "table_missing")
+    assert f"Table carriers ({home}), which route orders_files joins: " in verdict.what
+    shutil.move(world.folder / "moved", home)
+    assert world.run() is None
+    assert world.delivered() == {"1": row(1, "AA", 1, "American", 1)}

@@ -1,0 +1,181 @@
+"""What a route can't go on from by itself: it halts, says why and what to run, and a resync mends it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+
+from cdf_replicator.requests import Request
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def started(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
+    return world
+
+
+def halted(world, reason):
+    verdict = world.run()
+    assert verdict is not None
+    assert (verdict.action, verdict.reason) == ("halt", reason)
+    assert world.board.snapshot().routes[0].state == "halted"
+    assert verdict.next_step.endswith("resync orders_files")
+    return verdict
+
+
+def mended(world):
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask) is None
+    assert world.answer(ask).state == "done"
+    assert world.delivered() == world.expected()
+
+
+def test_duplicate_keys_in_a_snapshot_are_named(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(2, 'c')", "(3, 'd')"])
+    verdict = halted(world, "duplicate_keys")
+    assert "Key columns id of table orders" in verdict.what
+    assert "at version 1" in verdict.what
+    assert "2 (2 rows)" in verdict.what
+    assert world.delivered() == {}
+    world.sql("DELETE FROM {t} WHERE name = 'c'")
+    mended(world)
+
+
+def test_a_recreated_table_is_not_followed_unseen(started):
+    shutil.rmtree(started.table)
+    started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    started.create(rows=["(2, 'bb')", "(3, 'c')"])
+    verdict = halted(started, "table_replaced")
+    assert "recreated" in verdict.what
+    assert started.delivered().keys() == {"1", "2"}
+    mended(started)
+    assert started.state().epoch == 2
+    assert started.delivered().keys() == {"2", "3"}, "what the new table never had is swept"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CDF_ROUTES__ORDERS_FILES__FILTER", "id > 1"),
+        ("CDF_ROUTES__ORDERS_FILES__COLUMNS", "id"),
+        ("CDF_ROUTES__ORDERS_FILES__RENAME", "name=title"),
+        ("CDF_TABLES__ORDERS__KEYS", "id,name"),
+    ],
+)
+def test_a_changed_definition_is_not_mixed_with_the_old_one(started, variable, value):
+    started.environ[variable] = value
+    verdict = halted(started, "route_changed")
+    assert f"{variable.rsplit('__', 1)[1].lower()} was" in verdict.what
+
+
+def test_a_resync_takes_up_a_changed_definition(started):
+    started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "id > 1"
+    ask = Request("resync", "orders_files")
+    assert started.run(ask=ask) is None
+    assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1")
+    started.sql("UPDATE {t} SET id = id - 1")
+    assert started.run() is None
+    assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1") == {}
+
+
+def test_a_target_that_is_gone_is_not_filled_with_the_newest_changes_only(started):
+    shutil.rmtree(started.files / "orders")
+    started.insert("(3, 'c')")
+    halted(started, "target_gone")
+    mended(started)
+
+
+def test_a_target_filled_from_another_state_path_is_left_alone(started):
+    started.environ["CDF_STATE_PATH"] = str(started.folder / "another")
+    started.sql("DELETE FROM {t} WHERE id = 1")
+    halted(started, "target_claimed")
+    assert started.delivered().keys() == {"1", "2"}
+    mended(started)
+    assert started.state().epoch == 2
+
+
+def test_commits_that_log_cleanup_removed_are_not_passed_over(started):
+    started.insert("(3, 'c')")
+    started.insert("(4, 'd')")
+    assert started.run() is None
+    started.insert("(5, 'e')")
+    started.sql("DELETE FROM {t} WHERE id = 5")
+    started.insert("(6, 'f')")
+    started.forget_log_before(started.version())
+    halted(started, "history_lost")
+    mended(started)
+
+
+def test_a_change_feed_that_is_off_is_told_how_to_be_switched_on(world):
+    world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
+    assert "cdf-replicator enable orders" in verdict.next_step
+    assert "(delta.enableChangeDataFeed = true)" in verdict.next_step
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_table_that_is_not_there_yet_is_waited_for(world):
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("wait", "table_missing")
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_sink_that_refuses_us_halts_the_route_with_its_hint(started):
+    started.insert("(3, 'c')")
+    started.trouble("forbidden")
+    verdict = started.run()
+    assert (verdict.action, verdict.what, verdict.next_step) == ("halt", "The folder is locked.", "Unlock it.")
+
+
+def test_a_filter_spark_can_not_read_is_told(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "colour = 'red'"
+    world.create()
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
+    assert "colour" in verdict.what
+
+
+def test_a_damaged_state_is_rebuilt_by_a_resync(started):
+    (started.state_path.root / "routes" / "orders_files" / "route.json").write_text("{")
+    started.sql("DELETE FROM {t} WHERE id = 1")
+    halted(started, "state_damaged")
+    mended(started)
+    assert (started.state().epoch, started.state().generation) == (2, 1)
+
+
+def test_a_halted_route_waits_for_its_operator_and_an_old_error_does_not_speak_again(started):
+    """Live: a sink's trouble first, then a schema change; each is judged by itself."""
+    started.environ["CDF_TRIGGER_SECONDS"] = "0.2"
+    stop = threading.Event()
+    runner = started.runner(once=False, stop=stop)
+    runner.start()
+    try:
+        started.trouble("forbidden")
+        started.insert("(3, 'c')")
+        until(lambda: runner.verdict is not None)
+        started.trouble(None)
+        ask = Request("replay", "orders_files", 2)
+        started.state_path.requests.mkdir()
+        runner.submit(ask)
+        until(lambda: started.delivered() == started.expected())
+        started.sql("ALTER TABLE {t} ADD COLUMN price int")
+        started.insert("(4, 'd', 40)")
+        until(lambda: "4" in started.delivered())
+        assert started.delivered()["4"] == {"id": 4, "name": "d", "price": 40}
+        events = [event.what for event in started.board.snapshot().events]
+        assert any("retrying: [DELTA_SCHEMA_CHANGED" in what for what in events)
+        assert runner.verdict is None
+    finally:
+        stop.set()
+        runner.wake()
+        runner.join(30)
+    assert not runner.is_alive()

@@ -1,0 +1,64 @@
+"""A sink that is dead for long: its route goes on asking, the others go on delivering, and nothing piles up."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import psutil
+
+from tests.support.waiting import until
+
+MOST_BYTES = 300_000
+"""Of memory for each restart. A query that is not released is a megabyte."""
+PAGE_BYTES = 17_000_000
+"""One page of Spark's memory, which is there or not."""
+
+
+def restarts(runner):
+    return runner._service.board.snapshot().routes[0].restarts
+
+
+def used(spark):
+    """Bytes of the driver's Java heap and of this process, open files of both, threads of this one."""
+    for _ in range(3):
+        gc.collect()
+        spark._jvm.java.lang.System.gc()
+    heap, process = spark._jvm.java.lang.Runtime.getRuntime(), psutil.Process()
+    files = sum(one.num_fds() for one in [process, *process.children()])
+    return heap.totalMemory() - heap.freeMemory(), process.memory_info().rss, files, threading.active_count()
+
+
+def test_a_sink_that_is_away_for_an_hour_costs_neither_memory_nor_anybody_elses_time(world, live, pytestconfig):
+    """Of the restarts, the first quarter warms up; half a minute apart, as the service makes them, 120 are an hour's."""
+    many = pytestconfig.getoption("restarts")
+    few = many // 4
+    other = world.folder / "other"
+    other.mkdir()
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "files,other",
+        "CDF_SINKS__OTHER__TYPE": "picky",
+        "CDF_SINKS__OTHER__PATH": str(other),
+        "CDF_DELIVERY__RETRY_SECONDS": "0.05",
+    }
+    world.create(rows=["(1, 'a')"])
+    dead, healthy = live("orders_files", "orders_other")
+    until(lambda: world.delivered() == world.expected())
+    world.trouble("away")
+
+    found = []
+    for commits, wanted in enumerate((few // 2, few, (few + many) // 2, many), start=1):
+        world.insert(f"({wanted}, 'b')")
+        until(lambda n=commits: len(list((other / "orders").glob("*.json"))) > n)
+        until(lambda n=wanted: restarts(dead) >= n, within=280)
+        found.append(used(world.spark))
+    assert healthy.verdict is None
+    _, (heap, resident, files, threads), _, (later_heap, later_resident, later_files, later_threads) = found
+    assert later_heap - heap < (many - few) * MOST_BYTES + PAGE_BYTES, found
+    assert later_resident - resident < (many - few) * MOST_BYTES + PAGE_BYTES, found
+    assert later_files - files < few, found
+    assert later_threads - threads < few, found
+
+    world.trouble(None)
+    until(lambda: world.delivered() == world.expected())
+    assert dead.verdict is None

@@ -1,0 +1,109 @@
+"""A route that an operator lets rest delivers nothing, tells its lag all the while, and loses nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from cdf_replicator import requests
+from cdf_replicator.requests import Request
+from tests.support.waiting import until
+
+ROUTE = "orders_files"
+WITHIN = 60
+
+
+@pytest.fixture
+def runner(world, live):
+    world.create(rows=["(1, 'a')"])
+    (runner,) = live(ROUTE)
+    until(lambda: world.delivered() == world.expected(), WITHIN)
+    return runner
+
+
+def ask(world, runner, kind, **what):
+    """As another command does, through the running service; returns the answer."""
+    request = Request(kind, ROUTE, **what)
+    requests.submit(world.state_path.requests, request)
+    requests.take(world.state_path.requests, request)
+    runner.submit(request)
+    until(lambda: world.answer(request).state != "running", WITHIN)
+    return world.answer(request)
+
+
+def route(world):
+    return world.board.snapshot().routes[0]
+
+
+def is_paused(world, behind):
+    return (route(world).state, route(world).lag_versions) == ("paused", behind) and route(world).lag_seconds > 0
+
+
+def test_it_delivers_nothing_until_it_is_resumed(world, runner):
+    assert ask(world, runner, "pause") == requests.Progress("done", "paused", 1.0)
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    until(lambda: is_paused(world, 2), WITHIN)
+    assert "resume orders_files" in route(world).reason
+    time.sleep(1)
+    assert world.delivered() != world.expected()
+
+    assert ask(world, runner, "resume").state == "done"
+    until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
+    told = [event.what for event in world.board.snapshot().events]
+    assert [what for what in told if "asked for" in what] == ["resume asked for", "pause asked for"]
+
+
+def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, runner):
+    replay = Request("replay", ROUTE, 0)
+    world.trouble("hang")
+    requests.submit(world.state_path.requests, replay)
+    runner.submit(replay)
+    until(lambda: world.state().generation == 1, WITHIN)
+    pause = Request("pause", ROUTE)
+    runner.submit(pause)
+    world.trouble(None)
+    until(lambda: world.answer(pause) is not None and route(world).state == "paused", WITHIN)
+    ask(world, runner, "resume")
+    until(lambda: world.answer(replay) is not None and world.answer(replay).state == "done", WITHIN)
+    assert requests.pending(world.state_path.requests) == []
+
+
+def test_it_rests_after_a_restart_too_and_tells_how_far_behind_it_is(world, runner, live):
+    ask(world, runner, "pause")
+    world.insert("(2, 'b')")
+    assert world.run() is None, "a run of once"
+    (again,) = live(ROUTE)
+    until(lambda: is_paused(world, 1), WITHIN)
+    assert world.delivered() != world.expected()
+    ask(world, again, "resume")
+    until(lambda: world.delivered() == world.expected(), WITHIN)
+
+
+def test_nothing_is_written_for_it_meanwhile(world, runner):
+    ask(world, runner, "pause")
+    for kind, what in (("replay", {"starting_version": 0}), ("resync", {}), ("redrive", {})):
+        refused = ask(world, runner, kind, **what)
+        assert refused.state == "failed"
+        assert "is paused. Run: cdf-replicator resume orders_files" in refused.message
+    assert world.state().generation == 0
+
+
+def test_one_that_has_never_run_may_be_paused(world, live):
+    world.create(rows=["(1, 'a')"])
+    world.state_path.pause(ROUTE)
+    (runner,) = live(ROUTE)
+    until(lambda: route(world).state == "paused", WITHIN)
+    assert world.state() is None
+    ask(world, runner, "resume")
+    until(lambda: world.delivered() == world.expected(), WITHIN)
+
+
+def test_one_that_has_never_asked_its_sink_raises_no_alert(world, live):
+    world.create(rows=["(1, 'a')"])
+    world.state_path.pause(ROUTE)
+    live(ROUTE)
+    until(lambda: route(world).state == "paused", WITHIN)
+    assert math.isnan(world.sample("cdf_sink_up"))

@@ -1,0 +1,205 @@
+"""Where a route starts when it is told: ``--starting-version``, ``replay`` and ``resync``."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdf_replicator import requests
+from cdf_replicator.requests import Request
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def world(world):
+    world.create(rows=["(1, 'a')"])  # version 1
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    return world
+
+
+def test_a_starting_version_means_changes_from_there_on_and_no_snapshot(world):
+    assert world.run(asked=2) is None
+    assert world.delivered().keys() == {"2", "3"}
+    assert world.state().generation == 0
+
+
+def test_the_same_value_after_a_restart_resumes(world):
+    assert world.run(asked=2) is None
+    world.insert("(4, 'd')")
+    assert world.run(asked=2) is None
+    assert world.state().generation == 0
+    assert world.last_batch().received == {"insert": 1}
+    assert world.run() is None, "nor does its absence start anything"
+    assert world.state().generation == 0
+
+
+def test_another_value_starts_the_next_generation(world):
+    assert world.run() is None
+    assert world.run(asked=1) is None
+    assert (world.state().generation, world.state().epoch) == (1, 1)
+    assert world.run(asked=2) is None
+    assert world.state().generation == 2
+    assert world.last_batch().received == {"insert": 2}
+    assert world.delivered() == world.expected()
+
+
+def test_fixed_arguments_of_a_container_never_stop_a_restart(world):
+    assert world.run(asked=1) is None
+    world.insert("(4, 'd')")
+    assert world.run(asked=1) is None
+    world.insert("(5, 'e')")
+    world.forget_log_before(world.version())
+    assert world.run(asked=1) is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_version_out_of_range_is_told_the_range(world):
+    verdict = world.run(asked=9)
+    assert (verdict.action, verdict.reason) == ("halt", "start_out_of_range")
+    assert "versions 0 to 3 are available" in verdict.what
+    assert world.state() is None
+    assert world.run() is None
+    assert world.run(asked=9).reason == "start_out_of_range"
+    assert world.state().generation == 0, "nothing was begun"
+
+
+def test_a_table_may_say_where_its_routes_start(world):
+    world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "3"
+    assert world.run() is None
+    assert world.delivered().keys() == {"3"}
+
+
+def test_a_starting_timestamp_is_resolved_once(world):
+    world.environ["CDF_TABLES__ORDERS__STARTING_TIMESTAMP"] = "2020-01-01"
+    assert world.run() is None
+    assert world.state().start_version == 0
+    assert world.delivered() == world.expected()
+
+
+def test_a_replay_delivers_again_and_goes_on(world):
+    assert world.run() is None
+    for file in (world.files / "orders").glob("*.json"):
+        file.unlink()
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    ask = Request("replay", "orders_files", 1)
+    assert world.run(ask=ask) is None
+    assert world.delivered() == world.expected()
+    assert (world.answer(ask).state, world.answer(ask).ratio) == ("done", 1.0)
+    assert (world.state().generation, world.state().epoch, world.state().asked) == (1, 1, None)
+    world.insert("(4, 'd')")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_replay_does_not_bring_a_deleted_key_back(world):
+    assert world.run() is None
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    assert world.run() is None
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    assert world.run(ask=Request("replay", "orders_files", 0)) is None
+    assert world.delivered() == world.expected()
+
+
+@pytest.mark.parametrize("version", [9, 4])
+def test_a_replay_that_can_not_be_is_refused_and_the_route_goes_on(world, version):
+    assert world.run() is None
+    ask = Request("replay", "orders_files", version)
+    world.insert("(5, 'e')")
+    world.insert("(6, 'f')")
+    ask = Request("replay", "orders_files", {9: 9, 4: 5}[version])
+    assert world.run(ask=ask) is None
+    answer = world.answer(ask)
+    assert answer.state == "failed"
+    assert {9: "versions 0 to 5 are available", 4: "Versions 4 to 4 may not be delivered yet"}[
+        version
+    ] in answer.message
+    assert world.state().generation == 0
+    assert world.delivered() == world.expected()
+
+
+def test_a_replay_before_the_bootstrap_is_done_is_refused(world):
+    world.trouble("1")
+    world.run()
+    world.trouble(None)
+    ask = Request("replay", "orders_files", 2)
+    assert world.run(ask=ask) is None
+    assert world.answer(ask).state == "failed"
+    assert world.delivered() == world.expected(), "the bootstrap went on"
+
+
+def test_a_resync_sweeps_what_the_table_no_longer_holds(world):
+    assert world.run() is None
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.insert("(4, 'd')")
+    world.forget_log_before(world.version())
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask) is None
+    assert world.delivered() == world.expected()
+    assert (world.state().epoch, world.state().generation, world.answer(ask).state) == (2, 1, "done")
+
+
+def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
+    assert world.run() is None
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.trouble("1")
+    assert world.run(ask=Request("resync", "orders_files")).reason == "bug"
+    world.trouble(None)
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_request_while_the_table_is_away_is_answered(world):
+    assert world.run() is None
+    (world.folder / "orders").rename(world.folder / "elsewhere")
+    world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask).reason == "table_missing"
+    assert world.answer(ask).state == "failed"
+
+
+def test_redis_follows_too(world, redis_server):
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "cache",
+        "CDF_SINKS__CACHE__TYPE": "redis",
+        "CDF_SINKS__CACHE__URL": redis_server.url,
+    }
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    assert world.run("orders_cache") is None
+    world.sql("UPDATE {t} SET id = 20 WHERE id = 2")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    assert world.run("orders_cache") is None
+    assert entries(redis_server) == world.expected()
+    assert world.run("orders_cache", ask=Request("replay", "orders_cache", 0)) is None
+    assert entries(redis_server) == world.expected()
+    assert world.run("orders_cache", ask=Request("resync", "orders_cache")) is None
+    assert entries(redis_server) == world.expected()
+
+
+def entries(server):
+    import json
+
+    import redis
+
+    client = redis.Redis.from_url(server.url)
+    try:
+        keys = [key for key in client.scan_iter("orders:*") if client.type(key) == b"string"]
+        return {key.decode().removeprefix("orders:"): json.loads(client.get(key)) for key in keys}
+    finally:
+        client.close()
+
+
+def test_a_replay_that_fails_is_under_way_no_more(world, live):
+    (runner,) = live("orders_files")
+    until(lambda: world.delivered() == world.expected())
+    replay = Request("replay", "orders_files", 0)
+    requests.submit(world.state_path.requests, replay)
+    requests.take(world.state_path.requests, replay)
+    world.trouble("hang")
+    runner.submit(replay)
+    until(lambda: world.board.snapshot().routes[0].replay is not None)
+    world.trouble("0")
+    until(lambda: world.answer(replay).state == "failed")
+    until(lambda: world.board.snapshot().routes[0].state == "halted")
+    assert world.board.snapshot().routes[0].replay is None
+    assert world.sample("cdf_replay_progress_ratio") == 0

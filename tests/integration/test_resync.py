@@ -1,0 +1,222 @@
+"""``resync``: a new epoch that survives any kill, removes no more than it may, and mends what somebody else wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from hashlib import sha256
+
+import httpx
+import pytest
+import redis
+
+from cdf_replicator import preview, start
+from cdf_replicator.requests import Request
+from cdf_replicator.state import StatePath
+from connectors import guard_of
+from tests.support.reading import documents
+
+ROUTE = "orders_files"
+
+
+@pytest.fixture
+def followed(world):
+    world.create(rows=[f"({number}, 'a')" for number in range(10)])
+    assert world.run() is None
+    return world
+
+
+def resynced(world, **more):
+    ask = Request("resync", ROUTE, **more)
+    return world.run(ask=ask), world.answer(ask)
+
+
+def dry_run(world):
+    route = world.settings.resolved[ROUTE]
+    with closing(world.settings.sink(route.sink)) as sink:
+        return "\n".join(preview.compared(world.source(), sink, route, preview._waiting(world.settings, route)))
+
+
+def entry(world, key):
+    return world.files / "orders" / f"{sha256(key.encode()).hexdigest()}.json"
+
+
+def forge(world, key, guard, row):
+    entry(world, key).write_text(json.dumps({"key": key, "guard": guard, "row": row}))
+
+
+def test_a_target_brought_back_from_before_a_resync_wants_another(followed, tmp_path):
+    """Its version counts for nothing: what the resync removed is in it again."""
+    world, held = followed, followed.files / "orders"
+    shutil.copytree(held, tmp_path / "copy")
+    world.sql("DELETE FROM {t} WHERE id = 3")
+    assert resynced(world)[0] is None
+    shutil.rmtree(held)
+    shutil.copytree(tmp_path / "copy", held)
+    halted = world.run()
+    assert (halted.reason, "resync" in halted.next_step) == ("target_restored", True)
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_resync_survives_a_kill_at_any_point(followed):
+    """Each time, a row goes and one comes before the resync, and once more before the restart."""
+    world, ids = followed, list(range(10))
+
+    def commit():
+        world.sql(f"DELETE FROM {{t}} WHERE id = {ids.pop(0)}")
+        ids.append(ids[-1] + 1)
+        world.insert(f"({ids[-1]}, 'later')")
+
+    def killed_after_the_pin():
+        route = world.settings.resolved[ROUTE]
+        sink = world.settings.sink(route.sink)
+        world.state_path.save(start.asked_resync(route, world.source(), sink, world.state_path, share=1.0))
+
+    def killed_in(step):
+        def kill():
+            world.trouble(step)
+            assert resynced(world)[0].reason == "bug"
+            world.trouble(None)
+
+        return kill
+
+    def killed_after_the_sweep():
+        assert resynced(world)[0] is None
+        state = world.state()
+        assert state.phase == "streaming"
+        world.state_path.save(replace(state, phase="bootstrapping", start_version=None, streamed=False))
+        shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
+
+    kills = (killed_after_the_pin, killed_in("0"), killed_in("3"), killed_in("count"), killed_in("sweep"))
+    for epoch, kill in enumerate((*kills, killed_after_the_sweep), start=2):
+        commit()
+        kill()
+        assert world.state().epoch == epoch
+        assert world.state().phase == "bootstrapping"
+        commit()
+        assert world.run() is None
+        assert world.delivered() == world.expected()
+        assert world.state().epoch == epoch, "it went on where it was"
+
+
+def test_a_sweep_that_would_remove_too_much_is_refused_until_it_is_allowed(followed):
+    world = followed
+    del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
+    assert "target  10 entries, of which at least 0 (0.0%) would be removed" in dry_run(world)
+    world.sql("DELETE FROM {t} WHERE id < 5")
+    world.forget_log_before(world.version())
+    assert "source  5 rows in version 2" in dry_run(world)
+    assert "target  10 entries, of which at least 5 (50.0%) would be removed" in dry_run(world)
+    assert world.state().epoch == 1, "a dry run writes nothing"
+
+    verdict, answer = resynced(world)
+    assert (verdict.action, verdict.reason) == ("halt", "too_many_orphans")
+    assert "would remove 5 of the target's 10 entries (50.0%), more than 10.0%" in verdict.what
+    assert "nothing was removed" in verdict.what
+    assert verdict.next_step == (
+        "If they may go, run: cdf-replicator resync orders_files --yes (it goes on with the sweep)"
+    )
+    assert (answer.state, len(world.delivered())) == ("failed", 10)
+    assert "of which 5 (50.0%) would be removed: version 2 is loaded, and its sweep waits for --yes" in dry_run(world)
+    assert world.run().reason == "too_many_orphans", "a restart allows nothing"
+    assert resynced(world, max_removed_share=0.4)[0].reason == "too_many_orphans"
+
+    world.insert("(20, 'meanwhile')")
+    verdict, answer = resynced(world, max_removed_share=0.5)
+    assert (verdict, answer.state) == (None, "done")
+    assert world.delivered() == world.expected()
+    assert world.state().epoch == 2
+    assert [batch.batch_id for batch in world.board.snapshot().routes[0].batches] == [1], "nothing was loaded again"
+
+
+def test_a_resync_overwrites_whatever_somebody_else_wrote_into_the_sink(followed):
+    world = followed
+    forge(world, "1", guard_of(9, 5, upsert=True), {"id": 1, "name": "theirs"})
+    forge(world, "2", 1, {"id": 2, "name": "theirs"})
+    forge(world, "99", 1, {"id": 99, "name": "theirs"})
+    forge(world, "98", guard_of(9, 5, upsert=True), {"id": 98, "name": "theirs"})
+    entry(world, "3").unlink()
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
+    assert world.state().epoch == 10, "above what they wrote"
+    world.sql("UPDATE {t} SET name = 'b' WHERE id = 1")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_an_entry_no_epoch_can_replace_is_told(followed):
+    world = followed
+    forge(world, "1", 2**63 - 1, {"id": 1, "name": "theirs"})
+    verdict, _ = resynced(world)
+    assert verdict.reason == "foreign_guards"
+    assert str(2**63 - 1) in verdict.what
+    assert verdict.next_step == "Remove them, or the whole target. Run: cdf-replicator resync orders_files"
+    entry(world, "1").unlink()
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
+
+
+def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_server):
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "cache,search",
+        "CDF_SINKS__CACHE__TYPE": "redis",
+        "CDF_SINKS__CACHE__URL": redis_server.url,
+        "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+        "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
+    }
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, 'd')"])
+    for route in ("orders_cache", "orders_search"):
+        assert world.run(route) is None
+
+    with redis.Redis.from_url(redis_server.url) as client, httpx.Client(base_url=elasticsearch.url) as http:
+        client.set("orders:1", '{"id": 1, "name": "theirs"}')
+        client.set("orders:99", '{"id": 99, "name": "theirs"}')
+        client.set("cdf:guard:{orders:2}", f"{guard_of(5, 0, upsert=True):019d}")
+        client.delete("orders:3")
+        http.put("/orders/_doc/1", json={"id": 1, "name": "theirs"}).raise_for_status()
+        http.put("/orders/_doc/99", json={"id": 99, "name": "theirs"}).raise_for_status()
+        high = {"version": guard_of(5, 0, upsert=True), "version_type": "external"}
+        http.put("/orders/_doc/2", params=high, json={"id": 2, "name": "theirs"}).raise_for_status()
+        http.delete("/orders/_doc/3").raise_for_status()
+        world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+
+        for route in ("orders_cache", "orders_search"):
+            assert world.run(route, ask=Request("resync", route)) is None
+            assert world.state(route).epoch == 6
+        world.sql("DELETE FROM {t} WHERE id = 4")
+        for route in ("orders_cache", "orders_search"):
+            assert world.run(route) is None
+
+        assert {key.decode()[7:]: json.loads(client.get(key)) for key in client.scan_iter("orders:*")} == (
+            world.expected()
+        )
+        http.post("/orders/_refresh")
+        hits = http.get("/orders/_search", params={"size": 100}).json()["hits"]["hits"]
+        assert {hit["_id"]: hit["_source"] for hit in hits} == world.expected()
+
+
+def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsearch, monkeypatch):
+    """The index is then reached through another alias."""
+    spec, lease = StatePath.spec, iter(range(1, 9))
+    monkeypatch.setattr(StatePath, "spec", lambda self, route, state: replace(spec(self, route, state), fence=held))
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "search",
+        "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+        "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
+        "CDF_ROUTES__ORDERS_SEARCH__INDEX": "later-lease",
+    }
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.create(rows=[f"({number}, 'a')" for number in range(10)])
+    held = next(lease)
+    assert world.run("orders_search") is None
+    world.sql("DELETE FROM {t} WHERE id < 5")
+    held = next(lease)
+    ask = Request("resync", "orders_search", max_removed_share=0)
+    assert world.run("orders_search", ask=ask).reason == "too_many_orphans"
+    held = next(lease)
+    assert world.run("orders_search", ask=Request("resync", "orders_search", max_removed_share=1)) is None
+    assert documents(elasticsearch.url, "later-lease").keys() == world.expected().keys()

@@ -1,0 +1,222 @@
+"""A route from its first start on: snapshot, stream, restarts, kills. The sink always ends up as the table is."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+from pyspark.errors import AnalysisException
+
+from cdf_replicator import checkpoint
+from cdf_replicator.requests import Request
+from cdf_replicator.stream import Stream
+from tests.support.waiting import until
+
+
+def test_a_snapshot_is_loaded_and_then_followed(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+    assert world.last_batch().applied == {"snapshot": 2}
+    world.insert("(3, 'c')")
+    world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    assert world.run() is None
+    assert world.delivered() == world.expected() == {"2": {"id": 2, "name": "bb"}, "3": {"id": 3, "name": "c"}}
+    batch = world.last_batch()
+    assert batch.received == {"insert": 1, "update_preimage": 1, "update_postimage": 1, "delete": 1}
+    assert batch.applied == {"insert": 1, "update_postimage": 1, "delete": 1}
+    assert batch.versions == (2, 4)
+
+
+def test_an_empty_table_is_followed_from_its_first_row(world):
+    world.create()
+    assert world.run() is None
+    assert world.delivered() == {}
+    world.insert("(1, 'a')")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_every_operation_in_small_pieces_leaves_the_rows_of_the_table(world):
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "0"
+    world.create()
+    world.insert("(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, 'd')")
+    kept = world.version()
+    world.sql("UPDATE {t} SET id = id + 10 WHERE id < 3")
+    world.sql(
+        "MERGE INTO {t} t USING (SELECT * FROM VALUES (3, 'cc'), (4, NULL), (5, 'e') AS s(id, name)) s ON t.id = s.id "
+        "WHEN MATCHED AND s.name IS NULL THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    world.overwrite(world.spark.createDataFrame([(3, "o"), (5, "o"), (6, "o")], "id long, name string"))
+    world.sql("OPTIMIZE {t}")
+    world.sql(f"RESTORE TABLE {{t}} TO VERSION AS OF {kept}")
+    world.sql("UPDATE {t} SET name = upper(name) WHERE id = 1")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_a_split_overwrite_leaves_the_rows_of_the_table_wherever_it_is_cut(world):
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    assert world.run() is None
+    frame = world.spark.createDataFrame([(2, "bb"), (3, "c"), (4, "d")], "id long, name string")
+    world.overwrite(frame, files=2)
+    assert world.run() is None
+    folder = world.state_path.checkpoint("orders_files", 0)
+    assert len(list((folder / "commits").glob("[0-9]*"))) > 2, "the commit was split"
+    assert world.delivered() == world.expected()
+
+
+def test_a_bootstrap_that_died_goes_on_at_the_version_it_was_pinned_to(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    world.trouble("1")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "bug")
+    assert "the plug was pulled" in verdict.what
+    assert world.state().phase == "bootstrapping"
+    assert world.delivered() != world.expected()
+    world.sql("DELETE FROM {t} WHERE id < 3")
+    world.insert("(4, 'd')")
+    world.trouble(None)
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+    assert (world.state().epoch, world.state().start_version) == (1, 2)
+
+
+def test_a_micro_batch_that_died_half_written_is_written_again(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    assert world.run() is None
+    world.sql("UPDATE {t} SET name = upper(name)")
+    world.trouble("1")
+    assert world.run().reason == "bug"
+    assert checkpoint.last_committed(world.state_path.checkpoint("orders_files", 0)) is None
+    world.trouble(None)
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_what_a_server_took_before_it_was_started_anew_is_sent_again(world):
+    world.create(rows=["(1, 'a')"])
+    for phase in ("bootstrapping", "streaming"):
+        world.trouble("started anew")
+        verdict = world.run()
+        assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "unavailable", phase)
+        for file in (world.files / "orders").glob("*.json"):
+            file.unlink()
+        world.trouble(None)
+        assert world.run() is None
+        assert world.delivered() == world.expected("SELECT * FROM {t} WHERE id > 1") or phase == "bootstrapping"
+        world.insert("(2, 'b')")
+
+
+def test_a_redelivered_micro_batch_changes_nothing(world, lose_commit):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(2, 'b')")
+    assert world.run() is None
+    lose_commit("orders_files")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+    assert world.last_batch().received == {"insert": 1}
+
+
+def test_a_pinned_version_that_vacuum_removed_is_pinned_anew_and_orphans_are_swept(world):
+    """A row deleted between the two pins goes, whatever share of the rows it is: nobody else wrote it."""
+    world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"] = "0"
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    world.trouble("1")
+    world.run()
+    world.overwrite(world.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
+    world.vacuum()
+    world.trouble(None)
+    assert world.run() is None
+    assert world.state().epoch == 2
+    assert world.delivered() == world.expected()
+
+
+def test_a_restart_after_one_micro_batch_needs_no_start_that_log_cleanup_removed(world):
+    world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(2, 'b')")
+    world.forget_log_before(2)
+    world.insert("(3, 'c')")
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+    assert world.last_batch().received == {"insert": 2}, "what was delivered is not delivered again"
+
+
+def test_a_live_route_follows_until_it_is_told_to_stop(world):
+    world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
+    world.create(rows=["(1, 'a')"])
+    stop = threading.Event()
+    runner = world.runner(once=False, stop=stop)
+    runner.start()
+    try:
+        until(lambda: world.delivered() == world.expected())
+        world.insert("(2, 'b')")
+        until(lambda: world.delivered() == world.expected())
+        until(lambda: world.board.snapshot().routes[0].lag_versions == 0)
+        route = world.board.snapshot().routes[0]
+        assert (route.state, route.source_version, route.delivered_version) == ("running", 2, 2)
+        world.sql("DELETE FROM {t} WHERE id = 1")
+        ask = Request("resync", "orders_files")
+        world.state_path.requests.mkdir()
+        runner.submit(ask)
+        until(lambda: (found := world.answer(ask)) is not None and found.state == "done")
+        assert world.delivered() == world.expected()
+    finally:
+        stop.set()
+        runner.wake()
+        runner.join(30)
+    assert not runner.is_alive()
+    assert runner.verdict is None
+    assert world.board.snapshot().routes[0].state == "stopped"
+
+
+def test_a_sink_that_is_away_is_told_apart_from_a_fault(world):
+    world.create(rows=["(1, 'a')"])
+    world.trouble("away")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("wait", "unreachable")
+    assert world.board.snapshot().sinks[0].up is False
+    world.trouble(None)
+    assert world.run() is None
+    assert world.delivered() == world.expected()
+
+
+def test_after_an_error_that_spark_did_not_foresee_delta_reads_its_tables_anew(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, Stream.run, []
+
+    def fails_once(stream, *given):
+        calls.append(logs.forTable(world.spark._jsparkSession, world.table))
+        if len(calls) == 1:
+            raise AnalysisException(message="[INTERNAL_ERROR] Executed command failed.")
+        return run(stream, *given)
+
+    monkeypatch.setattr(Stream, "run", fails_once)
+    assert world.run() is None
+    before, after = calls
+    assert not before.equals(after)
+    assert world.delivered() == world.expected()
+
+
+def test_a_query_that_ended_is_let_go_by_both_sides(world):
+    """Its sink calls back from the JVM into Python: held from there too, neither would ever free it, nor its plans."""
+    world.create(rows=["(1, 'a')"])
+    called_back = world.spark.sparkContext._gateway.gateway_property.pool.dict
+    others = set(called_back)
+    for number in range(2, 5):
+        world.insert(f"({number}, 'b')")
+        assert world.run() is None
+
+    def freed():
+        gc.collect()
+        world.spark._jvm.java.lang.System.gc()
+        return set(called_back) <= others
+
+    until(freed)

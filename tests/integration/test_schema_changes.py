@@ -1,0 +1,288 @@
+"""What somebody does to a table's columns while a route follows it: followed where it can be, else told and mended."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+import redis
+
+from cdf_replicator.requests import Request
+from tests.support.waiting import until
+
+MAPPED = {"delta__columnMapping__mode": "name"}
+OVERWRITE = {"overwriteSchema": "true"}
+
+
+@pytest.fixture
+def started(world):
+    world.create("id bigint, name string, price int", rows=["(1, 'a', 10)", "(2, 'b', 20)"])
+    assert world.run() is None
+    return world
+
+
+@pytest.fixture
+def mapped(world):
+    world.create("id bigint, name string, price int", rows=["(1, 'a', 10)", "(2, 'b', 20)"], **MAPPED)
+    assert world.run() is None
+    world.insert("(3, 'c', 30)")
+    assert world.run() is None
+    return world
+
+
+def halted(world, *words):
+    verdict = world.run()
+    assert verdict is not None
+    assert (verdict.action, verdict.reason) == ("halt", "schema_change")
+    assert world.board.snapshot().routes[0].state == "halted"
+    for word in words:
+        assert word in f"{verdict.what} {verdict.next_step}"
+    return verdict
+
+
+def resynced(world):
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask) is None
+    assert world.answer(ask).state == "done"
+    assert world.delivered() == world.expected()
+
+
+def test_three_sinks_follow_a_growing_table_while_they_run(world, live, elasticsearch, redis_server):
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "search,cache,audit",
+        "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+        "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
+        "CDF_SINKS__CACHE__TYPE": "redis",
+        "CDF_SINKS__CACHE__URL": redis_server.url,
+        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+        "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit"),
+    }
+    world.create(
+        "id bigint, name string NOT NULL, qty int, box struct<a: int>",
+        rows=["(1, 'a', 10, struct(1))"],
+        delta__enableTypeWidening="true",
+    )
+    client = redis.Redis.from_url(redis_server.url)
+
+    def searched():
+        httpx.post(f"{elasticsearch.url}/orders/_refresh")
+        found = httpx.get(f"{elasticsearch.url}/orders/_search", params={"size": 100})
+        return {hit["_id"]: hit["_source"] for hit in found.json()["hits"]["hits"]} if found.is_success else {}
+
+    def cached():
+        held = {key.decode().removeprefix("orders:"): client.get(key) for key in client.scan_iter("orders:*")}
+        return {key: json.loads(value) for key, value in held.items() if value}
+
+    def filled(rows):
+        """With null for what was added since a row was written."""
+        names = [field.name for field in world.spark.read.format("delta").load(world.table).schema]
+        return {key: {**dict.fromkeys(names), **row} for key, row in rows.items()}
+
+    def audited():
+        frame = world.spark.read.format("delta").load(world.audit)
+        return {row["id"]: row.asDict(recursive=True) for row in frame.collect()}
+
+    def in_step():
+        want = {str(row["id"]): row.asDict(recursive=True) for row in world.sql("SELECT * FROM {t}").collect()}
+        kept = {str(key): {name: row.get(name) for name in want[str(key)]} for key, row in audited().items()}
+        return filled(searched()) == want and filled(cached()) == want and kept == want
+
+    live("orders_search", "orders_cache", "orders_audit")
+    until(lambda: searched().keys() == {"1"} and len(cached()) == 1)
+
+    world.sql("ALTER TABLE {t} ADD COLUMN price int")
+    world.insert("(2, 'b', 20, struct(2), 200)")
+    until(in_step)
+    world.sql("ALTER TABLE {t} ADD COLUMN box.b string")
+    world.insert("(3, 'c', 30, struct(3, 'x'), 300)")
+    until(lambda: cached().keys() >= {"3"} and searched().keys() >= {"3"})
+    assert cached()["3"]["box"] == searched()["3"]["box"] == {"a": 3, "b": "x"}
+    row = world.spark.sql("SELECT 4L id, 'd' name, 40 qty, named_struct('a', 4, 'b', 'y') box, 400 price, true paid")
+    row.write.format("delta").mode("append").option("mergeSchema", "true").save(world.table)
+    until(lambda: cached().get("4", {}).get("paid") is True and searched().get("4", {}).get("paid") is True)
+
+    world.sql("ALTER TABLE {t} ALTER COLUMN qty TYPE bigint")
+    world.sql("ALTER TABLE {t} ALTER COLUMN box.a TYPE bigint")
+    world.sql("INSERT INTO {t} VALUES (5, 'e', 5000000000, struct(6000000000, 'z'), 500, false)")
+    until(lambda: cached().keys() >= {"5"} and searched().keys() >= {"5"})
+    assert cached()["5"]["qty"] == searched()["5"]["qty"] == 5_000_000_000
+    mapping = httpx.get(f"{elasticsearch.url}/orders/_mapping").json()["orders"]["mappings"]["properties"]
+    assert {name: mapping[name].get("type") for name in ("qty", "price", "paid")} == {
+        "qty": "long",
+        "price": "long",
+        "paid": "boolean",
+    }
+
+    for harmless in (
+        "ALTER COLUMN price FIRST",
+        "ALTER COLUMN price COMMENT 'in cents'",
+        "ALTER COLUMN name DROP NOT NULL",
+        "ADD CONSTRAINT some CHECK (id > 0)",
+        "SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 40 days', 'mine' = 'x')",
+    ):
+        world.sql(f"ALTER TABLE {{t}} {harmless}")
+    world.sql("INSERT INTO {t} (id, name, qty, price) VALUES (6, null, 60, 600)")
+    until(lambda: cached().keys() >= {"6"} and searched().keys() >= {"6"})
+
+    until(lambda: len(audited()) == 6)
+    assert audited()[5]["qty"] == 5_000_000_000
+    assert audited()[5]["box"] == {"a": 6_000_000_000, "b": "z"}
+    assert audited()[1]["price"] is None
+    assert (
+        searched()["6"] == cached()["6"] == {"price": 600, "id": 6, "name": None, "qty": 60, "box": None, "paid": None}
+    )
+
+
+def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
+    mapped.sql("ALTER TABLE {t} RENAME COLUMN price TO cost")
+    mapped.insert("(4, 'd', 40)")
+    version = mapped.version() - 1
+    verdict = halted(mapped, "renamed column price to cost", f"at version {version}")
+    assert f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then restart" in verdict.next_step
+    assert "resync orders_files" in verdict.next_step
+    assert mapped.delivered().keys() == {"1", "2", "3"}
+
+    mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version - 1)
+    halted(mapped, "renamed column price to cost")
+    mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version)
+    assert mapped.run() is None
+    assert mapped.delivered()["4"] == {"id": 4, "name": "d", "cost": 40}
+    assert mapped.delivered()["1"] == {"id": 1, "name": "a", "price": 10}, "until it changes, or a resync"
+    del mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"]
+    mapped.sql("UPDATE {t} SET cost = 11 WHERE id = 1")
+    assert mapped.run() is None, "an approval that was used is not needed again"
+    assert mapped.delivered()["1"] == {"id": 1, "name": "a", "cost": 11}
+
+    mapped.sql("ALTER TABLE {t} DROP COLUMN name")
+    mapped.insert("(5, 50)")
+    verdict = halted(mapped, "dropped column name", f"ALLOW_SCHEMA_CHANGE={mapped.version() - 1}")
+    mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "always"
+    assert mapped.run() is None
+    assert mapped.delivered()["5"] == {"id": 5, "cost": 50}
+    resynced(mapped)
+
+
+@pytest.mark.parametrize(
+    ("variable", "before", "after", "statement"),
+    [
+        ("CDF_TABLES__ORDERS__KEYS", "id", "order_id", "RENAME COLUMN id TO order_id"),
+        ("CDF_ROUTES__ORDERS_FILES__FILTER", "price > 15", "cost > 15", "RENAME COLUMN price TO cost"),
+        ("CDF_ROUTES__ORDERS_FILES__COLUMNS", "id,price", "id", "DROP COLUMN price"),
+    ],
+)
+def test_a_definition_that_names_what_has_gone_is_corrected_by_a_resync(world, variable, before, after, statement):
+    world.environ[variable] = before
+    world.create("id bigint, price int", rows=["(1, 10)", "(2, 20)"], **MAPPED)
+    assert world.run() is None
+    world.sql(f"ALTER TABLE {{t}} {statement}")
+    world.sql("DELETE FROM {t} WHERE true")
+    halted(world, statement.split()[2], "resync orders_files")
+    world.environ[variable] = after
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask) is None
+    assert world.delivered() == {}
+
+
+def test_column_mapping_that_is_switched_on_under_a_route_is_taken_up(started, live):
+    (runner,) = live("orders_files")
+    started.sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+        "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')"
+    )
+    started.insert("(3, 'c', 30)")
+    until(lambda: "3" in started.delivered())
+    started.sql("ALTER TABLE {t} RENAME COLUMN price TO cost")
+    started.insert("(4, 'd', 40)")
+    until(lambda: runner.verdict is not None)
+    assert "renamed column price to cost" in runner.verdict.what
+    started.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "always"
+    (again,) = live("orders_files")
+    until(lambda: started.delivered().get("4") == {"id": 4, "name": "d", "cost": 40})
+    assert again.verdict is None
+
+
+@pytest.mark.parametrize(
+    ("query", "by", "words"),
+    [
+        ("SELECT id, name, string(price) price FROM {t}", (), "retyped column price from integer to string"),
+        ("SELECT id, name, price FROM {t}", ("name",), "repartitioned partition columns from none to name"),
+        ("SELECT id, name FROM {t}", (), "dropped column price"),
+        ("SELECT string(id) id, name, price FROM {t}", (), "retyped column id from long to string"),
+    ],
+)
+def test_what_no_stream_gets_past_is_told_and_mended_by_a_resync(started, query, by, words):
+    frame = started.spark.createDataFrame(started.sql(query).collect())
+    frame = started.spark.createDataFrame(frame.collect(), started.sql(query).schema)
+    writer = frame.write.format("delta").mode("overwrite").options(**OVERWRITE)
+    writer.partitionBy(*by).save(started.table) if by else writer.save(started.table)
+    verdict = halted(started, words, f"at version {started.version()}")
+    assert verdict.next_step == "Run: cdf-replicator resync orders_files"
+    resynced(started)
+
+
+def test_a_column_that_vanishes_while_the_route_runs_is_not_delivered_as_null(started, live):
+    (runner,) = live("orders_files")
+    started.insert("(3, 'c', 30)")
+    until(lambda: "3" in started.delivered())
+    rows = started.spark.createDataFrame([(1, "aa"), (4, "d")], "id long, name string")
+    rows.write.format("delta").mode("overwrite").options(**OVERWRITE).save(started.table)
+    until(lambda: runner.verdict is not None)
+    assert (runner.verdict.action, runner.verdict.reason) == ("halt", "schema_change")
+    assert "dropped column price" in runner.verdict.what
+    assert started.delivered()["1"] == {"id": 1, "name": "a", "price": 10}
+    resynced(started)
+
+
+def test_a_change_feed_that_was_off_for_a_while_is_noticed(started, live):
+    started.insert("(3, 'c', 30)")
+    assert started.run() is None
+    started.insert("(4, 'd', 40)")
+    started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    off = started.version()
+    started.sql("UPDATE {t} SET name = 'x' WHERE id = 1")
+    started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    verdict = started.run()
+    assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
+    assert f"was off at version {off}" in verdict.what
+    resynced(started)
+    (runner,) = live("orders_files")
+    started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    until(lambda: runner.verdict is not None)
+    assert (runner.verdict.action, runner.verdict.reason) == ("halt", "change_feed_off")
+    assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in runner.verdict.next_step
+
+
+def test_a_route_that_is_to_fail_halts_before_anything_new_is_delivered(started):
+    started.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "fail"
+    started.insert("(3, 'c', 30)")
+    assert started.run() is None
+    started.sql("ALTER TABLE {t} ADD COLUMN paid boolean")
+    version = started.version()
+    started.insert("(4, 'd', 40, true)")
+    halted(started, "added column paid", f"ALLOW_SCHEMA_CHANGE={version},", "SCHEMA_CHANGES=add")
+    assert started.delivered().keys() == {"1", "2", "3"}
+    started.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version)
+    assert started.run() is None
+    assert started.delivered()["4"] == {"id": 4, "name": "d", "price": 40, "paid": True}
+
+
+def test_a_route_that_is_to_ignore_delivers_the_columns_its_epoch_began_with(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
+    columns = "id bigint, box struct<a: int>, boxes array<struct<a: int>>, named map<string, struct<a: int>>"
+    row = "({0}, struct({0}{1}), array(struct({0}{1})), map('k', struct({0}{1})))"
+    world.create(columns, rows=[row.format(1, "")], **MAPPED)
+    assert world.run() is None
+    for path in ("box.b", "boxes.element.b", "named.value.b"):
+        world.sql(f"ALTER TABLE {{t}} ADD COLUMN {path} int")
+    world.insert(row.format(2, ", 9"), "(3, null, null, null)")
+    world.sql("ALTER TABLE {t} ADD COLUMN paid boolean")
+    world.sql("UPDATE {t} SET paid = true WHERE id = 1")
+    assert world.run() is None
+    rows = {key: {"id": key, "box": {"a": key}, "boxes": [{"a": key}], "named": {"k": {"a": key}}} for key in (1, 2)}
+    assert world.delivered() == {
+        "1": rows[1], "2": rows[2], "3": {"id": 3, "box": None, "boxes": None, "named": None},
+    }  # fmt: skip
+    ask = Request("resync", "orders_files")
+    assert world.run(ask=ask) is None
+    assert world.delivered()["1"]["paid"] is True, "a new epoch begins with the columns of today"

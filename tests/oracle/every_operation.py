@@ -1,0 +1,29 @@
+"""A history with every kind of operation there is, and the shapes of table it is lived on."""
+
+from __future__ import annotations
+
+from tests.oracle.history import RARE, WRITES, Act, Shape
+
+WRITING = tuple(
+    step
+    for number, kind in enumerate(WRITES)
+    for step in ([Act("append", number, 0)] if number % 3 == 0 else []) + [Act(kind, number, number + 1)]
+)
+EMPTYING = tuple(kind for kind in RARE if kind in ("delete_all", "truncate"))
+EMPTIED_AND_FILLED = (*(Act(kind) for kind in EMPTYING), Act("append", 1, 1), Act("append", 2, 2))
+KEEPING = tuple(Act(kind, 3, 1) for kind in RARE if kind not in EMPTYING)
+DELIVERED_AGAIN = (Act("insert", 2, 0), Act("lose_commit"), Act("replay", 1), Act("update", 1, 0), Act("merge", 2, 1))
+EVERY_OPERATION = (Act("deliver"), *WRITING, *EMPTIED_AND_FILLED, *KEEPING, *DELIVERED_AGAIN)
+SHAPES = {
+    "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
+    "every feature": Shape(
+        deletion_vectors=True,
+        column_mapping=True,
+        type_widening=True,
+        in_commit_timestamps=True,
+        row_tracking=True,
+        from_version=0,
+        max_files=8,
+        further="replica",
+    ),
+}

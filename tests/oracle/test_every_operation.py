@@ -1,0 +1,27 @@
+"""Every sink holds what the table holds after every kind of operation, on a table with every feature."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oracle.every_operation import EVERY_OPERATION, SHAPES
+from tests.oracle.history import RARE, SERVICE, WRITES, History, history_of
+from tests.oracle.operations import OPERATIONS
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def test_after_every_kind_of_operation_every_sink_equals_the_table(life):
+    found = life(History(SHAPES["every feature"], EVERY_OPERATION))
+
+    assert found.differences == []
+    assert set(found.operations) == {*OPERATIONS, *SERVICE}
+
+
+def test_random_histories_are_drawn_from_every_operation_there_is():
+    assert {*WRITES, *RARE} == set(OPERATIONS)
+
+
+def test_a_seed_gives_the_same_history_again():
+    assert history_of(11) == history_of(11)
+    assert history_of(11) != history_of(12)

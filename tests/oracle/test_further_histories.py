@@ -1,0 +1,31 @@
+"""Every sink holds what the table holds: a second shape of table, and a bounded number of random histories.
+
+`make soak` lives more of them. The history of one that finds a difference becomes a test by name here.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oracle.every_operation import EVERY_OPERATION, SHAPES
+from tests.oracle.history import SERVICE, History, history_of
+from tests.oracle.operations import OPERATIONS
+
+SEEDS = (1, 2, 3)
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def test_after_every_kind_of_operation_every_sink_equals_a_partitioned_table(life):
+    found = life(History(SHAPES["partitioned"], EVERY_OPERATION))
+
+    assert found.differences == []
+    assert set(found.operations) == {*OPERATIONS, *SERVICE}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_a_random_history_every_sink_equals_the_table(life, seed):
+    found = life(history_of(seed))
+
+    assert found.differences == []
+    assert found.compared > 0

@@ -1,0 +1,52 @@
+"""The oracle finds the faults that are planted in the service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator import feed
+from connectors import change
+from connectors.delta.audit import DeltaAuditSink
+from tests.oracle.history import Act, History, Shape
+
+pytestmark = pytest.mark.timeout(1800)
+
+MOVES = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("swap_keys", 0, 1), Act("rotate_keys", 3)))
+SAME_KEY = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("merge_same_key", 0, 0)))
+
+
+def test_a_service_that_ignored_preimages_would_be_found(life, monkeypatch):
+    shaped = feed.change_frame
+    monkeypatch.setattr(feed, "change_frame", lambda *a, **k: feed.without_preimages(shaped(*a, **k)))
+
+    differences = life(MOVES).differences
+
+    assert any("Elasticsearch against the snapshots' differences" in text for text in differences)
+    assert any("Redis against deltalake's fold" in text for text in differences)
+
+
+def test_a_service_that_let_a_delete_beat_the_insert_of_its_version_would_be_found(life, monkeypatch):
+    latest = feed.latest_per_key
+
+    def oldest_wins(frame):
+        turned = F.when(F.col(change.CHANGE_TYPE).isin(*change.DELETES), 1).otherwise(0)
+        return latest(frame.withColumn(change.GUARD, F.col(change.GUARD).bitwiseOR(F.lit(1)) - 1 + turned))
+
+    monkeypatch.setattr(feed, "latest_per_key", oldest_wins)
+
+    assert any("found None" in text for text in life(SAME_KEY).differences)
+
+
+def test_a_service_that_appended_a_batch_twice_would_be_found(life, monkeypatch):
+    written = DeltaAuditSink.write
+
+    def twice(self, frame, batch):
+        written(self, frame, batch)
+        return written(self, frame, replace(batch, number=batch.number + 1_000_000))
+
+    monkeypatch.setattr(DeltaAuditSink, "write", twice)
+
+    assert any("too many" in text for text in life(SAME_KEY).differences)

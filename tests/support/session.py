@@ -1,0 +1,83 @@
+"""Start the Spark session of a test process, small enough to share two cores with the servers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from cdf_replicator.java import java_home
+from cdf_replicator.spark import DEFAULTS, FIXED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SMALL_PLANS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # a VACUUM lists in 10,000 tasks otherwise
+}
+"""Plans for tables of some rows: no generated code, no adaptive plans, one task a stage."""
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+"""The second compiler takes more processor time than it saves in a JVM of some minutes.
+
+Without it the JVM reserves 48 MB for code and stops compiling when they are full.
+"""
+
+
+@contextmanager
+def started(folder: Path, plans: Mapping[str, str] = SMALL_PLANS) -> Iterator[SparkSession]:
+    """Start a session, and stop it when the block ends.
+
+    Args:
+        folder: Of the warehouse and of what Spark spills.
+        plans: Spark settings beside those of the service; none of them gives the plans of production.
+    """
+    settings = {
+        **DEFAULTS,
+        **FIXED,
+        **plans,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    }
+    environ = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with patch.dict(os.environ, environ):
+        session = SparkSession.builder.master("local[2]").appName("tests").config(map=settings).getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def replaced(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set Spark settings for the block, and restore the values that the session had.
+
+    ``conf.unset`` restores the default of Spark instead, for every later test of the process.
+    """
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
