@@ -21,8 +21,8 @@ class CommitLog:
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         jvm: Any = spark._jvm
-        self._scanner = jvm.java.util.Scanner
-        self._path = jvm.org.apache.hadoop.fs.Path
+        self._scanner = getattr(jvm, "java.util.Scanner")
+        self._path = getattr(jvm, "org.apache.hadoop.fs.Path")
         self._log = self._path(location, "_delta_log")
         self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._latest = self.available()[1]

@@ -69,8 +69,7 @@ def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[
 
 def _fault(plan: Any) -> str | None:
     """What keeps an analysed ``SELECT expression`` from being a function of the row; None if nothing does."""
-    patterns: Any = SparkSession.builder.getOrCreate()._jvm
-    patterns = patterns.org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
         return "it looks at more than one row, or makes several of one (an aggregate, a window, explode)"
     expression = plan.projectList().apply(0)

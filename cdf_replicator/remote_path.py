@@ -47,8 +47,8 @@ class RemotePath:
             for name, tries in _TRIES.items():
                 if spark.conf.get(f"spark.hadoop.{name}", None) is None:
                     conf.set(name, tries)
-            path = jvm.org.apache.hadoop.fs.Path(location)
-            files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
+            path = getattr(jvm, "org.apache.hadoop.fs.Path")(location)
+            files = getattr(jvm, "org.apache.hadoop.fs.FileSystem").newInstance(path.toUri(), conf)
         return cls(_FileSystem(jvm, files), location)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class RemotePath:
         with _as_os_errors():
             stream = self._files.of.open(self._path)
             try:
-                return bytes(self._files.jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+                return bytes(getattr(self._files.jvm, "org.apache.commons.io.IOUtils").toByteArray(stream))
             finally:
                 stream.close()
 
@@ -148,7 +148,7 @@ class RemotePath:
 
     @property
     def _path(self) -> Any:
-        return self._files.jvm.org.apache.hadoop.fs.Path(self._location)
+        return getattr(self._files.jvm, "org.apache.hadoop.fs.Path")(self._location)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class SourceTable:
 
     def kept_seconds(self) -> float:
         """Return how long the table's properties have change files and commits kept, the shorter of the two."""
-        configs: Any = self._jvm.org.apache.spark.sql.delta.DeltaConfigs
+        configs: Any = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaConfigs")
         metadata = self._newest().metadata()
         kept = [configs.TOMBSTONE_RETENTION()]
         if configs.ENABLE_EXPIRED_LOG_CLEANUP().fromMetaData(metadata):
@@ -73,8 +73,11 @@ class SourceTable:
         return min(float(configs.getMilliSeconds(each.fromMetaData(metadata))) for each in kept) / 1000
 
     def _newest(self) -> Any:
-        none = self._jvm.scala.Option.empty()
-        log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.location)
+        # By their whole names: for `jvm.org.apache...`, py4j searches every jar for a class at each dot.
+        none = getattr(self._jvm, "scala.Option").empty()
+        log = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(
+            self._spark._jsparkSession, self.location
+        )
         return log.update(False, none, none)
 
     def vacuumed_after_seconds(self, commits: int) -> float:

@@ -170,7 +170,7 @@ def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
 def forget_tables(spark: SparkSession) -> None:
     """Have Delta read its tables anew: what it keeps of one may be what was broken, and would be for as long as that version lasts."""
     jvm: Any = spark.sparkContext._jvm
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 
 
 def versions(spark: SparkSession) -> Mapping[str, str]:
@@ -181,7 +181,7 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
     return {
         "spark_version": spark.version,
         "delta_version": getattr(delta, "__version__", DELTA_PACKAGE.rsplit(":", 1)[1]),
-        "java_version": jvm.java.lang.System.getProperty("java.version"),
+        "java_version": getattr(jvm, "java.lang.System").getProperty("java.version"),
     }
 
 

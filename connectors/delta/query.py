@@ -58,7 +58,7 @@ def checked(query: str, entity: Sequence[str], rows: DataFrame) -> StructType:
 def _check_deterministic(result: DataFrame, private: SparkSession) -> None:
     jvm: Any = private._jvm
     plan = result._jdf.queryExecution().analyzed()
-    timely = plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE())
+    timely = plan.containsPattern(getattr(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE())
     if timely or not plan.deterministic():
         raise QueryError(
             "its answer changes by itself, with the time or at random, and no change of a row would tell when"

@@ -76,7 +76,7 @@ def reach(path: str, what: str) -> None:
     spark = session()
     jvm: Any = spark._jvm
     try:
-        folder = jvm.org.apache.hadoop.fs.Path(path)
+        folder = getattr(jvm, "org.apache.hadoop.fs.Path")(path)
         folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(folder)
     except (Py4JJavaError, PySparkException) as error:  # what Java said; that there is no Java is none of the path's
         if any(name in str(error) for name in STORAGE_AWAY):
@@ -131,8 +131,8 @@ def _snapshot(path: str) -> Any:
     """The newest, as Delta has it in the JVM."""
     spark = session()
     jvm: Any = spark._jvm
-    none = jvm.scala.Option.empty()
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    none = getattr(jvm, "scala.Option").empty()
+    log = getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(spark._jsparkSession, path)
     return log.update(False, none, none)
 
 
