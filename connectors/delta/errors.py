@@ -21,10 +21,12 @@ _TYPE_ERRORS: Final = (
 def classified(error: Exception, path: str) -> Exception:
     """The error as a sink says it; itself where it is none of the sink's."""
     text = str(error)
-    if any(name in text for name in _CONFLICTS):
-        return RetryableError("conflict", line(error))
-    if any(name in text for name in _TYPE_ERRORS):
-        return unfit(path, line(error))
+    for name in _CONFLICTS:
+        if name in text:
+            return RetryableError("conflict", line(error, name))
+    for name in _TYPE_ERRORS:
+        if name in text:
+            return unfit(path, line(error, name))
     return error
 
 
@@ -36,6 +38,14 @@ def unfit(path: str, why: str) -> PermanentError:
     )
 
 
-def line(error: Exception) -> str:
-    """The first line of its text."""
-    return (str(error).strip().splitlines() or ["no message"])[0][:300]
+def line(error: Exception, named: str = "") -> str:
+    """Return the first line of the error's text that holds a condition.
+
+    The first line of an error that py4j passes on names only the call.
+
+    Args:
+        error: Of Spark or Delta.
+        named: The condition, as Delta spells it; any line will do without it.
+    """
+    lines = str(error).strip().splitlines() or ["no message"]
+    return next((text for text in lines if named in text), lines[0]).strip()[:300]
