@@ -46,6 +46,7 @@ def line(error: Exception, named: str = "") -> str:
     Args:
         error: Of Spark or Delta.
         named: The condition, as Delta spells it; any line will do without it.
+
     """
     lines = str(error).strip().splitlines() or ["no message"]
     return next((text for text in lines if named in text), lines[0]).strip()[:300]
