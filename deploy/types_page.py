@@ -30,6 +30,10 @@ each sink, and is read back, in `tests/integration/test_types.py`.
   and no text is taken for a date. What a field can't index (NaN, the year 12024) stays in `_source` and is named in the
   document's `_ignored`.
 - A `RowSink` gets the JSON form as Python objects; integers beyond 64 bits, which only a variant can hold, become floats.
+- A **key** is the text of each key column, `%` and `:` percent-encoded, joined by `:`. An Elasticsearch `_id` over 512 bytes is the
+  SHA-256 of the key. A Redis key is `<table>:<key>`, or what `KEY_TEMPLATE` says (`orders:{id}`).
+- An **index or write alias of your own** is used as it is when its mapping accepts the route; its settings are never changed. The
+  user of the route needs `view_index_metadata`, `create_index`, `manage`, `read` and `write` on it.
 """
 
 
