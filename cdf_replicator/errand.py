@@ -91,7 +91,7 @@ def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: C
         code = alone(state_path)
     except LeaseHeldError as error:
         log.info("the running service carries it out; interrupting this command does not stop it")
-        code = _wait(state_path.root, error.holder, folder, asked)
+        code = wait_answered(state_path.root, error.holder, folder, asked)
     finally:
         following.set()
         follower.join()
@@ -104,7 +104,7 @@ def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: C
     return code or (service.EXIT_FAILED if failed else service.EXIT_DONE)
 
 
-def _wait(
+def wait_answered(
     root: Path | RemotePath,
     holder: Mapping[str, Any],
     folder: Path | RemotePath,

@@ -73,12 +73,13 @@ class Lease:
         told: Callable[[dict[str, Any]], None],
         over: Callable[[float], bool],
         url: str | None,
+        now: Callable[[], float] = time.monotonic,
     ) -> Lease | None:
         """Take the lease once its holder has gone or fallen silent; None if that was ``over`` first.
 
-        ``told``: called with what a holder says of itself, once for each. ``over``: waits so many seconds.
+        ``told``: called with what a holder says of itself, once for each. ``over``: waits so many seconds, by the clock ``now``.
         """
-        watched = Watched(root)
+        watched = Watched(root, now)
         pause = LOOK_SECONDS if isinstance(root, Path) else REMOTE_LOOK_SECONDS
         while True:
             with suppress(OSError):  # a state path that can't be read or written now keeps both waiting
@@ -127,10 +128,11 @@ def holder(root: Path | RemotePath) -> dict[str, Any] | None:
 class Watched:
     """What an onlooker has seen of the holder. Its own clock counts, and that something moved, never the holder's time."""
 
-    def __init__(self, root: Path | RemotePath) -> None:
+    def __init__(self, root: Path | RemotePath, now: Callable[[], float] = time.monotonic) -> None:
         self._root = root
+        self._now = now
         self._touched: float | None = None
-        self._since = self._looked = time.monotonic()
+        self._since = self._looked = now()
         self.token = -1
 
     def look(self) -> tuple[dict[str, Any] | None, bool]:
@@ -139,7 +141,7 @@ class Watched:
         said = _said(self._root, token)
         new, self.token = token != self.token, token
         touched = None if said is None else _touched(self._root, token)
-        now = time.monotonic()
+        now = self._now()
         blind = now - self._looked > SILENT_SECONDS / 3  # the store was away for us, and so perhaps for the holder
         if new or blind or touched != self._touched:
             self._touched, self._since = touched, now
@@ -148,7 +150,7 @@ class Watched:
 
     @property
     def silent(self) -> bool:
-        return time.monotonic() - self._since > SILENT_SECONDS
+        return self._now() - self._since > SILENT_SECONDS
 
 
 def _newest(root: Path | RemotePath) -> int:

@@ -92,7 +92,7 @@ class Runner:
             except Exception as error:  # noqa: BLE001 - every error is judged, none ends the thread unseen
                 if jvm_gone(self._service.spark, error):  # the service ends, and says so
                     break
-                goes_on = not self._service.stop.is_set() and self._goes_on(judge(error, route=self.route.name), error)
+                goes_on = not self._service.stop.is_set() and self.goes_on(judge(error, route=self.route.name), error)
                 let_go(error)
                 if not goes_on:
                     break
@@ -149,7 +149,7 @@ class Runner:
 
     # Failures
 
-    def _goes_on(self, verdict: Verdict, error: BaseException) -> bool:
+    def goes_on(self, verdict: Verdict, error: BaseException) -> bool:
         """Act on a verdict; False ends the thread (``--once`` only)."""
         another_change = verdict.reason == "schema_change" and verdict.what != self._what
         self._failures = 1 if another_change else self._failures + 1  # to fail at a later version is to get on

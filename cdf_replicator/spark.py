@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings, Spark
 
 __all__ = [
+    "JVM_ENVIRON",
     "JavaNotFoundError",
     "SparkStartError",
+    "default_collector",
+    "delta_jars",
     "forget_tables",
     "jvm_alive",
     "jvm_gone",
@@ -50,7 +53,7 @@ log = structlog.get_logger(__name__)
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _JARS: Final = Path(pyspark.__file__).parent / "jars"
 
-_JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _THROUGHPUT: Final = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
 GOING_SECONDS: Final = 2.0
@@ -114,9 +117,9 @@ def start(settings: Spark) -> SparkSession:
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
-    for name, jars in _delta_jars(settings).items():  # beside those that were asked for
+    for name, jars in delta_jars(settings).items():  # beside those that were asked for
         conf[name] = ",".join(filter(None, (conf.get(name), jars)))
-    conf = {**_collector(conf), **conf}
+    conf = {**default_collector(conf), **conf}
     with _properties_file(conf) as path:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
         try:
@@ -185,12 +188,12 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
     }
 
 
-def _collector(conf: Mapping[str, str]) -> dict[str, str]:
+def default_collector(conf: Mapping[str, str]) -> dict[str, str]:
     """The JVM's collector for throughput, which also keeps less memory; unless one is named, since a JVM refuses two.
 
     It may take a twentieth of the time, and not a hundredth, before it lets the heap grow.
     """
-    named = [*(os.environ.get(name, "") for name in _JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")]
+    named = [*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")]
     return {} if _COLLECTOR.search(" ".join(named)) else {"spark.driver.defaultJavaOptions": _THROUGHPUT}
 
 
@@ -212,7 +215,7 @@ _DELTA_HINT: Final = (
 )
 
 
-def _delta_jars(settings: Spark) -> dict[str, str]:
+def delta_jars(settings: Spark) -> dict[str, str]:
     # Those in pyspark's own folder are on this machine alone.
     is_sent = settings.jars is not None and not settings.master.startswith("local")
     if not is_sent and any(_JARS.glob("delta-spark_*.jar")):

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Final
 from connectors import RetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -78,13 +78,13 @@ class Pressure:
             yield
 
 
-def turn(sink: ArrowSink, rows: int) -> float:
+def turn(sink: ArrowSink, rows: int, clock: Callable[[], float] = time.monotonic) -> float:
     """Return how many seconds to wait before so many rows may be sent, which takes their turn."""
     limit = sink.settings.rows_per_second
     if limit is None:
         return 0.0
     with _shared(sink, "turns") as file:
-        now = time.monotonic()
+        now = clock()
         (free,) = struct.unpack("<d", file.read(8).ljust(8, b"\0"))
         begin = free if now < free < now + LONGEST_QUEUE else now  # what lies further ahead is of before a reboot
         file.seek(0)

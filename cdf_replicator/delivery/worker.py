@@ -48,10 +48,11 @@ def write_all(
     policy: RetryPolicy,
     batches: Iterator[pa.RecordBatch],
     sleep: Sleep = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Write every chunk; stops at the first failure, which it returns instead of raising."""
     outcome = Outcome()
-    writing = _Writing(sink, pressure, policy, outcome, sleep)
+    writing = _Writing(sink, pressure, policy, outcome, sleep, clock)
     try:
         opened = False
         for batch in batches:
@@ -90,6 +91,7 @@ class _Writing:
     policy: RetryPolicy
     outcome: Outcome
     sleep: Sleep
+    clock: Callable[[], float]
 
     def retrying(self) -> BaseRetrying:
         return self.policy.retrying(lambda error: self.outcome.retries.update({error.reason: 1}), self.sleep)
@@ -98,7 +100,7 @@ class _Writing:
         """In pieces as large as the sink is then asked to take, each with a budget of its own; only what is sent again is copied."""
         pending = deque([batch])
         while pending:
-            if seconds := turn(self.sink, self.pressure.rows(pending[0])):
+            if seconds := turn(self.sink, self.pressure.rows(pending[0]), self.clock):
                 self.sleep(seconds)
             for attempt in self.retrying():
                 with attempt:
@@ -124,11 +126,11 @@ class _Writing:
 
     def _sent(self, piece: pa.RecordBatch) -> WriteResult:
         with self.pressure.room(self.sink):
-            began = time.monotonic()
+            began = self.clock()
             try:
                 result = self.sink.write(piece)
             finally:
-                seconds = time.monotonic() - began
+                seconds = self.clock() - began
                 self.outcome.request_seconds.append(seconds)
         _count(self.outcome, piece, result)
         if not result.retry:

@@ -37,6 +37,8 @@ OWN_COLUMNS: Final = (
     "generation",
     "batch",
 )
+COUNTED_SECONDS: Final = 30.0
+"""How long to wait for the counts of an append that has ended."""
 
 
 class DeltaAuditSink(DeltaSink):
@@ -63,7 +65,10 @@ class DeltaAuditSink(DeltaSink):
         return ()
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Append in one action; a redelivered batch is dropped by Delta, a replayed row by its content."""
+        """Append in one action; a redelivered batch is skipped by its number, a replayed row by its content.
+
+        Delta drops the append without an error if another writer records the batch's number after this one has looked it up.
+        """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -90,7 +95,9 @@ class DeltaAuditSink(DeltaSink):
                 writer.save(path)
         except Exception as error:
             raise classified(error, path) from error
-        seen = counted.get
+        seen = table.observed(counted, COUNTED_SECONDS)
+        if seen is None:
+            return FrameResult(skipped=True)
         applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
         if batch.replay:
             stale = total - sum(applied.values())

@@ -17,7 +17,7 @@ from connectors.errors import STORAGE_AWAY, PermanentError, RetryableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
     from connectors.change import RouteSpec
@@ -107,6 +107,29 @@ def recorded(path: str, app: str) -> int:
     """
     version = _snapshot(path).transactions().get(app)
     return int(version.get()) if version.isDefined() else -1
+
+
+def observed(counted: Observation, seconds: float) -> dict[str, Any] | None:
+    """Return what Spark counted during a write that has ended; None if Delta dropped the write, which then read no row.
+
+    A thread of Spark's hands the counts on, perhaps after the write has ended; those of a dropped write never come.
+
+    Args:
+        counted: Observes the frame that was written.
+        seconds: How long to wait for the counts.
+
+    """
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = session()._jvm
+    handed_on = counted._jo.future()  # type: ignore[union-attr]
+    try:
+        jvm.scala.concurrent.Await.ready(handed_on, jvm.scala.concurrent.duration.Duration.create(f"{seconds} seconds"))
+    except Py4JJavaError:
+        if not handed_on.isCompleted():
+            return None
+        raise
+    return counted.get
 
 
 def is_empty(path: str) -> bool:

@@ -116,11 +116,12 @@ def too_large(position: int) -> WriteResult:
 
 def joined(first: WriteResult, second: WriteResult, offset: int) -> WriteResult:
     """The result of two neighbouring parts of a chunk, the second of which begins at ``offset``."""
+    reasons = {part.retry_reason for part in (first, second) if part.retry}
     return WriteResult(
         stale=[*first.stale, *(position + offset for position in second.stale)],
         noop=[*first.noop, *(position + offset for position in second.noop)],
         rejected=[*first.rejected, *(replace(row, position=row.position + offset) for row in second.rejected)],
         retry=[*first.retry, *(position + offset for position in second.retry)],
-        retry_reason=first.retry_reason if first.retry else second.retry_reason,
+        retry_reason=min(reasons, key=WORST_FIRST.index, default=first.retry_reason),
         sent_bytes=first.sent_bytes + second.sent_bytes,
     )

@@ -9,6 +9,7 @@ import pytest
 from cdf_replicator import feed
 from cdf_replicator.requests import Request
 from connectors import Batch, FrameResult, PermanentError
+from connectors.delta import audit, table
 
 SHORT = ("id", "name", "change_type", "commit_version")
 
@@ -48,21 +49,55 @@ def test_every_change_is_kept_once(world, lose_commit):
     ]
 
 
-def test_the_same_batch_written_twice_is_written_once(world):
-    world.create(rows=["(1, 'a')"])
+def batch_of(world, version):
+    """The sink, the change frame of one version, and a micro-batch of a prepared route to write it by."""
     route, sink = world.settings.resolved["orders_audit"], world.settings.sink("audit")
     source = world.source()
     spec = route.spec(owner="us", epoch=1)
     sink.prepare(feed.row_schema(source.schema(), route), spec)
-    frame = feed.change_frame(source.changes(1, 1), route, epoch=1)
-    batch = Batch(spec, generation=1, number=3, table_id=source.metadata.table_id)
+    frame = feed.change_frame(source.changes(version, version), route, epoch=1)
+    return sink, frame, Batch(spec, generation=1, number=3, table_id=source.metadata.table_id)
+
+
+def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    sink, frame, batch = batch_of(world, 1)
     assert sink.write(frame, batch) == FrameResult({"insert": 1}, versions=(1, 1))
-    assert sink.write(frame, batch).skipped
-    assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"
-    assert sink.write(frame, replace(batch, generation=0, number=9)).skipped, "of an older generation"
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "observed", None)  # nothing is appended that Delta would have to drop
+        assert sink.write(frame, batch).skipped
+        assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"
+        assert sink.write(frame, replace(batch, generation=0, number=9)).skipped, "of an older generation"
     again = sink.write(frame, replace(batch, generation=2, number=1, replay=True))
     assert (again.applied, again.stale) == ({}, 1)
     assert len(world.audited("id")) == 1
+
+
+def test_a_batch_that_another_writer_records_meanwhile_is_skipped_when_delta_drops_it(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    sink, frame, batch = batch_of(world, 1)
+    sink.write(frame, batch)
+    monkeypatch.setattr(table, "recorded", lambda path, app: -1)  # as it was before the other writer's commit
+    monkeypatch.setattr(audit, "COUNTED_SECONDS", 0.5)
+    assert sink.write(frame, batch).skipped
+    assert len(world.audited("id")) == 1
+
+
+def test_a_replay_tells_a_deleted_row_from_its_twin_that_was_inserted_in_the_same_version(world):
+    world.create(rows=["(1, 'a')"])
+    world.sql(
+        "MERGE INTO {t} t USING (SELECT * FROM VALUES (1), (2) AS s(id)) s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, name) VALUES (1, 'a')"
+    )
+    sink, frame, batch = batch_of(world, 2)
+    both = [(1, "a", "delete", 2), (1, "a", "insert", 2)]
+    sink.write(frame, batch)
+    assert world.audited(*SHORT) == both
+    for generation, lost in ((2, "delete"), (3, "insert")):
+        world.spark.sql(f"DELETE FROM delta.`{world.audit}` WHERE change_type = '{lost}'")
+        again = sink.write(frame, replace(batch, generation=generation, replay=True))
+        assert (again.applied, again.stale) == ({lost: 1}, 1)
+        assert world.audited(*SHORT) == both
 
 
 def test_another_state_path_that_takes_the_table_over_is_not_taken_for_a_repetition(world):

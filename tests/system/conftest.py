@@ -20,8 +20,9 @@ def installed():
         environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         with (CACHE / "apt.lock").open("w") as lock:  # one process of the tests at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            known = subprocess.run(["dpkg-query", "--show", *packages], capture_output=True, check=False)
-            if known.returncode == 0:
+            query = ["dpkg-query", "--show", "--showformat=${db:Status-Status}\\n", *packages]
+            known = subprocess.run(query, capture_output=True, text=True, check=False)
+            if known.returncode == 0 and set(known.stdout.split()) == {"installed"}:  # a removed one is known too
                 return
             for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
                 subprocess.run(["apt-get", "--quiet", *words], env=environ, stdin=subprocess.DEVNULL, check=True)

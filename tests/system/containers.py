@@ -17,7 +17,7 @@ from deploy.servers.server import CACHE, PROJECT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstrap", "ca-certificates")
+PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstrap", "ca-certificates", "git")
 HOME = (CACHE / "containers").resolve()  # podman keeps to the path that its store was made by
 BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")

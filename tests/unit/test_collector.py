@@ -2,26 +2,26 @@
 
 import pytest
 
-from cdf_replicator.spark import _JVM_ENVIRON, _collector
+from cdf_replicator.spark import JVM_ENVIRON, default_collector
 
 OURS = {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:GCTimeRatio=19"}
 
 
 @pytest.fixture(autouse=True)
 def _nothing_named(monkeypatch):
-    for name in _JVM_ENVIRON:
+    for name in JVM_ENVIRON:
         monkeypatch.delenv(name, raising=False)
 
 
 def test_where_none_is_named_it_is_the_one_for_throughput():
-    assert _collector({"spark.driver.extraJavaOptions": "-Dgc=UseG1GC -XX:MaxGCPauseMillis=5"}) == OURS
+    assert default_collector({"spark.driver.extraJavaOptions": "-Dgc=UseG1GC -XX:MaxGCPauseMillis=5"}) == OURS
 
 
-@pytest.mark.parametrize("name", _JVM_ENVIRON)
+@pytest.mark.parametrize("name", JVM_ENVIRON)
 def test_one_that_the_environment_names_stays(monkeypatch, name):
     monkeypatch.setenv(name, "-Xss2m -XX:+UseG1GC")
-    assert _collector({}) == {}
+    assert default_collector({}) == {}
 
 
 def test_one_that_the_configuration_names_stays():
-    assert _collector({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}) == {}
+    assert default_collector({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,18 @@ RECORDED = [
 ]  # fmt: skip
 
 
+BY_TEXT_ONLY = {
+    ("DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION",),
+    ("DELTA_STREAMING_TRAILING_COMMIT_MISSING",),
+}
+"""Rows that one machine and its file system can't provoke."""
+
+
+def functions(file):
+    """Of a test file, those that pytest collects."""
+    return {node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
 @pytest.mark.parametrize(("action", "reason", "text"), RECORDED)
 def test_a_recorded_error_is_judged_as_the_table_says(action, reason, text):
     for error in (AnalysisException(message=text), StreamingQueryException(message=text), RuntimeError(text)):
@@ -93,9 +106,9 @@ def test_every_row_of_the_table_has_a_recorded_text():
 
 
 def test_every_row_is_provoked_by_a_test_that_exists_or_by_its_text_only():
-    tests = [row.tried.split("::") for row in TABLE if row.tried]
-    assert [name for file, name in tests if f"def {name}(" not in (ROOT / file).read_text()] == []
-    assert len(tests) == len(TABLE) - 2
+    tried = {tuple(row.tried.split("::")) for row in TABLE if row.tried}
+    assert {(file, name) for file, name in tried if name not in functions(file)} == set()
+    assert {row.names for row in TABLE if not row.tried} == BY_TEXT_ONLY
 
 
 def test_how_often_a_row_is_tried_is_its_own():

@@ -106,9 +106,9 @@ def naps(monkeypatch):
     return Naps(monkeypatch)
 
 
-def write(to, *batches, sleep=None, budget=30.0, pressure=None):
+def write(to, *batches, sleep=None, budget=30.0, pressure=None, clock=lambda: 0.0):
     policy, pressure = RetryPolicy(budget_seconds=budget), pressure or Pressure(to.settings)
-    return worker.write_all(to, pressure, ROUTE, policy, iter(batches), sleep or (lambda _: None))
+    return worker.write_all(to, pressure, ROUTE, policy, iter(batches), sleep or (lambda _: None), clock=clock)
 
 
 def always(result):

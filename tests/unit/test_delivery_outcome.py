@@ -53,7 +53,7 @@ def test_the_sum_of_two_outcomes_counts_all_and_keeps_the_first_failure(one, oth
 
 
 def test_no_failure_raises_nothing():
-    Outcome().raise_failure()
+    assert Outcome().raise_failure() is None
 
 
 @pytest.mark.parametrize(

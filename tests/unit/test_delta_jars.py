@@ -24,17 +24,17 @@ def beside_pyspark(folder, monkeypatch):
 
 
 def test_those_beside_pyspark_are_enough_for_one_machine(beside_pyspark):
-    assert spark._delta_jars(Spark(jars=str(beside_pyspark))) == {}
+    assert spark.delta_jars(Spark(jars=str(beside_pyspark))) == {}
 
 
 def test_executors_elsewhere_are_sent_those_of_the_folder_that_is_named(beside_pyspark):
-    assert spark._delta_jars(Spark(master=CLUSTER)) == {}
-    sent = spark._delta_jars(Spark(master=CLUSTER, jars=str(beside_pyspark)))["spark.jars"]
+    assert spark.delta_jars(Spark(master=CLUSTER)) == {}
+    sent = spark.delta_jars(Spark(master=CLUSTER, jars=str(beside_pyspark)))["spark.jars"]
     assert sent.split(",") == sorted(map(str, beside_pyspark.glob("*.jar")))
 
 
 def test_a_folder_without_them_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(spark, "_JARS", tmp_path / "none")
     with pytest.raises(spark.SparkStartError, match="no delta-spark_"):
-        spark._delta_jars(Spark(jars=str(tmp_path)))
-    assert spark._delta_jars(Spark()) == {"spark.jars.packages": spark.DELTA_PACKAGE}
+        spark.delta_jars(Spark(jars=str(tmp_path)))
+    assert spark.delta_jars(Spark()) == {"spark.jars.packages": spark.DELTA_PACKAGE}

@@ -113,14 +113,24 @@ def test_an_answer_of_another_length_is_no_answer():
 
 def test_parts_of_a_chunk_join_with_their_positions():
     first = WriteResult(stale=[0], rejected=[Rejected(1, "invalid", "x")], sent_bytes=10)
-    second = WriteResult(noop=[0], stale=[1], rejected=[Rejected(2, "invalid", "y")], retry=[3], sent_bytes=5)
+    again = {"retry": [3], "retry_reason": "unavailable"}
+    second = WriteResult(noop=[0], stale=[1], rejected=[Rejected(2, "invalid", "y")], sent_bytes=5, **again)
     assert joined(first, second, 4) == WriteResult(
         noop=[4],
         stale=[0, 5],
         rejected=[Rejected(1, "invalid", "x"), Rejected(6, "invalid", "y")],
         retry=[7],
+        retry_reason="unavailable",
         sent_bytes=15,
     )
+
+
+def test_parts_of_a_chunk_that_are_sent_again_do_so_for_the_worse_reason():
+    overloaded = WriteResult(retry=[0], retry_reason="overloaded")
+    full = WriteResult(retry=[1], retry_reason="read_only")
+    assert joined(overloaded, full, 2).retry_reason == "read_only"
+    assert joined(full, overloaded, 2).retry_reason == "read_only"
+    assert joined(overloaded, WriteResult(stale=[0], retry_reason="read_only"), 2).retry_reason == "overloaded"
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])

@@ -16,7 +16,7 @@ def test_it_ends_when_all_is_answered(tmp_path: Path):
     answer(tmp_path, asked[0].id, Progress("done"))
     answer(tmp_path, asked[1].id, Progress("failed", "out of range"))
 
-    assert errand._wait(tmp_path, lease.holder(tmp_path), tmp_path, asked) == 0
+    assert errand.wait_answered(tmp_path, lease.holder(tmp_path), tmp_path, asked) == 0
 
 
 def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path):
@@ -27,4 +27,4 @@ def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path)
     take(tmp_path, request)
     held.release()
 
-    assert errand._wait(tmp_path, holder, tmp_path, [request]) == 75
+    assert errand.wait_answered(tmp_path, holder, tmp_path, [request]) == 75

@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdf_replicator.lease import Lease, LeaseHeldError, Watched, holder
+from cdf_replicator.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
+from cdf_replicator.lease_mark import TOUCH_SECONDS
 from cdf_replicator.state import LeaseLostError, RouteState, StatePath
+from tests.support.waiting import until
 
 HOLD = """
 import sys, time
@@ -25,6 +27,42 @@ lease = Lease.acquire(Path(sys.argv[1]), url="http://there:9102")
 print("held", flush=True)
 time.sleep(600)
 """
+
+
+class Clock:
+    """Time that passes only while a standby waits between two looks; ``meanwhile`` is called with the time it then is."""
+
+    def __init__(self, meanwhile=lambda now: None, ends=100.0):
+        self.meanwhile, self.ends = meanwhile, ends
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+        self.meanwhile(self.now)
+        return self.now >= self.ends
+
+
+def waited(tmp_path, clock=None):
+    """What a standby gets, and of whom it was told."""
+    clock, told = clock or Clock(), []
+    return Lease.wait(tmp_path, told.append, clock.wait, None, clock), told
+
+
+def mark(tmp_path, lease):
+    return tmp_path / "leases" / f"{lease.token}.json"
+
+
+def alive(tmp_path, lease, since=0.0):
+    """A holder that touches its file from a time on."""
+
+    def touch(now):
+        if now >= since and now % TOUCH_SECONDS == 0:
+            os.utime(mark(tmp_path, lease), (now, now))
+
+    return touch
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_lease(tmp_path):
@@ -52,7 +90,11 @@ def test_two_state_paths_have_two_leases(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     one, other = Lease.acquire(tmp_path / "a"), Lease.acquire(tmp_path / "b")
+    assert one.held
+    assert other.held
     one.release()
+    assert holder(tmp_path / "a") is None
+    assert holder(tmp_path / "b")["pid"] == os.getpid()
     other.release()
 
 
@@ -76,7 +118,7 @@ def test_a_killed_holder_holds_nothing(tmp_path):
 
 def test_a_lease_file_of_somebody_who_wrote_nothing_is_still_a_lease(tmp_path):
     lease = Lease.acquire(tmp_path)
-    (tmp_path / "leases" / f"{lease.token}.json").write_text("")
+    mark(tmp_path, lease).write_text("")
     with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
         Lease.acquire(tmp_path)
     lease.release()
@@ -92,17 +134,17 @@ def test_a_number_is_given_once(tmp_path):
     assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{tokens[-1]}.json"]
 
 
-def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_forgotten(tmp_path):
-    lease = Lease.acquire(tmp_path)
+def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_forgotten(tmp_path, monkeypatch):
+    lease, later = Lease.acquire(tmp_path), time.time() + 1
     lease.release()
     shutil.rmtree(tmp_path / "leases")
-    time.sleep(1)
+    monkeypatch.setattr(time, "time", lambda: later)
     after = Lease.acquire(tmp_path)
     assert after.token > lease.token
     after.release()
 
 
-def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_path, hasty, monkeypatch):
+def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_path, monkeypatch):
     held, link, tried = Lease.acquire(tmp_path), os.link, []
 
     def refused(*paths):
@@ -132,69 +174,64 @@ def test_of_many_that_start_at_once_one_gets_it(tmp_path):
     taken[0].release()
 
 
-@pytest.fixture
-def hasty(monkeypatch):
-    for name, seconds in (("lease_mark.TOUCH", 0.05), ("lease.SILENT", 0.6), ("lease.LOOK", 0.05)):
-        monkeypatch.setattr(f"cdf_replicator.{name}_SECONDS", seconds)
-
-
-def waited(tmp_path, over=None):
-    """What a standby gets, and whom it was told of."""
-    told = []
-    return Lease.wait(tmp_path, told.append, (over or threading.Event()).wait, None), told
-
-
-def test_a_standby_takes_over_once_the_holder_has_released(tmp_path, hasty):
+def test_a_standby_takes_over_once_the_holder_has_released(tmp_path):
     held = Lease.acquire(tmp_path, url="http://here:9102")
-    held.keep(lambda: None)
-    threading.Timer(0.3, held.release).start()
-    lease, told = waited(tmp_path)
+    clock = Clock(lambda now: now == 3 and held.release())
+    lease, told = waited(tmp_path, clock)
+    assert clock.now == 3
     assert lease.token > held.token
     assert [holder["url"] for holder in told] == ["http://here:9102"]
     lease.release()
 
 
-def test_a_standby_does_not_take_over_from_a_holder_that_lives(tmp_path, hasty):
-    held, over = Lease.acquire(tmp_path), threading.Event()
-    held.keep(lambda: None)
-    threading.Timer(1.5, over.set).start()
-    assert waited(tmp_path, over)[0] is None
+def test_a_standby_does_not_take_over_from_a_holder_that_lives(tmp_path):
+    held = Lease.acquire(tmp_path)
+    assert waited(tmp_path, Clock(alive(tmp_path, held)))[0] is None
     assert held.held
     held.release()
 
 
-def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_lost(tmp_path, hasty):
+def test_a_holder_touches_its_file_as_long_as_it_keeps_the_lease(tmp_path, monkeypatch):
+    monkeypatch.setattr("cdf_replicator.lease_mark.TOUCH_SECONDS", 0.01)
+    held = Lease.acquire(tmp_path)
+    held.keep(lambda: None)
+    for _ in range(2):
+        os.utime(mark(tmp_path, held), (0, 0))
+        until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
+    held.release()
+
+
+def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_lost(tmp_path, monkeypatch):
     """It keeps its lock and does not touch its file: paused, or cut off."""
-    held, lost = Lease.acquire(tmp_path), threading.Event()
-    lease, _ = waited(tmp_path)
+    monkeypatch.setattr("cdf_replicator.lease_mark.TOUCH_SECONDS", 0.01)
+    held, lost, clock = Lease.acquire(tmp_path), threading.Event(), Clock()
+    lease, _ = waited(tmp_path, clock)
+    assert clock.now == SILENT_SECONDS + LOOK_SECONDS
     assert (lease.held, held.held) == (True, False)
     assert lease.token > held.token
     held.keep(lost.set)
-    assert lost.wait(5)
+    assert lost.wait(60)
     held.release()
     lease.release()
 
 
-def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, hasty, monkeypatch):
-    """The store was away for both; whoever comes back first must not win by that."""
-    held, over, look = Lease.acquire(tmp_path), threading.Event(), Watched.look
-    away = iter([False] * 3 + [True])
+def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, monkeypatch):
+    """The store was away for both, and the standby sees it again before the holder does."""
+    held, look, back = Lease.acquire(tmp_path), Watched.look, 5 + 2 * SILENT_SECONDS
+    clock = Clock(alive(tmp_path, held, since=back + SILENT_SECONDS / 2))
 
     def blind(watched):
-        if next(away, False):
-            time.sleep(1)  # longer than a silence
+        if 5 < clock.now < back:
             raise OSError(errno.EIO, "away")
         return look(watched)
 
     monkeypatch.setattr(Watched, "look", blind)
-    threading.Timer(0.3, held.keep, [lambda: None]).start()  # it too touches nothing for a while
-    threading.Timer(2, over.set).start()
-    assert waited(tmp_path, over)[0] is None
+    assert waited(tmp_path, clock)[0] is None
     assert held.held
     held.release()
 
 
-def test_a_paused_process_loses_its_lease(tmp_path, hasty):
+def test_a_paused_process_loses_its_lease(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "held\n"
@@ -217,7 +254,7 @@ def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
     lease.release()
 
 
-def test_nothing_is_written_down_under_a_lost_lease(tmp_path, hasty):
+def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
     state_path = StatePath.open(tmp_path)
     state_path.lease = Lease.acquire(tmp_path)
     state = RouteState("orders_cache", {}, "id")

@@ -43,7 +43,7 @@ def runner(tmp_path, monkeypatch):
 
 
 def goes_on(runner, error):
-    return runner._goes_on(judge(error, route="orders_audit"), error)
+    return runner.goes_on(judge(error, route="orders_audit"), error)
 
 
 def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner, monkeypatch):
