@@ -53,40 +53,34 @@ class Delivering:
     open_letters: int
     dimensions: Dimensions
 
-    def write(
-        self, frame: DataFrame, batch: Batch, *, no_ops_above: int | None = None, snapshot_of: int | None = None
-    ) -> Outcome:
+    def write(self, frame: DataFrame, batch: Batch, *, snapshot_of: int | None = None) -> Outcome:
         """Deliver a change frame as one batch; returns what became of it, raises what kept it from being delivered.
 
-        ``no_ops_above``: updates of later versions that change nothing are left out; None leaves out none.
         ``snapshot_of``: of a bootstrap, the version whose rows these are, no key twice, which somebody has seen to.
         """
         clock = [time.monotonic()]
-        if no_ops_above is not None:
-            frame = feed.no_ops_marked(frame, no_ops_above)
         if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
             frame = feed.without_preimages(frame)
         shaped = self._shaped()
         # An append of nothing would still make a version. A reduction reads all rows to find the first: its sink counts.
         if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
             return Outcome()
-        observation = self._observation(batch, marked=no_ops_above is not None)
-        counted = frame if observation is None else frame.observe(observation, *_counts(frame))
+        observation = self._observation(batch)
+        counted = frame if observation is None else frame.observe(observation, *_counts())
         selected = self._selected(self._moved(shaped(counted), batch), batch)
         clock.append(time.monotonic())
-        outcome, unchanged, delivered, interrupted = Outcome(), 0, False, False
+        outcome, delivered, interrupted = Outcome(), False, False
         versions: tuple[int, int] | None = None
         try:
             outcome = deliver(selected, self.sink, batch, self.policy)
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
-                versions, unchanged = self._received(frame, observation, outcome, snapshot_of)
+                versions = self._received(frame, observation, outcome, snapshot_of)
             outcome.raise_failure()
             self.report.sink_up()
             if outcome.rejected or self.open_letters:
                 self._settle(shaped(frame), outcome, batch)
-            outcome.noop += unchanged  # the sink has not seen these
             self._check_kept()
             delivered = True
         except Exception as error:
@@ -100,7 +94,7 @@ class Delivering:
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
         return outcome
 
-    def _observation(self, batch: Batch, *, marked: bool) -> Observation | None:
+    def _observation(self, batch: Batch) -> Observation | None:
         """What counts the changes on their way; None where the sink's own counts tell what came in.
 
         Each change is made as a row in between: that takes a quarter of a bootstrap's processor time.
@@ -108,33 +102,30 @@ class Delivering:
         if batch.is_bootstrap:
             return None
         by_sink = isinstance(self.sink, FrameSink) and self.sink.tells_received
-        return None if by_sink and not (marked or batch.replay or self.route.enrich) else Observation()
+        return None if by_sink and not (batch.replay or self.route.enrich) else Observation()
 
     def _received(
         self, frame: DataFrame, observation: Observation | None, outcome: Outcome, snapshot_of: int | None
-    ) -> tuple[tuple[int, int] | None, int]:
-        """Count what came in; return its range of versions, and how many updates changed nothing."""
+    ) -> tuple[int, int] | None:
+        """Count what came in; return its range of versions."""
         if snapshot_of is not None:
             joined = self.route.enrich and outcome.failure is None  # then a row may have failed the filter
             rows = frame.count() if joined else outcome.changes
             outcome.received.update({"snapshot": rows} if rows else {})
-            return (snapshot_of, snapshot_of), 0
+            return snapshot_of, snapshot_of
         if observation is None:
             outcome.received.update(+outcome.applied)  # without the types there were none of
-            return outcome.versions, 0
+            return outcome.versions
         seen = observation.get
         outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
-        return None if seen["first"] is None else (seen["first"], seen["last"]), seen["unchanged"]
+        return None if seen["first"] is None else (seen["first"], seen["last"])
 
     def _shaped(self) -> Callable[[DataFrame], DataFrame]:
         """Return what joins and filters a change frame, the same way each time it is asked."""
         join = self.dimensions.pin() if self.route.enrich else None
 
         def shaped(frame: DataFrame) -> DataFrame:
-            frame = feed.without_no_ops(frame)
-            if join is not None:
-                frame = feed.finished(join(frame), self.route)
-            return frame
+            return frame if join is None else feed.finished(join(frame), self.route)
 
         return shaped
 
@@ -232,9 +223,7 @@ def check_duplicates(snapshot: DataFrame, route: Route, version: int) -> None:
         )
 
 
-def _counts(frame: DataFrame) -> list[Column]:
+def _counts() -> list[Column]:
     by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
     version = F.col(change.COMMIT_VERSION)
-    no_op = F.col(feed.NO_OP) if feed.NO_OP in frame.columns else F.lit(False)
-    unchanged = F.count_if(no_op & (F.col(change.CHANGE_TYPE) == "update_postimage"))  # an update is a pair
-    return [*by_type, unchanged.alias("unchanged"), F.min(version).alias("first"), F.max(version).alias("last")]
+    return [*by_type, F.min(version).alias("first"), F.max(version).alias("last")]

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
 
 FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
-NO_OP: Final = "no_op"
-"""Column that marks both images of an update that changes nothing; see ``no_ops_marked``."""
 NOTHING: Final = StructType([])
 EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """Of a key column; a number with a point may be written in two ways, a text may be compared by a collation."""
@@ -95,31 +93,6 @@ def finished(frame: DataFrame, route: Route) -> DataFrame:
             change.GUARD: F.when(left, F.col(change.GUARD) - 1).otherwise(F.col(change.GUARD)),
         }
     ).drop("passes")
-
-
-def no_ops_marked(frame: DataFrame, above: int) -> DataFrame:
-    """Mark both images of an update that changes nothing delivered, in a column ``no_op``; of versions above one only.
-
-    A pair is exactly one image before and one after of a key and version, and no other change of these. Both are to be
-    dropped, before ``latest_per_key``: one alone, or the newest of a key alone, would delete or lose a live row.
-    """
-    row_type = frame.schema[change.ROW].dataType
-    assert isinstance(row_type, StructType)
-    # By key, so that the reduction needs no further shuffle.
-    told = frame.repartition(F.col(change.KEY)).withColumn("told", json_row(row_type))
-    same = Window.partitionBy(change.KEY, change.COMMIT_VERSION)
-    images = [
-        F.count_if(F.col(change.CHANGE_TYPE) == kind).over(same) for kind in ("update_preimage", "update_postimage")
-    ]
-    pair = (images[0] == 1) & (images[1] == 1) & (F.count(F.lit(1)).over(same) == 2)  # noqa: PLR2004 - a pair
-    equal = F.min("told").over(same) == F.max("told").over(same)
-    named = F.col(change.KEY).isNotNull() & (F.col(change.COMMIT_VERSION) > above)
-    return told.withColumn(NO_OP, named & pair & equal).drop("told")
-
-
-def without_no_ops(frame: DataFrame) -> DataFrame:
-    """Drop what ``no_ops_marked`` has marked, if it has."""
-    return frame.where(~F.col(NO_OP)).drop(NO_OP) if NO_OP in frame.columns else frame
 
 
 def latest_per_key(frame: DataFrame) -> DataFrame:

@@ -72,8 +72,7 @@ class Dimension:
 class Route:
     """``columns``: None means all. ``rename``: source column -> name in the sink. ``options``: of the sink's class.
 
-    ``computed``: name in the sink -> SQL expression. ``skip_unchanged``: updates that change nothing delivered are
-    not delivered either.
+    ``computed``: name in the sink -> SQL expression.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Route:
     options: RouteOptions
     computed: Mapping[str, str] = field(default_factory=dict)
     enrich: tuple[Dimension, ...] = ()
-    skip_unchanged: bool = False
     schema_changes: Literal["fail", "ignore", "add"] = "add"
 
     @property

@@ -68,17 +68,6 @@ class RouteState:
     max_removed_share: float | None = None
     table_schema: dict[str, Any] | None = None
 
-    @property
-    def no_ops_above(self) -> int | None:
-        """Above this version an update that changes nothing needs no delivery: the sink has the row. None: nowhere.
-
-        A bootstrap or a stream from version 0 gives it every row. A replay is there to give it rows again; a start
-        at a later version leaves out those that have not changed since.
-        """
-        if self.pinned_version is not None or (self.start_version == 0 and self.generation == 0):
-            return -1
-        return self.replay_until if self.generation and self.replay_until >= 0 else None
-
     def next_generation(self, start_version: int, *, replay_until: int, asked: int | None) -> RouteState:
         """A replay: the same epoch, delivered again from ``start_version`` on."""
         return replace(

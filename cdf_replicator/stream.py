@@ -189,14 +189,13 @@ class Stream:
         if not state.streamed:
             state = replace(state, streamed=True)
             self._service.state_path.save(state)
-        no_ops_above = state.no_ops_above if self._route.skip_unchanged else None
 
         def deliver(rows: DataFrame, number: int) -> None:
             planned = checkpoint.last_planned(folder)
             if planned:
                 lookout.check(planned.touched)
             batch = self.batch(state, number + 1)
-            delivering.write(rows, batch, no_ops_above=no_ops_above)
+            delivering.write(rows, batch)
             if planned:
                 self._mark(delivering.sink, batch.route, planned.complete)
 

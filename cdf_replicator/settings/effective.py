@@ -71,7 +71,7 @@ def _route(route: Route, settings: Settings) -> Iterator[tuple[Path, Any]]:
     path = ("routes", route.name)
     own: dict[str, Any] = {"table": route.source.slug, "sink": route.sink, "keys": route.keys, "filter": route.filter}
     own |= {"columns": route.columns, "rename": route.rename or None, "computed": route.computed or None}
-    own |= {"skip_unchanged": route.skip_unchanged, "schema_changes": route.schema_changes}
+    own["schema_changes"] = route.schema_changes
     inherited = route.keys == settings.tables[route.source.slug].keys
     for name in RouteFields.model_fields:
         if name != "keys" or not inherited:

@@ -153,10 +153,6 @@ class RouteFields(Group):
         {},
         description='Further columns of the row in the sink, as SQL: {"total": "price * quantity"}.',
     )
-    skip_unchanged: bool = Field(
-        default=False,
-        description="Leave out updates that change nothing of what is delivered (sinks that keep one entry per key).",
-    )
     schema_changes: Annotated[Literal["fail", "ignore", "add"], BeforeValidator(_lower)] = Field(
         "add",
         description="Columns that the table gets later: deliver them (add), leave them out (ignore), or halt (fail).",

@@ -103,7 +103,6 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
         options=options,
         computed=fields.computed,
         enrich=joined,
-        skip_unchanged=fields.skip_unchanged,
         schema_changes=fields.schema_changes,
     )
 

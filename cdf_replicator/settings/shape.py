@@ -60,12 +60,6 @@ def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: M
             "day they are read; join when you query it"
         )
         problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
-    if fields.skip_unchanged and mode != "upsert":
-        expected = "false: a sink that keeps every change keeps those that change nothing too"
-        problems.append(Problem.at((*path, "skip_unchanged"), "'true'", expected))
-    elif fields.skip_unchanged and joined:
-        expected = "false, or no ENRICH: an update that changes nothing still brings the joined tables' new values"
-        problems.append(Problem.at((*path, "skip_unchanged"), "'true'", expected))
 
 
 def _refuse_expressions(path: Path, fields: RouteFields, problems: list[Problem]) -> None:

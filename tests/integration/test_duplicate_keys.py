@@ -60,7 +60,6 @@ def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_
 @pytest.mark.parametrize("files", ["1", "1000"])
 def test_what_is_shown_and_kept_does_not_depend_on_how_the_commits_were_split(started, files):
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = files
-    started.environ["CDF_ROUTES__ORDERS_FILES__SKIP_UNCHANGED"] = "true"
     started.insert("(5, 'x')", "(5, 'y')", "(6, 'x')", "(6, 'y')", "(NULL, 'same')")
     started.sql("UPDATE {t} SET name = name WHERE id = 5 OR id = 3")  # of 5 that is no pair of images
     started.sql("DELETE FROM {t} WHERE id = 5 AND name = 'x'")

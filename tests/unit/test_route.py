@@ -77,10 +77,6 @@ def test_another_joined_table_is_another_identity(other: dict) -> None:
     assert replace(route, enrich=(replace(CARRIERS, **other),)).fingerprint("x") != route.fingerprint("x")
 
 
-def test_leaving_out_what_changes_nothing_is_no_other_identity() -> None:
-    assert replace(ROUTE, skip_unchanged=True).fingerprint("x") == ROUTE.fingerprint("x")
-
-
 def test_another_target_is_another_identity() -> None:
     assert ROUTE.fingerprint("index orders") != ROUTE.fingerprint("index orders2")
 

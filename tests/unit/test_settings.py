@@ -173,11 +173,11 @@ def test_an_unknown_variable_names_the_nearest_known_one(variable: str, nearest:
     assert "secret-perhaps" not in str(problem)
 
 
-def test_an_option_of_another_sink_lists_what_this_route_knows() -> None:
-    problem = the_problem({"CDF_ROUTES__ORDERS_STORE__KEY_TEMPLATE": "x"})
+@pytest.mark.parametrize("option", ["KEY_TEMPLATE", "SKIP_UNCHANGED"])
+def test_an_option_of_another_sink_or_release_lists_what_this_route_knows(option: str) -> None:
+    problem = the_problem({f"CDF_ROUTES__ORDERS_STORE__{option}": "x"})
     assert problem.expected.endswith(
-        "known here: COLUMNS, COMPUTED, ENRICH, FILTER, INDEX, KEYS, LAYOUT, RENAME, SCHEMA_CHANGES, SINK, "
-        "SKIP_UNCHANGED, TABLE"
+        "known here: COLUMNS, COMPUTED, ENRICH, FILTER, INDEX, KEYS, LAYOUT, RENAME, SCHEMA_CHANGES, SINK, TABLE"
     )
 
 

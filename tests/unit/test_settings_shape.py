@@ -82,7 +82,6 @@ def test_a_joined_table_is_told_by_a_file_too(tmp_path) -> None:
         (JOINED | {"COLUMNS": "id"}, "COLUMNS", "delivered nowhere"),
         (JOINED | {"RENAME": "nome=x", "COLUMNS": "id,name"}, "RENAME", "columns of COLUMNS only"),
         (JOINED | {"COMPUTED": '{"NAME": "1"}'}, "COMPUTED", "would share"),
-        (JOINED | {"SKIP_UNCHANGED": "true"}, "SKIP_UNCHANGED", "or no ENRICH"),
         ({"COMPUTED": '{"a": "1", "A": "2"}'}, "COMPUTED", "each column once"),
         ({"COMPUTED": '{"id": "1"}', "COLUMNS": "id"}, "COMPUTED", "would share"),
         ({"COMPUTED": '{"a": "current_date()"}'}, "COMPUTED", "current_date gives another answer each time"),
@@ -109,11 +108,6 @@ def test_a_table_may_not_drop_what_comes_late_or_twice_either() -> None:
     for option in ("WATERMARK", "DROP_DUPLICATES", "SESSION_WINDOW"):
         with pytest.raises(ConfigurationError, match="not set: "):
             load(GOOD | {f"CDF_TABLES__ORDERS__{option}": "x"})
-
-
-def test_updates_without_change_may_be_left_out_of_sinks_that_keep_one_entry_per_key() -> None:
-    assert route_with({"SKIP_UNCHANGED": "true"}).skip_unchanged
-    assert "keeps every change" in the_problem({"SKIP_UNCHANGED": "true"}, "orders_log").expected
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -139,16 +138,3 @@ def test_the_newest_generation_is_read_off_the_checkpoints(path):
     for name in ("0", "2", "10", "junk"):
         (path.checkpoint("orders_search", 0).parent / name).mkdir(parents=True)
     assert path.newest_generation("orders_search") == 10
-
-
-def test_updates_without_change_may_be_left_out_where_the_sink_surely_has_the_row():
-    first = RouteState("r", {}, "t")
-    bootstrapped = replace(first, pinned_version=7, phase="streaming", start_version=8)
-    assert bootstrapped.no_ops_above == -1
-    assert replace(first, phase="streaming", start_version=0).no_ops_above == -1, "every row was in the feed"
-    assert replace(first, phase="streaming", start_version=3).no_ops_above is None, "rows may never have been delivered"
-    replaying = bootstrapped.next_generation(4, replay_until=9, asked=None)
-    assert replaying.no_ops_above == 9, "a replay delivers again whatever the sink may have lost"
-    assert bootstrapped.next_generation(0, replay_until=-1, asked=None).no_ops_above is None
-    resynced = replaying.next_epoch(12, table_id="t")
-    assert replace(resynced, phase="streaming", start_version=13).no_ops_above == -1
