@@ -20,12 +20,12 @@ from cdf_replicator.verdict import HaltError, judge
 from connectors import Batch, FrameSink, RetryableError, change, guard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import Column, DataFrame
 
-    from cdf_replicator.dead_letters import DeadLetters
-    from cdf_replicator.delivery import RetryPolicy
+    from cdf_replicator.dead_letters import DeadLetters, Known
+    from cdf_replicator.delivery import Letter, RetryPolicy
     from cdf_replicator.enrichment import Dimensions
     from cdf_replicator.report import Report
     from cdf_replicator.route import Route
@@ -35,11 +35,15 @@ if TYPE_CHECKING:
 PHASES: Final = ("prepare", "write", "record")
 ALWAYS_ALLOWED: Final = 100
 """Rejected rows of a micro-batch that never halt a route, however small the batch is."""
+FEW: Final = 1_000
+"""Keys that a query may list: a hundred times as many would take seconds to plan."""
+MANY: Final = 100_000
+"""Keys of open letters that a route remembers."""
 
 
 @dataclass(slots=True)
 class Delivering:
-    """All that delivering a route's micro-batches needs; ``open_letters`` is kept in step with the table.
+    """All that delivering a route's micro-batches needs; ``known`` is kept in step with the table of dead letters.
 
     ``dimensions``: opened, if the route joins any.
     """
@@ -50,7 +54,7 @@ class Delivering:
     limits: Delivery
     letters: DeadLetters
     report: Report
-    open_letters: int
+    known: Known
     dimensions: Dimensions
 
     def write(self, frame: DataFrame, batch: Batch, *, snapshot_of: int | None = None) -> Outcome:
@@ -72,15 +76,17 @@ class Delivering:
         outcome, delivered, interrupted = Outcome(), False, False
         versions: tuple[int, int] | None = None
         try:
-            outcome = deliver(selected, self.sink, batch, self.policy)
+            outcome = deliver(selected, self.sink, batch, self.policy, self._looked_for(batch))
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
                 versions = self._received(frame, observation, outcome, snapshot_of)
             outcome.raise_failure()
             self.report.sink_up()
-            if outcome.rejected or self.open_letters:
-                self._settle(shaped(frame), outcome, batch)
+            if outcome.rejected:
+                self._keep(shaped(frame), outcome, batch)
+            if outcome.met or (self.known.keys is None and self._closes(batch)):
+                self._close_superseded(shaped(frame), outcome, batch)
             self._check_kept()
             delivered = True
         except Exception as error:
@@ -140,33 +146,67 @@ class Delivering:
             return changes
         return changes.withColumn(change.ROW, F.when(~change.is_delete(), F.col(change.ROW)))
 
-    def _settle(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
-        delivered = self._selected(changes, batch)
-        if outcome.rejected:
-            self._check_share(outcome, asked_for=bool(batch.request))
-            rejected = self.letters.select(delivered, outcome.letters)
-            if self.sink.mode == "upsert":
+    def _keep(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
+        """Keep what was refused, and remove the older entry of its keys."""
+        self._check_share(outcome, asked_for=bool(batch.request))
+        rejected = self._rejected(changes, outcome, batch).persist()
+        try:
+            if self.sink.mode == "upsert" and any(x.key is not None for x in _single(outcome)):
                 self._delete_older(rejected, batch)
-            self.letters.bury(rejected, self.route, batch)
+            lowest = 0 if outcome.rejected[change.DUPLICATE_KEY] else min(x.guard for x in outcome.letters)
+            added = self.letters.bury(rejected, self.route, batch, lowest > self.known.highest)
+        finally:
+            rejected.unpersist()
+        self._remember(self.known.with_more(added, outcome.letters, most_known(self.sink)))
+
+    def _rejected(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> DataFrame:
+        """Return the rows that were refused, each with its ``code`` and ``reason``."""
+        keys = {letter.key for letter in outcome.letters}
+        if len(keys) <= FEW:  # only these are reduced once more
+            named = F.col(change.KEY).isin(*(key for key in keys if key is not None))
+            changes = changes.where(named | F.col(change.KEY).isNull() if None in keys else named)
+        rejected = self.letters.select(self._selected(changes, batch), _single(outcome)).drop(change.DOUBLED)
         if outcome.rejected[change.DUPLICATE_KEY]:  # these rows are not among what was delivered
             several = {"code": F.lit(change.DUPLICATE_KEY), "reason": F.lit(SEVERAL_ROWS)}
-            self.letters.bury(feed.doubled_rows(changes).withColumns(several), self.route, batch)
-        # In an append sink a later change takes no earlier one's place.
-        if self.open_letters and self.sink.mode == "upsert" and not batch.request:
-            self.letters.close_superseded(delivered, self.route, outcome.letters)
+            rejected = rejected.unionByName(feed.doubled_rows(changes).withColumns(several))
+        return rejected
+
+    def _closes(self, batch: Batch) -> bool:
+        """Whether its changes close older letters: in an append sink none takes an earlier one's place.
+
+        A bootstrap leaves them to its end, which voids those of older epochs, and a redrive closes its own.
+        """
+        return self.sink.mode == "upsert" and not (batch.is_bootstrap or batch.request)
+
+    def _looked_for(self, batch: Batch) -> Collection[str]:
+        return self.known.keys or () if self._closes(batch) else ()
+
+    def _close_superseded(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
+        if self.known.keys is not None and len(outcome.met) <= FEW:
+            self.letters.close_superseded(self.route.name, outcome.met)
+        else:  # more than a query may list: the table is asked for every key of the micro-batch
+            columns = f"{change.KEY} string, {change.GUARD} long"
+            named = [(letter.key, letter.guard) for letter in outcome.letters]
+            refused = F.broadcast(changes.sparkSession.createDataFrame(named, columns))
+            delivered = self._selected(changes, batch).select(change.KEY, change.GUARD)
+            newer = delivered.join(refused, [change.KEY, change.GUARD], "left_anti")
+            self.letters.close_superseded_of(self.route.name, newer)
         self.count_letters()
 
     def count_letters(self) -> None:
-        """Tell how many letters of the route are open now."""
-        self.open_letters = self.letters.open_count(self.route.name)
-        self.report.dead_letters(self.open_letters)
+        """Read how many letters of the route are open now, and report it."""
+        self._remember(self.letters.known(self.route.name, most_known(self.sink)))
 
     def void_older_letters(self, epoch: int) -> None:
         """Close the letters of older epochs: the snapshot that began this one has said all about their keys."""
-        if self.open_letters:
+        if self.known.open:
             older = F.col("guard") < guard_of(epoch, 0, upsert=False)
             self.letters.close(self.route.name, older, "void")
             self.count_letters()
+
+    def _remember(self, known: Known) -> None:
+        self.known = known
+        self.report.dead_letters(known.open)
 
     def _check_share(self, outcome: Outcome, *, asked_for: bool) -> None:
         """``asked_for``: by an operator who has letters redriven, and knows that they were refused."""
@@ -195,7 +235,10 @@ class Delivering:
 
         What a sink shows must not depend on how commits were split into micro-batches (design rule 17).
         """
-        upserts = rejected.where(F.col(change.KEY).isNotNull() & ~change.is_delete())
+        single = F.col(change.KEY).isNotNull() & (
+            F.col("code") != change.DUPLICATE_KEY
+        )  # the others are deleted already
+        upserts = rejected.where(single & ~change.is_delete())
         deletes = upserts.drop("code", "reason").withColumns(
             {
                 change.GUARD: F.col(change.GUARD) - 1,
@@ -206,6 +249,16 @@ class Delivering:
         outcome = deliver(deletes, self.sink, batch, self.policy)
         self.report.requests(outcome)
         outcome.raise_failure()
+
+
+def most_known(sink: Sink) -> int:
+    """How many keys of open letters are looked out for: workers do it by a hash, a query by a list in its plan."""
+    return FEW if isinstance(sink, FrameSink) else MANY
+
+
+def _single(outcome: Outcome) -> list[Letter]:
+    """The refused changes that are one row each."""
+    return [letter for letter in outcome.letters if letter.code != change.DUPLICATE_KEY]
 
 
 def check_duplicates(snapshot: DataFrame, route: Route, version: int) -> None:

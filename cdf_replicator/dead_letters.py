@@ -9,19 +9,21 @@ void, since a resync has said all about the route's keys.
 
 from __future__ import annotations
 
-import threading
+import json
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from delta.tables import DeltaTable
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from cdf_replicator.dead_letter_table import DeadLetterTable
 from connectors import change
 from connectors.render import json_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,24 +34,60 @@ if TYPE_CHECKING:
     from connectors import Batch
 
 LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
-TABLE_SCHEMA: Final = """
-    id string, route string, table string, sink string, key string, guard long, change_type string,
-    commit_version long, row string, code string, reason string, generation long, batch long,
-    state string, created_at timestamp, closed_at timestamp
-"""
 _REASON_LENGTH: Final = 2000
 
 Closed = Literal["superseded", "redriven", "discarded", "void"]
 """How a letter ended."""
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a route remembers of its letters while it runs, so that a micro-batch need not read the table.
+
+    Args:
+        open: How many are open.
+        keys: Those of which a later change closes a letter; None where there are more of them than are remembered.
+        highest: The guard of the newest letter ever kept; a change above it has none yet.
+
+    """
+
+    open: int = 0
+    keys: frozenset[str] | None = frozenset()
+    highest: int = -1
+
+    def with_more(self, kept: int, refused: Collection[Letter], most: int) -> Known:
+        """Return what is known once so many letters were kept of these refused changes."""
+        named = {x.key for x in refused if x.key is not None and x.code != change.DUPLICATE_KEY}
+        keys = None if self.keys is None else self.keys | named
+        if keys is not None and len(keys) > most:
+            keys = None
+        return replace(self, open=self.open + kept, keys=keys, highest=max(self.highest, *(x.guard for x in refused)))
 
 
 class DeadLetters:
-    """All routes share the table; within the lease holder one lock keeps their MERGEs from meeting."""
+    """All routes share the table, each in a partition of its own."""
 
     def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
         self._spark = spark
-        self._path = str(path)
-        self._lock = threading.Lock()
+        self._table = DeadLetterTable(spark, path)
+
+    def known(self, route: str, most: int) -> Known:
+        """Read what there is of a route; a table that can't hold anything of it is not even opened.
+
+        Args:
+            route: Name of the route.
+            most: How many keys are remembered at the most.
+
+        """
+        if not self._table.may_hold(route):
+            return Known()
+        closable = F.when(_is_open() & (F.col("code") != change.DUPLICATE_KEY), F.col("key"))
+        told = (F.count_if(_is_open()), F.max("guard"), F.slice(F.collect_set(closable), 1, most + 1))
+        row = self._table.recovering(lambda: self._table.frame().where(_of(route)).agg(*told).first())
+        assert row is not None
+        count, highest, keys = row
+        return Known(count, frozenset(keys) if len(keys) <= most else None, -1 if highest is None else highest)
 
     def select(self, frame: DataFrame, letters: Iterable[Letter]) -> DataFrame:
         """Return the rows of a change frame that the letters name, with their ``code`` and ``reason``."""
@@ -61,10 +99,10 @@ class DeadLetters:
         )
         return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
 
-    def bury(self, rejected: DataFrame, route: Route, batch: Batch) -> None:
-        """Keep rows, with ``code`` and ``reason`` as ``select`` adds them, as open letters.
+    def bury(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
+        """Keep rows, with ``code`` and ``reason`` as ``select`` adds them, as open letters; returns how many were added.
 
-        Letters already there stay as they are.
+        Letters already there stay as they are. ``new``: none of these is, so that the table need not be read.
         """
         row_type = rejected.schema[change.ROW].dataType
         assert isinstance(row_type, StructType)
@@ -89,23 +127,30 @@ class DeadLetters:
             F.lit("open").alias("state"),
             F.current_timestamp().alias("created_at"),
             F.lit(None).cast("timestamp").alias("closed_at"),
-        ).dropDuplicates(["id"])
-        with self._lock:
-            merge = self._table(create=True).alias("kept").merge(letters.alias("new"), "kept.id = new.id")
-            merge.whenNotMatchedInsertAll().execute()
+        )
+        letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would take longer than all else
 
-    def close_superseded(self, delivered: DataFrame, route: Route, refused: Iterable[Letter]) -> None:
-        """Close open letters of keys for which a later change was delivered, and not refused in its turn.
+        def add() -> int:
+            kept, added = self._table.frame().where(_of(route.name)), Observation()
+            fresh = letters if new else letters.join(kept.select("id"), "id", "left_anti")
+            self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
+            return int(added.get["rows"])
+
+        return self._table.recovering(add)
+
+    def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:
+        """Close open letters of keys of which a later change was delivered; ``delivered``: some keys with their guards.
 
         Not those of a key that had several rows: a later change is one row's, and the others may still be there. Only
         a look at the table can tell, which is what a resync has.
         """
-        again = self._spark.createDataFrame(
-            [(letter.key, letter.guard) for letter in refused], "key string, guard long"
-        )
-        newer = delivered.select("key", "guard").join(F.broadcast(again), ["key", "guard"], "left_anti")
+        guard = F.from_json(F.lit(json.dumps(delivered)), "map<string, long>")[F.col("key")]
+        self.close(route, (F.col("code") != change.DUPLICATE_KEY) & (F.col("guard") < guard), "superseded")
+
+    def close_superseded_of(self, route: str, delivered: DataFrame) -> None:
+        """Do the same for ``key`` and ``guard`` of any number of changes."""
         same = (F.col("kept.key") == F.col("new.key")) & (F.col("kept.code") != change.DUPLICATE_KEY)
-        self._close_older(newer, route.name, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
+        self._close_older(delivered, route, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
 
     def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[Letter]) -> None:
         """Close the letters of keys, a null among them, whose present rows were written at a guard.
@@ -121,35 +166,24 @@ class DeadLetters:
 
     def _close_older(self, newer: DataFrame, route: str, same: Column, state: Closed) -> None:
         ours = (F.col("kept.route") == route) & (F.col("kept.state") == "open")
-        with self._lock:
-            merge = self._table(create=False).alias("kept").merge(newer.alias("new"), ours & same)
-            merge.whenMatchedUpdate(set=_closed(state)).execute()
+
+        def merge() -> None:
+            builder = self._table.delta().alias("kept").merge(newer.alias("new"), ours & same)
+            builder.whenMatchedUpdate(set=_closed(state)).execute()
+
+        self._table.recovering(merge)
 
     def close(self, route: str, which: Column, state: Closed) -> None:
         """Close those of a route's open letters."""
-        with self._lock:
-            self._table(create=False).update(_open(route) & which, _closed(state))
+        self._table.recovering(lambda: self._table.delta().update(_of(route) & _is_open() & which, _closed(state)))
 
     def open(self, route: str) -> DataFrame:
         """Return the open letters of a route."""
-        return self.all().where(_open(route))
+        return self._table.recovering(self._table.frame).where(_of(route) & _is_open())
 
-    def all(self) -> DataFrame:
-        """Return every letter that was ever kept; none is ever removed."""
-        if not DeltaTable.isDeltaTable(self._spark, self._path):
-            return self._spark.createDataFrame([], TABLE_SCHEMA)
-        return self._spark.read.format("delta").load(self._path)
-
-    def open_count(self, route: str) -> int:
-        """Return how many letters of a route are open."""
-        return self.open(route).count() if DeltaTable.isDeltaTable(self._spark, self._path) else 0
-
-    def _table(self, *, create: bool) -> DeltaTable:
-        if create and not DeltaTable.isDeltaTable(self._spark, self._path):
-            schema = self._spark.createDataFrame([], TABLE_SCHEMA).schema
-            builder = DeltaTable.createIfNotExists(self._spark).location(self._path).addColumns(schema)
-            return builder.partitionedBy("route").execute()
-        return DeltaTable.forPath(self._spark, self._path)
+    def read(self, work: Callable[[DataFrame], Result]) -> Result:
+        """Do something with every letter that was ever kept, changing nothing; none is ever removed."""
+        return self._table.naming(lambda: work(self._table.frame()))
 
 
 def of_ids(ids: Iterable[str]) -> Column:
@@ -158,8 +192,12 @@ def of_ids(ids: Iterable[str]) -> Column:
     return reduce(lambda one, other: one | other, named, F.lit(not named))
 
 
-def _open(route: str) -> Column:
-    return (F.col("route") == route) & (F.col("state") == "open")
+def _of(route: str) -> Column:
+    return F.col("route") == route
+
+
+def _is_open() -> Column:
+    return F.col("state") == "open"
 
 
 def _closed(state: Closed) -> dict[str, str | Column]:

@@ -155,7 +155,7 @@ class Fulfilment:
     def _discard(self, request: Request, wanted: int) -> None:
         letters = self._service.letters
         letters.close(self._route.name, of_ids(request.letters), "discarded")
-        self._report.dead_letters(letters.open_count(self._route.name))
+        self._report.dead_letters(letters.open(self._route.name).count())
         self._report.event(f"{wanted} dead letters discarded")
         self.answer(Progress("done", f"{wanted} discarded", 1.0))
 

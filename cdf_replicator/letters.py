@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import structlog
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
 from cdf_replicator import asked, errand, requests, spark
 from cdf_replicator.dead_letters import DeadLetters, of_ids
@@ -26,22 +27,24 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SHORT_ID: Final = 12
-LONGEST_REASON: Final = 60
+LONGEST_REASON: Final = 240
 Format = Literal["table", "json"]
 
 
 def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
     """Print letters, newest first: the open ones, or all; returns the exit code."""
 
-    def work(session: SparkSession) -> None:
-        letters = _kept(session, settings)
+    def newest(letters: DataFrame) -> list[dict[str, Any]]:
         if route is not None:
             letters = letters.where(F.col("route") == route)
         if not closed:
             letters = letters.where("state = 'open'")
         found = letters.orderBy(F.desc("created_at"), "id").limit(limit + 1).drop("row")
-        rows = [row.asDict() for row in found.toLocalIterator()]
-        _write(rows[:limit], format_)
+        return [row.asDict() for row in found.toLocalIterator()]
+
+    def work(session: SparkSession) -> None:
+        rows = _kept(session, settings).read(newest)
+        _write(rows[:limit], format_, "No dead letters." if closed else "No open dead letters.")
         if len(rows) > limit:
             log.warning("there are more; raise --limit", shown=limit)
 
@@ -51,8 +54,11 @@ def print_list(settings: Settings, route: str | None, *, closed: bool, limit: in
 def print_one(settings: Settings, letter: str) -> int:
     """Print a letter with its row, as JSON; returns the exit code: failed if there is none, or more than one."""
 
+    def named(letters: DataFrame) -> list[dict[str, Any]]:
+        return [row.asDict() for row in letters.where(of_ids([letter])).limit(2).toLocalIterator()]
+
     def work(session: SparkSession) -> None:
-        found = [row.asDict() for row in _kept(session, settings).where(of_ids([letter])).limit(2).toLocalIterator()]
+        found = _kept(session, settings).read(named)
         if len(found) != 1:
             what = "Several letters begin" if found else "No letter begins"
             raise HaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
@@ -84,21 +90,30 @@ def _named(letters: Sequence[str]) -> str:
     return f"letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open letters"
 
 
-def _kept(session: SparkSession, settings: Settings) -> DataFrame:
-    return DeadLetters(session, StatePath(spark.state_folder(settings)).dead_letters).all()
+def _kept(session: SparkSession, settings: Settings) -> DeadLetters:
+    return DeadLetters(session, StatePath(spark.state_folder(settings)).dead_letters)
 
 
-def _write(rows: list[dict[str, Any]], format_: Format) -> None:
+def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
     if format_ == "json":
         sys.stdout.writelines(_json(row) + "\n" for row in rows)
         return
-    table = Table("id", "route", "key", "version", "code", "reason", "state", "since")
+    console = Console(highlight=False)
     for row in rows:
-        cells = (row["id"][:SHORT_ID], row["route"], row["key"], row["commit_version"], row["code"])
-        reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
         since = row["created_at"].strftime("%Y-%m-%d %H:%M")
-        table.add_row(*("" if cell is None else str(cell) for cell in cells), reason, row["state"], since)
-    Console().print(table)
+        head = "  ".join((row["id"][:SHORT_ID], row["route"], row["code"], row["state"], since))
+        console.print(Text(head, style="bold"), overflow="fold")
+        reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
+        key = "no key" if row["key"] is None else f"key {row['key']}"
+        told = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
+        console.print(Padding(told, (0, 0, 0, 4)))
+    if not rows:
+        console.print(none)
+
+
+def _one_line(text: str) -> str:
+    """Return the text with what a terminal would obey written out."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _json(row: dict[str, Any], indent: int | None = None) -> str:

@@ -132,6 +132,13 @@ class RemotePath:
     def touch(self) -> None:
         self._write(b"")
 
+    def rename(self, target: RemotePath) -> None:
+        """Move it, a folder too; an object store copies each object for that."""
+        with _as_os_errors():
+            moved = self._files.of.rename(self._path, target._path)
+        if not moved:
+            raise OSError(errno.EIO, f"Input/output error: {self} can't be renamed to {target.name}")
+
     def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store tells
         with _as_os_errors():
             self._files.of.delete(self._path, False)

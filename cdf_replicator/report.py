@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 AGAIN_SECONDS: Final = 60
 """A failure that repeats is not logged more often than this; the status counts each time."""
+MOST_KEYS: Final = 3
+"""Of refused rows, in one line of the log."""
 
 
 class Report:
@@ -135,6 +137,20 @@ class Report:
             noop=outcome.noop,
             rejected=sum(outcome.rejected.values()),
             seconds=round(sum(seconds.values()), 3),
+        )
+        if ended == "delivered" and outcome.letters:
+            self._refused(number, outcome)
+
+    def _refused(self, number: int, outcome: Outcome) -> None:
+        """Warn of rows that were refused: the others are delivered, so that nothing else shows it."""
+        letters = outcome.letters
+        self._log.warning(
+            "rows refused and kept as dead letters",
+            batch_id=number,
+            rejected=dict(outcome.rejected),
+            keys=list(dict.fromkeys(letter.key for letter in letters))[:MOST_KEYS],
+            reason=letters[0].reason,
+            next_step=f"See them: cdf-replicator dead-letters list {self._route}",
         )
 
     def sink_up(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import checkpoint, evolution, feed, start
-from cdf_replicator.batch import Delivering, check_duplicates
+from cdf_replicator.batch import Delivering, check_duplicates, most_known
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.enrichment import Dimensions
@@ -81,9 +81,9 @@ class Stream:
     def delivering(self, sink: Sink) -> Delivering:
         letters = self._service.letters
         limits = self._service.settings.delivery
-        count = letters.open_count(self._route.name)
-        self._report.dead_letters(count)
-        return Delivering(self._route, sink, self._policy, limits, letters, self._report, count, self._dimensions)
+        known = letters.known(self._route.name, most_known(sink))
+        self._report.dead_letters(known.open)
+        return Delivering(self._route, sink, self._policy, limits, letters, self._report, known, self._dimensions)
 
     def batch(self, state: RouteState, number: int) -> Batch:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""

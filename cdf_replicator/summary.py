@@ -38,8 +38,9 @@ def summary(
         ("No answer from", down),
     )
     troubles = [f"{words}: {_named(group)}." for words, group in groups if group]
+    letters = _open_letters(sum(route.dead_letters for route in routes))
     if troubles:
-        return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles)
+        return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles + letters)
     if names["starting"]:
         return "starting", f"Starting: {_named(names['starting'])}."
     notes = (
@@ -49,7 +50,13 @@ def summary(
         ("Stopped", names["stopped"]),
     )
     remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
-    return "healthy", " ".join(remarks) or "Every route does what it should."
+    return "healthy", " ".join((remarks or ["Every route does what it should."]) + letters)
+
+
+def _open_letters(count: int) -> list[str]:
+    if not count:
+        return []
+    return ["1 dead letter is open." if count == 1 else f"{count:,} dead letters are open."]
 
 
 def _named(names: Sequence[str], most: int = 3) -> str:

@@ -23,6 +23,8 @@ from cdf_replicator.delivery.policy import RetryPolicy
 from connectors import ArrowSink, FrameSink, change
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame
 
     from connectors import Batch, Sink
@@ -30,28 +32,34 @@ if TYPE_CHECKING:
 __all__ = ["SEVERAL_ROWS", "DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver"]
 
 
-def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy) -> Outcome:
-    """Write the frame; a failure is in ``Outcome.failure``, so that its counts are not lost."""
+def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy, known: Collection[str] = ()) -> Outcome:
+    """Write the frame; a failure is in ``Outcome.failure``, so that its counts are not lost.
+
+    ``known``: keys to look out for, which costs next to nothing: ``Outcome.met`` has those that came, and were not refused.
+    """
     if isinstance(sink, FrameSink):
-        return _deliver_frame(frame, sink, batch, policy)
+        return _deliver_frame(frame, sink, batch, policy, known)
     assert isinstance(sink, ArrowSink)
     row: Any = frame.schema[change.ROW].dataType
     told = [name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DOUBLED) if name in frame.columns]
     rendered = frame.select(*told, *sink.render(row, batch.route))
     unopened = type(sink)(sink.settings)  # the driver's own may hold a connection, and those don't pickle
-    tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy), "outcome string").toArrow()
+    tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy, known), "outcome string").toArrow()
     total = Outcome()
     for text in tasks.column("outcome").to_pylist():
         total.add(Outcome.from_json(text))
     return total
 
 
-def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy) -> Outcome:
+def _deliver_frame(
+    frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy, known: Collection[str]
+) -> Outcome:
     key, doubled = F.col(change.KEY), F.col(change.DOUBLED)
     outcome, refused, seen = Outcome(), key.isNull() | doubled.isNotNull(), Observation()
+    told = refused | key.isin(*known) if known else refused
     # A snapshot's rows are soon counted, and its sink may read them by a query that can't be observed.
     observed = sink.mode == "upsert" and not batch.is_bootstrap
-    given = frame.observe(seen, F.count_if(refused).alias("refused")) if observed else frame
+    given = frame.observe(seen, F.count_if(told).alias("told")) if observed else frame
     if sink.mode == "upsert":  # what it can't be given is refused here, as ``worker`` does for the others
         given = given.where(key.isNotNull()).drop(change.DOUBLED)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
@@ -61,10 +69,16 @@ def _deliver_frame(frame: DataFrame, sink: FrameSink, batch: Batch, policy: Retr
     outcome.versions = result.versions
     # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
     if sink.mode == "upsert" and (
-        result.skipped or (seen.get["refused"] if observed else frame.count() != outcome.changes)
+        result.skipped or (seen.get["told"] if observed else frame.count() != outcome.changes)
     ):
-        for name, guard, several in frame.where(refused).select(key, change.GUARD, doubled).toLocalIterator():
-            outcome.refuse(null_key(guard) if name is None else duplicate_key(name, several))
+        rows = frame.where(told).select(key, change.GUARD, doubled)
+        for name, guard, several in rows.toLocalIterator():
+            if name is None:
+                outcome.refuse(null_key(guard))
+            elif several is not None:
+                outcome.refuse(duplicate_key(name, several))
+            else:
+                outcome.met[name] = guard
         if result.skipped and outcome.rejected:
             outcome.held = given.count()
     return outcome

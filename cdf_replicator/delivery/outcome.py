@@ -56,6 +56,7 @@ class Outcome:
 
     ``skipped``: a ``FrameSink`` already held the batch, so that nothing was read or counted; ``held``: its changes of
     such a batch, counted only where others of it were rejected. ``versions``: from a ``FrameSink`` that ``tells_received``.
+    ``met``: of the keys that were to be looked out for, those not refused, with their guards.
     """
 
     received: Counter[str] = field(default_factory=Counter)
@@ -71,6 +72,7 @@ class Outcome:
     skipped: bool = False
     held: int = 0
     versions: tuple[int, int] | None = None
+    met: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
         """Sum; the first failure stays."""
@@ -79,6 +81,7 @@ class Outcome:
         self.stale += other.stale
         self.noop += other.noop
         self.letters += other.letters
+        self.met |= other.met
         self.request_seconds += other.request_seconds
         self.sent_bytes += other.sent_bytes
         self.failure = self.failure or other.failure

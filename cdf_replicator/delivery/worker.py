@@ -20,7 +20,7 @@ from connectors import PermanentError, RetryableError
 from connectors.change import CHANGE_TYPE, DOUBLED, GUARD, KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from tenacity import BaseRetrying
 
@@ -31,11 +31,16 @@ _open_sinks: list[tuple[Any, ArrowSink, Pressure]] = []
 """By identity, which is compared and not hashed: settings may hold a dict. One sink per worker process and configuration: workers outlive tasks, and connecting costs more than a small batch."""
 
 
-def task(sink: ArrowSink, route: RouteSpec, policy: RetryPolicy) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
-    """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``Outcome`` as JSON."""
+def task(
+    sink: ArrowSink, route: RouteSpec, policy: RetryPolicy, known: Collection[str] = ()
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
+    """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``Outcome`` as JSON.
+
+    ``known``: keys to look out for.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outcome = write_all(*_opened(sink, route), route, policy, batches)
+        outcome = write_all(*_opened(sink, route), route, policy, batches, known=known)
         yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json().decode()]})
 
     return run
@@ -49,9 +54,11 @@ def write_all(
     batches: Iterator[pa.RecordBatch],
     sleep: Sleep = time.sleep,
     clock: Callable[[], float] = time.monotonic,
+    known: Collection[str] = (),
 ) -> Outcome:
     """Write every chunk; stops at the first failure, which it returns instead of raising."""
     outcome = Outcome()
+    looked_for = pa.array(known, pa.string())
     writing = _Writing(sink, pressure, policy, outcome, sleep, clock)
     try:
         opened = False
@@ -62,7 +69,10 @@ def write_all(
             if not opened:
                 writing.retrying()(sink.open, route)
                 opened = True
+            _meet(keyed, looked_for, outcome)
             writing.write(keyed)
+        refused = {letter.key for letter in outcome.letters}
+        outcome.met = {key: guard for key, guard in outcome.met.items() if key not in refused}
     except RetryableError as error:
         outcome.failure = Failure("retryable", error.reason, error.detail, error.retry_after)
     except PermanentError as error:
@@ -152,6 +162,13 @@ def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None
     for entry in result.rejected:
         key, guard = (chunk.column(name)[entry.position].as_py() for name in (KEY, GUARD))
         outcome.refuse(Letter(key, guard, entry.code, entry.reason))
+
+
+def _meet(batch: pa.RecordBatch, looked_for: pa.Array, outcome: Outcome) -> None:
+    """Note the keys that are looked out for; what is refused of them is known once all is written."""
+    if len(looked_for):
+        found = batch.filter(pc.is_in(batch.column(KEY), value_set=looked_for))
+        outcome.met.update(zip(found.column(KEY).to_pylist(), found.column(GUARD).to_pylist(), strict=True))
 
 
 def _admitted(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:

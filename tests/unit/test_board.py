@@ -264,6 +264,21 @@ def test_a_sink_that_is_down_degrades_the_service(board):
     assert (service.state, service.summary) == ("degraded", "No answer from: search.")
 
 
+@pytest.mark.parametrize(
+    ("search", "summary"),
+    [
+        ("running", "Every route does what it should. 1,003 dead letters are open."),
+        ("halted", "Halted, waiting for you: orders_search. 1,003 dead letters are open."),
+    ],
+)
+def test_the_sentence_counts_open_dead_letters(board, search, summary):
+    board.state("orders_search", search)
+    board.state("orders_cache", "running")
+    board.dead_letters("orders_search", 3)
+    board.dead_letters("orders_cache", 1000)
+    assert board.snapshot().service.summary == summary
+
+
 def test_many_names_are_cut_short(clock):
     board = Board(clock)
     for number in range(5):

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from cdf_replicator import report as room
 from cdf_replicator.board import Board
-from cdf_replicator.delivery import Outcome
+from cdf_replicator.delivery import Letter, Outcome
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.report import Report
 from cdf_replicator.verdict import Verdict
@@ -65,6 +65,27 @@ def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
     }
     nothing = dict.fromkeys(("received", "applied", "stale", "noop", "rejected", "seconds"), 0)
     assert lines == [delivered, {**delivered, **nothing, "event": "batch failed", "batch_id": 8, "versions": None}]
+
+
+def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(report):
+    outcome = Outcome(received=Counter(insert=5))
+    for key in ("7", "7", None, "8", "9"):
+        outcome.refuse(Letter(key, 1, "too_large", f"{key} is too large"))
+    with capture_logs() as lines:
+        report.batch(7, outcome, versions=(12, 14), seconds={}, ended="failed")
+        report.batch(7, outcome, versions=(12, 14), seconds={}, ended="delivered")
+    assert [line for line in lines if line["log_level"] == "warning"] == [
+        {
+            "event": "rows refused and kept as dead letters",
+            "log_level": "warning",
+            **WHO,
+            "batch_id": 7,
+            "rejected": {"too_large": 5},
+            "keys": ["7", None, "8"],
+            "reason": "7 is too large",
+            "next_step": "See them: cdf-replicator dead-letters list orders_cache",
+        }
+    ]
 
 
 def test_an_error_that_repeats_is_a_line_a_minute_and_counted_each_time(report, board, clock):
