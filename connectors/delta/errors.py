@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from connectors.errors import PermanentError, RetryableError
@@ -16,6 +17,7 @@ _TYPE_ERRORS: Final = (
     "DELTA_ALTER_TABLE_CHANGE_COL",
     "CAST_OVERFLOW_IN_TABLE_INSERT",
 )
+_CONSTRAINT: Final = re.compile(r"DELTA_VIOLATE_CONSTRAINT\S*\] (CHECK constraint (\S+) .*?) violated", re.DOTALL)
 
 
 def classified(error: Exception, path: str) -> Exception:
@@ -25,6 +27,11 @@ def classified(error: Exception, path: str) -> Exception:
         return RetryableError("conflict", line(error))
     if any(name in text for name in _TYPE_ERRORS):
         return unfit(path, line(error))
+    if found := _CONSTRAINT.search(text):
+        return PermanentError(  # no table of ours has one
+            f"a constraint of somebody else's on the Delta table {path} refuses a row: {found[1]}.",
+            f"Drop it: ALTER TABLE delta.`{path}` DROP CONSTRAINT {found[2]}. Then restart.",
+        )
     return error
 
 

@@ -128,9 +128,15 @@ def small_files(path: str) -> int:
 
 
 def _snapshot(path: str) -> Any:
-    """The newest, as Delta has it in the JVM."""
+    """The newest, as Delta has it in the JVM.
+
+    Delta reads checkpoints of format v2 by the active session of its caller's thread. A thread of ours has none before Spark
+    has planned something in it.
+    """
     spark = session()
     jvm: Any = spark._jvm
+    if not jvm.SparkSession.getActiveSession().isDefined():
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
     return log.update(False, none, none)
