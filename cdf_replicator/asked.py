@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from cdf_replicator import service, spark
+from cdf_replicator.bounded_read import OF_A_RANGE, step_for
 from cdf_replicator.route import Source
 from cdf_replicator.source import SourceTable
 from cdf_replicator.verdict import HaltError, judge
@@ -28,15 +28,7 @@ CONF: Final = {
 }
 
 NEXT_STEPS: Final = {
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE": "A column was renamed, dropped or retyped in the range, and one read shows rows of "
-    "one schema only: ask for the versions before that commit and for those from it on, one after the other (DESCRIBE "
-    "HISTORY names it).",
-    "DELTA_MISSING_CHANGE_DATA": "The change feed was off in a part of the range: ask for later versions. "
-    "`cdf-replicator enable TABLE` tells from which one it is on.",
-    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION": "The range is older than "
-    "delta.deletedFileRetentionDuration of the table: ask for later versions, or raise that property if VACUUM has not yet "
-    "run.",
-    r"FAILED_READ_FILE\.FILE_NOT_EXIST": "VACUUM has removed files of the range: ask for later versions.",
+    **OF_A_RANGE,
     "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS|RESERVED_CDC_COLUMNS": "The change feed needs the names _change_type, "
     "_commit_version and _commit_timestamp: rename the column (ALTER TABLE … RENAME COLUMN, which needs "
     "delta.columnMapping.mode = name), or write the table anew without it.",
@@ -84,6 +76,4 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
 def told(error: Exception, route: str = "") -> tuple[str, str]:
     """What an error says, and what whoever asked can do."""
     verdict = judge(error, route=route)
-    text = str(error)
-    found = (step for pattern, step in NEXT_STEPS.items() if re.search(pattern, text))
-    return verdict.what, next(found, verdict.next_step)
+    return verdict.what, step_for(error, NEXT_STEPS) or verdict.next_step

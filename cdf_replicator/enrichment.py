@@ -67,7 +67,8 @@ class _Table:
         self._route = route
         self._table: SourceTable | None = None
         self._schema = StructType([])
-        self._checked = -1
+        self._checked: tuple[str, int] | None = None
+        """Table id and version of what was checked: a table that is made anew has the versions of the former one too."""
 
     def columns(self, source: StructType) -> list[StructField]:
         """Open the table anew and check it against the source; return what it adds to the row."""
@@ -80,11 +81,12 @@ class _Table:
         """Return the newest version; of each, it is seen once that no key is there twice."""
         table = self._table or self._open()
         version = self._read(lambda: table.log.available()[1])
+        newest = self._read(table.newest_metadata).table_id, version
         snapshot = self._read(lambda: table.snapshot(version))
-        if version != self._checked:
+        if newest != self._checked:
             self._check_schema(snapshot.schema)
             self._read(lambda: self._check_unique(snapshot, version))
-            self._checked = version
+            self._checked = newest
         return snapshot
 
     def _open(self) -> SourceTable:
@@ -92,7 +94,7 @@ class _Table:
         source = Source(dimension.slug, dimension.path, dimension.name)
         table = self._read(lambda: SourceTable(self._spark, source))
         self._schema = self._read(table.schema)
-        self._table, self._checked = table, -1
+        self._table, self._checked = table, None
         return table
 
     def _check_columns(self, source: StructType) -> None:

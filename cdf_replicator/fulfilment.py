@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
 from cdf_replicator import evolution, feed, start
+from cdf_replicator.bounded_read import step_for
 from cdf_replicator.conditions import UNFORESEEN
 from cdf_replicator.dead_letters import of_ids
 from cdf_replicator.redrive import redrive
@@ -39,6 +40,7 @@ class Fulfilment:
         self._stream = stream
         self._report = report
         self._serving: Request | None = None
+        """The replay or resync that the stream is carrying out; what is done at once is answered at once."""
 
     def carry_out(self, request: Request) -> bool:
         """Write the state that the request asks for, from which the stream then starts, or do the work at once.
@@ -50,7 +52,6 @@ class Fulfilment:
         if request.kind in ("pause", "resume"):
             self._switch(request)
             return False
-        self._serving = request
         try:
             self._check_runs(request)
             wanted = self._wanted(request) if request.kind in ("redrive", "discard") else 0
@@ -58,19 +59,28 @@ class Fulfilment:
                 with attempt:
                     self._carry(request, wanted)
         except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
-            why = self._why(error)
+            why = self._why(error, request)
             self._report.warning(f"{request.kind} refused: {why}")
-            self.answer(Progress("failed", why))
+            self._answer(request, Progress("failed", why))
             return False
         finally:
             settle(self._service.state_path.requests, request.id)
         self._report.restarted("request")
+        if request.kind in ("replay", "resync") and request.ending_version is None:
+            self._succeed(request)
         return request.kind in ("replay", "resync")
 
-    def _why(self, error: Exception) -> str:
+    def _succeed(self, request: Request) -> None:
+        """Follow a replay or resync, of which the state has been written, from now on."""
+        self.answer(Progress("failed", f"a later {request.kind} took its place"))
+        self._serving = request
+
+    def _why(self, error: Exception, request: Request) -> str:
         if jvm_gone(self._service.spark, error):
             return "The JVM is gone, and the service ends. Ask again once it has started."
         verdict = judge(error, route=self._route.name)
+        if request.ending_version is not None and (next_step := step_for(error)):
+            return f"{verdict.what} {next_step}"
         return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Ask again once that is over.'}"
 
     def _retrying(self, request: Request) -> Retrying:
@@ -138,7 +148,7 @@ class Fulfilment:
         rows = feed.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
         done = redrive(rows, version, self._stream.delivering(sink), batch, request.letters)
         self._report.event(f"dead letters redriven: {done}")
-        self.answer(Progress("done", done, 1.0))
+        self._answer(request, Progress("done", done, 1.0))
 
     def _wanted(self, request: Request) -> int:
         """How many open letters a request is about; raises ``HaltError`` if none."""
@@ -157,7 +167,7 @@ class Fulfilment:
         letters.close(self._route.name, of_ids(request.letters), "discarded")
         self._report.dead_letters(letters.open(self._route.name).count())
         self._report.event(f"{wanted} dead letters discarded")
-        self.answer(Progress("done", f"{wanted} discarded", 1.0))
+        self._answer(request, Progress("done", f"{wanted} discarded", 1.0))
 
     def _streaming(self, source: SourceTable, sink: Sink, replay_from: int | None = None) -> RouteState:
         """Where the route stands; raises ``HaltError`` before its bootstrap is done."""
@@ -190,7 +200,7 @@ class Fulfilment:
         frame = feed.change_frame(rows, self._route, epoch=state.epoch)
         batch = replace(self._stream.batch(state, 0), replay=True)
         self._stream.delivering(sink).write(frame, batch)
-        self.answer(Progress("done", f"versions {first} to {last} delivered", 1.0))
+        self._answer(request, Progress("done", f"versions {first} to {last} delivered", 1.0))
 
     def progress(self, watch: Watch, state: RouteState) -> None:
         """Tell whoever asked for the replay or resync how far it is."""
@@ -205,6 +215,7 @@ class Fulfilment:
         self.answer(Progress("done" if ratio >= 1 else "running", message, ratio))
 
     def answer(self, progress: Progress) -> None:
+        """Answer whoever asked for the replay or resync that is under way, if any is."""
         serving = self._serving
         if serving is None:
             return
@@ -212,4 +223,7 @@ class Fulfilment:
             self._serving = None  # first, so that what could not be written is not taken for another outcome later
         if progress.state == "failed":
             self._report.replay_failed()
-        answer(self._service.state_path.requests, serving.id, progress)
+        self._answer(serving, progress)
+
+    def _answer(self, request: Request, progress: Progress) -> None:
+        answer(self._service.state_path.requests, request.id, progress)

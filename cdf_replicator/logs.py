@@ -29,7 +29,7 @@ SERVICE: Final = "cdf-replicator"
 QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.error", "asyncio")
 
 # What the route says in words: what foreachBatch raises, with a traceback; a server that is away, each time that it is asked.
-SAID: Final = ("py4j.clientserver", "elastic_transport.node_pool")
+SAID: Final = ("py4j.clientserver", "elastic_transport.node_pool", "elastic_transport.transport")
 
 _ECS: Final = {"timestamp": "@timestamp", "level": "log.level", "event": "message", "logger": "log.logger"}
 

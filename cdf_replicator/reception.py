@@ -34,6 +34,7 @@ class Reception:
         self._runners = runners
         self._state_path = state_path
         self._given: set[str] = set()
+        self._began = False
         self._tidied = -math.inf
 
     def keep_looking(self, over: threading.Event) -> None:
@@ -41,8 +42,12 @@ class Reception:
             self.look()
 
     def look(self) -> None:
+        """Take in what is new. Nothing that is found there may end the thread: all later commands would go unanswered."""
         folder = self._state_path.requests
         try:
+            if not self._began:
+                requests.answer_interrupted(folder)
+                self._began = True
             if time.monotonic() - self._tidied > TIDY_SECONDS:
                 requests.tidy(folder)
                 self._tidied = time.monotonic()
@@ -51,6 +56,8 @@ class Reception:
                     self._give(folder, request)
         except OSError as error:
             log.warning("can't look for requests of other commands", reason=error.strerror)
+        except Exception:
+            log.exception("can't look for requests of other commands")
 
     def _give(self, folder: Path | RemotePath, request: requests.Request) -> None:
         if request.route in self._runners:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Sequence  # noqa: TC003 - pydantic reads it
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from cdf_replicator.state import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from cdf_replicator.remote_path import RemotePath
@@ -35,6 +37,8 @@ class Request:
     was asked, epoch seconds.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
     kind: Kind
     route: str
     starting_version: int | None = None
@@ -43,6 +47,9 @@ class Request:
     letters: Sequence[str] = ()
     at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+_REQUEST: Final = TypeAdapter(Request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +69,15 @@ def pending(folder: Path | RemotePath) -> list[Request]:
     """Return the requests that have not been settled, oldest first. One that can't be understood is answered so."""
     found: list[Request] = []
     for file in [*folder.glob(f"*{_ASKED}")]:
+        request_id = file.name.removesuffix(_ASKED)
         try:
-            request = _read(file)
-            found.append(Request(**{**request, "letters": tuple(request.get("letters", ()))}))
-        except FileNotFoundError:  # its asker has gone
+            request = _REQUEST.validate_json(file.read_bytes())
+            found.append(replace(request, letters=tuple(request.letters), id=request_id))
+        except OSError:  # its asker has gone, or no file can be read there: that is no reason to pass over the others
             continue
-        except (ValueError, TypeError) as error:
-            request_id = file.name.removesuffix(_ASKED)
-            answer(folder, request_id, Progress("failed", f"not a request that this version understands: {error}"))
+        except ValidationError as error:
+            why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            answer(folder, request_id, Progress("failed", f"not a request that this version understands: {why}"))
             settle(folder, request_id)
     return sorted(found, key=lambda request: request.at)
 
@@ -97,6 +105,17 @@ def follow(folder: Path | RemotePath, request_id: str) -> Progress | None:
 def is_waiting(folder: Path | RemotePath, request_id: str) -> bool:
     """Whether there is such a request that nobody has taken yet."""
     return (folder / f"{request_id}{_ASKED}").exists()
+
+
+def answer_interrupted(folder: Path | RemotePath) -> None:
+    """Answer what an earlier process had taken up and written down, and then did not live to answer."""
+    for file in [*folder.glob(f"*{_ANSWER}")]:
+        request_id = file.name.removesuffix(_ANSWER)
+        with suppress(ValueError, TypeError, FileNotFoundError):
+            found = Progress(**_read(file))
+            if found.state == "running" and not is_waiting(folder, request_id):
+                what = f"the service has been started again meanwhile ({found.message}): what was begun goes on, see its status"
+                answer(folder, request_id, replace(found, state="failed", message=what))
 
 
 def tidy(folder: Path | RemotePath) -> None:

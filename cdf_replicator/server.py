@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.middleware.gzip import GZipMiddleware
 
 from cdf_replicator import __version__
+from cdf_replicator.connection import BACKLOG, BoundedConnection
 from cdf_replicator.control import BODY_BYTES, router
 from cdf_replicator.page import render, render_api
 from cdf_replicator.status import waiting
@@ -63,7 +64,8 @@ class Server:
             log_config=None,
             lifespan="off",
             ws="none",
-            http="h11",  # it bounds the head of a request; see _too_much for the body
+            http=BoundedConnection,  # h11, which bounds the head of a request; see _too_much for the body
+            backlog=BACKLOG,
             server_header=False,
             timeout_graceful_shutdown=1,
         )

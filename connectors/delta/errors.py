@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from connectors.errors import PermanentError, RetryableError
@@ -17,6 +18,7 @@ _TYPE_ERRORS: Final = (
     "DELTA_ALTER_TABLE_CHANGE_COL",
     "CAST_OVERFLOW_IN_TABLE_INSERT",
 )
+_CONSTRAINT: Final = re.compile(r"DELTA_VIOLATE_CONSTRAINT\S*\] (CHECK constraint (\S+) .*?) violated", re.DOTALL)
 
 
 def classified(error: Exception, path: str) -> Exception:
@@ -28,6 +30,11 @@ def classified(error: Exception, path: str) -> Exception:
     for name in _TYPE_ERRORS:
         if name in text:
             return unfit(path, line(error, name))
+    if found := _CONSTRAINT.search(text):
+        return PermanentError(  # no table of ours has one
+            f"a constraint that another user put on the Delta table {path} refuses a row: {found[1]}.",
+            f"Drop it: ALTER TABLE delta.`{path}` DROP CONSTRAINT {found[2]}. Then restart.",
+        )
     return error
 
 

@@ -157,9 +157,16 @@ def small_files(path: str) -> int:
 
 
 def _snapshot(path: str) -> Any:
-    """The newest, as Delta has it in the JVM."""
+    """The newest, as Delta has it in the JVM.
+
+    Delta reads checkpoints of format v2 by the active session of its caller's thread. A thread of ours has none before Spark
+    has planned something in it.
+    """
     spark = session()
     jvm: Any = spark._jvm
+    active = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
+    if not active.getActiveSession().isDefined():
+        active.setActiveSession(spark._jsparkSession)
     none = getattr(jvm, "scala.Option").empty()
     log = getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(spark._jsparkSession, path)
     return log.update(False, none, none)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +11,7 @@ from connectors.errors import PermanentError, RetryableError
 from connectors.result import Rejected, WriteResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
@@ -30,6 +31,23 @@ CODES: Final = {
     "illegal_argument_exception": "illegal_argument",
 }
 REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
+# What a 400 says of the index, whatever the row, and what to do about it. Such an answer never makes a dead letter.
+FAULTS_OF_INDEX: Final = (
+    (
+        re.compile(r"pipeline with id \[.*\] does not exist"),
+        "Create that ingest pipeline, or correct the pipelines that the index and its template name. Then restart.",
+    ),
+    (
+        re.compile("routing_missing_exception"),
+        "Take _routing.required out of its template, delete the index, then run: cdf-replicator resync {route}",
+    ),
+    (
+        re.compile(r"Limit of (total fields|nested fields|mapping depth) \["),
+        "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. Then restart.",
+    ),
+)
+# An empty document that is never stored: no document has that sequence number. All else the index demands of it.
+PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'
 WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
 
 OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 200, 400, 403, 404, 409, 429
@@ -106,8 +124,26 @@ def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> 
     if status == TOO_MANY:
         return RetryableError("overloaded", reason)
     if status == BAD_REQUEST:
+        _check_row_is_to_blame(f"{kind}: {reason}")
         return Rejected(position, CODES.get(kind, INVALID), f"{kind}: {reason}")
     return RetryableError("unavailable", f"{status} {kind}: {reason}")
+
+
+def _check_row_is_to_blame(said: str) -> None:
+    """Raise ``PermanentError`` where a refusal is about the index."""
+    for pattern, hint in FAULTS_OF_INDEX:
+        if pattern.search(said):
+            raise PermanentError(f"the index takes no row as it is: {said}.", hint)
+
+
+def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> str:
+    """Return the type of error for which every upsert of an answer was refused; empty if there is no such."""
+    kinds = {
+        item["index"]["error"]["type"] if item["index"]["status"] == BAD_REQUEST else ""
+        for item in items
+        if "index" in item
+    }
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def too_large(position: int) -> WriteResult:

@@ -12,7 +12,17 @@ from urllib.parse import quote
 
 from connectors.change import GUARD, KEY, is_delete
 from connectors.elasticsearch import settings as configuration
-from connectors.elasticsearch.bulk import ANSWER, REJECTION_CODES, all_applied, body_of, joined, result_of, too_large
+from connectors.elasticsearch.bulk import (
+    ANSWER,
+    PROBE,
+    REJECTION_CODES,
+    all_applied,
+    body_of,
+    joined,
+    refused_alike,
+    result_of,
+    too_large,
+)
 from connectors.elasticsearch.index import adopt, create, find, mark, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.sweep import count, sweep
@@ -147,15 +157,14 @@ class ElasticsearchSink(ArrowSink):
         return sweep(self._connected(), quote(index.name), below_guard, self._swept)
 
     def close(self) -> None:
-        cluster, self._cluster, self._target = self._cluster, None, ""
-        if cluster is not None:
-            cluster.close()
+        """Forget the target; the connections are the process's, and the next sink of these settings finds them."""
+        self._cluster, self._target = None, ""
 
     def _connected(self) -> Cluster:
-        from connectors.elasticsearch.transport import Cluster
+        from connectors.elasticsearch.transport import cluster_of
 
         if self._cluster is None:
-            self._cluster = Cluster(self.settings)
+            self._cluster = cluster_of(self.settings)
         return self._cluster
 
     def _bulk(self, body: bytes, changes: int) -> WriteResult | None:
@@ -169,7 +178,30 @@ class ElasticsearchSink(ArrowSink):
             raise refusal(reply, "bulk")
         if reply.genuine and all_applied(reply.body, changes):
             return WriteResult(sent_bytes=len(body))
-        return result_of(reply.json()["items"], changes=changes, route=self._route, sent_bytes=len(body))
+        items = reply.json()["items"]
+        result = result_of(items, changes=changes, route=self._route, sent_bytes=len(body))
+        if kind := refused_alike(items):
+            self._check_rows_are_to_blame(kind)
+        return result
+
+    def _check_rows_are_to_blame(self, kind: str) -> None:
+        """See that the index takes an empty document where it has refused every row for one reason.
+
+        Else the rows would become dead letters, and the older documents of their keys be deleted, for a fault of the index.
+        Raises ``PermanentError``.
+        """
+        from connectors.elasticsearch.transport import NDJSON, refusal
+
+        reply = self._connected().send("PUT", self._target, PROBE, NDJSON)
+        if not reply.ok:
+            raise refusal(reply, "bulk")
+        (item,) = reply.json()["items"]
+        error = item["index"].get("error") or {}
+        if error.get("type") == kind:
+            raise PermanentError(
+                f"the index refuses every document, also an empty one: {kind}: {error.get('reason')}.",
+                "Correct the index: its settings, its template, its pipelines. Then restart; nothing was deleted.",
+            )
 
     def _swept(self, body: bytes, deletes: int) -> WriteResult:
         result = self._bulk(body, deletes)

@@ -1,7 +1,8 @@
 """Requests to one cluster, and what its refusals mean.
 
 Below the client's typed API, whose media type is bound to one major version: a plain content type and our own auth
-header work with 8.x and 9.x alike. Nothing is retried here; bodies go in and come out as bytes.
+header work with 8.x and 9.x alike. Bodies go in and come out as bytes. Nothing is retried here, except that a request
+goes to another host where one can't be reached.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import orjson
 from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch
 
+from connectors.elasticsearch.node import ProbedNode
 from connectors.errors import PermanentError, RetryableError, SinkError, certificate_refused
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 OLDEST: Final = 8
 PRODUCT: Final = ("x-elastic-product", "Elasticsearch")
+
+CONNECTIONS: Final = 64
+"""To one node at once: the routes of a process share its client, and one more would wait for as long as it takes."""
 
 UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_LARGE, TOO_MANY, SERVER_ERROR = 401, 403, 404, 413, 429, 500
 
@@ -84,6 +89,7 @@ class Cluster:
     def __init__(self, settings: Settings) -> None:
         self._headers = {"accept": JSON, **_authorization(settings)}
         self._seconds = settings.request_timeout
+        self._others = len(settings.hosts) - 1
         raw = _Bytes()
         try:
             if settings.ca_certs:
@@ -93,13 +99,12 @@ class Cluster:
                 ca_certs=str(settings.ca_certs) if settings.ca_certs else DEFAULT,
                 verify_certs=settings.verify_certs,
                 ssl_show_warn=False,
+                connections_per_node=CONNECTIONS,
+                node_class=ProbedNode if self._others else DEFAULT,
                 serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
             )
         except OSError as error:
             raise PermanentError(f"CA_CERTS can't be read: {error}.", "Name a readable PEM file.") from error
-
-    def close(self) -> None:
-        self._client.close()
 
     def send(
         self, method: str, target: str, body: bytes | None = None, content_type: str = JSON, **headers: str
@@ -109,7 +114,7 @@ class Cluster:
         try:
             # Below the client, whose own timeout and retries don't reach this far down.
             meta, data = self._client.transport.perform_request(
-                method, target, headers=headers, body=body, request_timeout=self._seconds, max_retries=0
+                method, target, headers=headers, body=body, request_timeout=self._seconds, max_retries=self._others
             )
         except elastic_transport.ConnectionTimeout as error:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
@@ -165,11 +170,21 @@ class Cluster:
             raise PermanentError(f"this Elasticsearch is older than {OLDEST}: {reason}.", "Upgrade it.")
 
 
+_clusters: dict[Settings, Cluster] = {}
+
+
+def cluster_of(settings: Settings) -> Cluster:
+    """Return the process's one client of these settings. It outlives the runs of a route, and knows which hosts are silent."""
+    known = _clusters.get(settings)
+    return known or _clusters.setdefault(settings, Cluster(settings))
+
+
 def refusal(reply: Reply, request: str) -> SinkError:
     """What to raise for an answer that is not 2xx (413 of a bulk aside, which means: send less)."""
     kind, reason = reply.error
     said = f"{request}: HTTP {reply.status} {reason or kind}".rstrip()
-    if kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}:
+    blocked = kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}
+    if blocked or kind == "index_closed_exception":
         return RetryableError("read_only", said)
     if reply.status == UNAUTHORISED:
         return PermanentError(

@@ -182,12 +182,12 @@ class World:
         return Runner(service, settings.resolved[name], asked)
 
     def run(self, name="orders_files", *, asked=None, ask=None):
-        """``--once``. ``ask``: a request left under the state path. Returns the verdict: None if all went well."""
+        """``--once``. ``ask``: requests left under the state path. Returns the verdict: None if all went well."""
         runner = self.runner(name, asked=asked)
-        if ask is not None:
-            requests.submit(self.state_path.requests, ask)
-            requests.take(self.state_path.requests, ask)
-            runner.submit(ask)
+        for request in [ask] if isinstance(ask, requests.Request) else ask or ():
+            requests.submit(self.state_path.requests, request)
+            requests.take(self.state_path.requests, request)
+            runner.submit(request)
         runner.start()
         runner.join(PATIENCE_SECONDS)
         assert not runner.is_alive(), "the route did not come to an end"

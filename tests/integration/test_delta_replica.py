@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cdf_replicator.requests import Request
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import sink as delta_sink
+from connectors.delta import table as delta_table
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.testing import SCHEMA, change_frame, deletion, upsert
 
@@ -279,3 +281,25 @@ def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world, monkeypat
     assert run(world) is None
     assert compacted() == ["[]", '["id"]']
     assert same(world)
+
+
+def test_a_replica_with_v2_checkpoints_is_claimed_by_a_thread_that_spark_has_not_seen(spark, tmp_path):
+    sink = copy_to(tmp_path)
+    sink.prepare(SCHEMA, ROUTE)
+    path = sink.target(ROUTE)
+    v2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({v2})")
+    for version in range(3):
+        delta_table.record(path, "us", version)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    with ThreadPoolExecutor(1) as route_thread:
+        assert route_thread.submit(sink.claim, ROUTE).result().owner == "us"
+
+
+def test_a_constraint_that_somebody_else_has_set_is_named(spark, tmp_path):
+    sink = copy_to(tmp_path)
+    sink.prepare(SCHEMA, ROUTE)
+    spark.sql(f"ALTER TABLE delta.`{sink.target(ROUTE)}` ADD CONSTRAINT short CHECK (length(name) < 5)")
+    with pytest.raises(PermanentError, match=r"refuses a row: CHECK constraint short \(.*\)\.") as caught:
+        sink.write(change_frame(spark, SCHEMA, [upsert("a", 1, "too long")]), Batch(ROUTE, 0, 1, table_id="t"))
+    assert f"ALTER TABLE delta.`{sink.target(ROUTE)}` DROP CONSTRAINT short" in caught.value.hint

@@ -125,6 +125,17 @@ def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, c
     assert (caught.value.verdict.action, caught.value.verdict.reason) == ("restart", "schema_change")
 
 
+def test_a_joined_table_that_is_made_anew_at_the_version_that_was_checked_is_checked_again(world, carriers):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    frame, _, dimensions, _ = frames(world)
+    assert dimensions.pin()(frame).count() == 1
+    shutil.rmtree(world.folder / "carriers")
+    carriers("CREATE TABLE {c} (code string, name string, key int, unused string) USING delta")
+    carriers("INSERT INTO {c} VALUES ('AA', 'Ace', 1, 'x'), ('AA', 'Able', 2, 'x')")
+    with pytest.raises(HaltError, match=r"code does not identify a row.* at version 1 there are several of \('AA',\)"):
+        dimensions.pin()
+
+
 def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world, carriers):
     path = str(world.folder / "odd")
     world.spark.sql(

@@ -100,6 +100,20 @@ def test_a_replay_does_not_bring_a_deleted_key_back(world):
     assert world.delivered() == world.expected()
 
 
+def test_every_command_is_answered_whatever_comes_after_it(world):
+    assert world.run() is None
+    asked = [
+        Request("replay", "orders_files", 2),
+        Request("replay", "orders_files", 1),
+        Request("discard", "orders_files"),
+    ]
+    assert world.run(ask=asked) is None
+    superseded, replayed, discarded = (world.answer(ask) for ask in asked)
+    assert (superseded.state, superseded.message) == ("failed", "a later replay took its place")
+    assert (replayed.state, replayed.ratio) == ("done", 1.0), "the discard that came after it took nothing from it"
+    assert (discarded.state, "no open dead letter" in discarded.message) == ("failed", True)
+
+
 @pytest.mark.parametrize("version", [9, 4])
 def test_a_replay_that_can_not_be_is_refused_and_the_route_goes_on(world, version):
     assert world.run() is None
@@ -203,3 +217,15 @@ def test_a_replay_that_fails_is_under_way_no_more(world, live):
     until(lambda: world.board.snapshot().routes[0].state == "halted")
     assert world.board.snapshot().routes[0].replay is None
     assert world.sample("cdf_replay_progress_ratio") == 0
+
+
+def test_a_bounded_replay_across_a_rename_says_what_to_do_instead(world):
+    world.into_lines()
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")  # version 4
+    world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+    world.insert("(4, 'd')")
+    assert world.run("orders_lines") is None
+    ask = Request("replay", "orders_lines", 2, 6)
+    assert world.run("orders_lines", ask=ask) is None
+    assert world.answer(ask).state == "failed"
+    assert "for those from it on, one after the other" in world.answer(ask).message

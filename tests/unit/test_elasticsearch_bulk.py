@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from connectors import PermanentError, Rejected, RetryableError, WriteResult
-from connectors.elasticsearch.bulk import all_applied, body_of, joined, result_of
+from connectors.elasticsearch.bulk import all_applied, body_of, joined, refused_alike, result_of
 
 
 def index(status, kind=None, reason=""):
@@ -67,7 +67,7 @@ def test_every_item_finds_its_class():
         ("mapper_parsing_exception", "document_parsing"),
         ("strict_dynamic_mapping_exception", "strict_dynamic_mapping"),
         ("illegal_argument_exception", "illegal_argument"),
-        ("routing_missing_exception", "invalid"),
+        ("version_type_exception", "invalid"),
     ],
 )
 def test_codes_are_a_small_fixed_set(kind, code):
@@ -100,10 +100,24 @@ def test_the_retry_carries_the_worst_reason():
     assert classify(index(201), BUSY, AWAY).retry_reason == "unavailable"
 
 
-@pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED])
+PIPELINE = index(400, "illegal_argument_exception", "pipeline with id [enrich] does not exist")
+ROUTING = delete(400, "routing_missing_exception", "routing is required for [orders]/[a]")
+FIELDS = index(
+    400, "document_parsing_exception", "[1:9] failed to parse: Limit of total fields [1000] has been exceeded"
+)
+
+
+@pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED, PIPELINE, ROUTING, FIELDS])
 def test_what_needs_an_operator_halts(item):
     with pytest.raises(PermanentError):
         classify(index(201), item)
+
+
+def test_only_where_all_upserts_are_refused_for_one_reason_the_index_is_suspected():
+    bad, worse = index(400, "document_parsing_exception", "[1:6] n"), index(400, "illegal_argument_exception", "x")
+    assert refused_alike([bad, delete(404), bad, CONFLICT]) == "document_parsing_exception"
+    for items in ([bad, worse], [bad, index(201)], [bad, BUSY], [delete(200)], [CONFLICT]):
+        assert refused_alike(items) == ""
 
 
 def test_an_answer_of_another_length_is_no_answer():

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from cdf_replicator import requests
+from cdf_replicator.reception import Reception
 from cdf_replicator.requests import Progress, Request
+from cdf_replicator.state import StatePath
+
+MALFORMED = {
+    "cut": "{",
+    "newer": '{"kind": "replay", "route": "a", "wholly": "new"}',
+    "list": "[1]",
+    "number": '{"kind": "replay", "route": "orders", "at": null}',
+    "route": '{"kind": "replay", "route": []}',
+    "kind": '{"kind": "mend", "route": "orders"}',
+    "deep": "[" * 100_000,
+    "bytes": "\x00\x01",
+}
 
 
 def test_a_request_arrives_as_it_was_asked(tmp_path):
@@ -35,12 +50,47 @@ def test_a_request_is_unanswered_until_it_is_taken(tmp_path):
 def test_what_is_no_request_is_answered_so_and_stands_in_nobodys_way(tmp_path):
     request = Request("resync", "orders_search")
     requests.submit(tmp_path, request)
-    for name, text in (("cut", "{"), ("newer", '{"kind": "replay", "route": "a", "wholly": "new"}'), ("list", "[1]")):
+    for name, text in MALFORMED.items():
         (tmp_path / f"{name}.request.json").write_text(text)
+    (tmp_path / "folder.request.json").mkdir()
     assert requests.pending(tmp_path) == [request]
-    for name in ("cut", "newer", "list"):
+    for name in MALFORMED:
         assert requests.follow(tmp_path, name).state == "failed"
     assert requests.pending(tmp_path) == [request]
+
+
+def test_a_request_is_known_by_the_name_of_its_file(tmp_path):
+    (tmp_path / "a.request.json").write_text('{"kind": "resync", "route": "r", "id": "../../elsewhere"}')
+    assert [request.id for request in requests.pending(tmp_path)] == ["a"]
+
+
+def test_a_malformed_request_keeps_no_other_from_being_given_to_its_route(tmp_path):
+    given, state_path = [], StatePath.open(tmp_path)
+    reception = Reception({"orders": SimpleNamespace(submit=given.append)}, state_path)
+    for name, text in MALFORMED.items():
+        state_path.requests.mkdir(exist_ok=True)
+        (state_path.requests / f"{name}.request.json").write_text(text)
+    request = Request("resync", "orders")
+    requests.submit(state_path.requests, request)
+    reception.look()
+    assert given == [request]
+    assert requests.follow(state_path.requests, "number").state == "failed"
+
+
+def test_what_an_earlier_process_did_not_live_to_answer_is_answered(tmp_path):
+    state_path = StatePath.open(tmp_path)
+    begun, waiting, done = (Request("replay", "orders", 1) for _ in range(3))
+    for request in (begun, waiting, done):
+        requests.submit(state_path.requests, request)
+        requests.take(state_path.requests, request)
+    for request in (begun, done):
+        requests.settle(state_path.requests, request.id)
+    requests.answer(state_path.requests, done.id, Progress("done", "all of it", 1.0))
+    given = []
+    Reception({"orders": SimpleNamespace(submit=given.append)}, state_path).look()
+    assert requests.follow(state_path.requests, begun.id).state == "failed"
+    assert "started again" in requests.follow(state_path.requests, begun.id).message
+    assert (given, requests.follow(state_path.requests, done.id).state) == ([waiting], "done")
 
 
 def test_the_last_answer_counts(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdf_replicator import server
+from cdf_replicator import connection, server
 from cdf_replicator.board import Board
 from cdf_replicator.metrics import Metrics
 from tests.unit.boards import ROUTES, deliver
@@ -150,6 +150,43 @@ def test_a_request_may_not_be_large(world, request_):
     with socket.create_connection(("127.0.0.1", world.server.port), timeout=10) as connection:
         connection.sendall(request_ + 100_000 * b"a")
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_a_flood_of_connections_ends_its_own_oldest_and_a_probe_gets_in(world, caplog):
+    most, flood = connection.MOST, []
+    try:
+        for number in range(3 * most):
+            client = socket.create_connection(("127.0.0.1", world.server.port), timeout=10)
+            client.sendall(b"no request\r\n\r\n" if number % 3 == 0 else b"GET /livez HT")
+            flood.append(client)
+        assert httpx.get(f"http://127.0.0.1:{world.server.port}/livez", timeout=10).status_code == 200
+        ended = all(_ended(client) for client in flood[:most])
+    finally:
+        for client in flood:
+            client.close()
+    assert ended, "without a file kept for them"
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_request_that_never_becomes_whole_is_given_up(monkeypatch, world):
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", world.server.port), timeout=4) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert client.recv(10_000).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET /livez HT")  # the next one of a kept connection
+        assert _ended(client)
+
+
+def _ended(client: socket.socket) -> bool:
+    """Whether the server closes a connection, whatever it still says."""
+    try:
+        while client.recv(10_000):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def test_large_answers_are_compressed_for_those_who_ask(busy):
