@@ -60,7 +60,7 @@ def schema() -> None:
     Examples:
       cdf-replicator config schema > cdf.schema.json
     """  # noqa: D301 - click's own mark for a paragraph to be left alone
-    from cdf_replicator.settings.reference import json_schema
+    from cdf_replicator.settings.json_schema import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
 

@@ -69,10 +69,7 @@ def split_map(text: str) -> dict[str, Any]:
         value = _json(text)
         if isinstance(value, dict):
             return value
-    pairs = [part.partition("=") for part in split_list(text)]
-    if not all(separator and key.strip() and value.strip() for key, separator, value in pairs):
-        raise ValueError("no pair")
-    return _distinct([(key.strip(), value.strip()) for key, _, value in pairs])
+    return pairs(split_list(text))
 
 
 def split_object(text: str) -> dict[str, Any]:
@@ -84,16 +81,26 @@ def split_object(text: str) -> dict[str, Any]:
 
 
 def split_names(text: str) -> dict[str, Any]:
-    """``a, b=c``, a JSON array of names or a JSON object: a name alone stands for itself; raises ``ValueError``."""
+    """``a, b=c``, a JSON array of the same or a JSON object: a name alone stands for itself; raises ``ValueError``."""
     if text.startswith("{"):
         return split_object(text)
-    items = split_list(text)
-    if text.startswith("["):
-        return _distinct([(item, item) for item in items])
-    pairs = [item.partition("=") for item in items]
-    if not all(name.strip() and (other.strip() or not separator) for name, separator, other in pairs):
+    return pairs(split_list(text), alone=True)
+
+
+def pairs(items: list[Any], *, alone: bool = False) -> dict[str, Any]:
+    """Read the items of a list as ``key=value``, since a list of YAML or JSON means what the text ``a=b,c=d`` means.
+
+    Args:
+        items: texts; anything else raises ``ValueError``, and so does a key that is given twice.
+        alone: whether a name without a value stands for itself.
+
+    """
+    if not all(isinstance(item, str) for item in items):
+        raise ValueError("no text")
+    split = [[part.strip() for part in item.partition("=")] for item in items]
+    if not all(key and (value or (alone and not separator)) for key, separator, value in split):
         raise ValueError("no pair")
-    return _distinct([(name.strip(), other.strip() or name.strip()) for name, _, other in pairs])
+    return _distinct([(key, value or key) for key, _, value in split])
 
 
 def _json(text: str) -> Any:

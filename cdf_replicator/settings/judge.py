@@ -17,6 +17,7 @@ from cdf_replicator.settings.given import (
     Path,
     Tree,
     leaves,
+    pairs,
     split_list,
     split_map,
     split_names,
@@ -69,6 +70,11 @@ def map_expected(field: FieldInfo) -> str:
     if is_marked(field, JsonObject) or may_be_file(field):
         return "a JSON object"
     return "a,b=c or a JSON object" if is_marked(field, NamePairs) else "a=b,c=d or a JSON object"
+
+
+def may_be_pairs(field: FieldInfo) -> bool:
+    """Whether a map may be written as ``a=b``, item by item."""
+    return is_map(field) and not is_marked(field, JsonObject) and not may_be_file(field)
 
 
 def _may_tell_secrets(field: FieldInfo) -> bool:
@@ -145,7 +151,7 @@ def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[
         field = model.model_fields.get(key) if model else None
         if isinstance(node, dict):
             result[key] = plain(submodel(field) if field else None, node, (*path, key), problems)
-        elif field is None or not isinstance(node.value, str):
+        elif field is None or not isinstance(node.value, str | list):
             result[key] = node.value
         else:
             try:
@@ -157,12 +163,15 @@ def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[
     return result
 
 
-def _read(field: FieldInfo, text: str) -> Any:
+def _read(field: FieldInfo, value: str | list[Any]) -> Any:
+    """The list or map that a text, or a list of YAML, stands for; raises ``ValueError``."""
+    if isinstance(value, list):
+        return pairs(value, alone=is_marked(field, NamePairs)) if may_be_pairs(field) else value
     if is_map(field):
         if is_marked(field, JsonObject):
-            return split_object(text)
-        return split_names(text) if is_marked(field, NamePairs) else split_map(text)
-    return split_list(text) if is_list(field) else text
+            return split_object(value)
+        return split_names(value) if is_marked(field, NamePairs) else split_map(value)
+    return split_list(value) if is_list(field) else value
 
 
 def judged(
@@ -196,7 +205,10 @@ def _judgement(model: type[BaseModel], tree: Tree, path: Path, detail: ErrorDeta
         given = HIDDEN if field is not None and _may_tell_secrets(field) else leaf.told
     elif node is not None:
         given = "a group of values"
-    return Problem.at(here, given, _expected(detail, field), variable)
+    expected = _expected(detail, field)
+    if expected == _PLAIN_WORDS["string_type"] and leaf is not None and isinstance(leaf.value, bool | int | float):
+        expected += ", in quotes"
+    return Problem.at(here, given, expected, variable)
 
 
 def _located(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import connectors
 from cdf_replicator.settings import refusals
-from cdf_replicator.settings.given import DEFAULT, NEST, Given, Path, Tree, leaves, variable_of
+from cdf_replicator.settings.given import DEFAULT, ENVIRONMENT, NEST, Given, Path, Tree, leaves, variable_of
 from cdf_replicator.settings.judge import UNKNOWN, judged, with_secret_files
 from cdf_replicator.settings.models import (
     FIXED_GROUPS,
@@ -27,12 +27,15 @@ from cdf_replicator.settings.problems import ConfigurationError, Problem
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 from cdf_replicator.settings.routes import Parts, resolved, shorthands
 from cdf_replicator.settings.sources import CONFIG_FILE, DICT_GROUPS, GROUPS, gathered
+from cdf_replicator.settings.underscores import nested
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cdf_replicator.route import Route
+
+TWO_UNDERSCORES: Final = "two underscores between the parts of its name; did you mean {}?"
 
 
 @dataclass(frozen=True, repr=False)  # it holds secrets: see ``effective`` for what may be shown
@@ -141,8 +144,10 @@ def _general(tree: Tree, problems: list[Problem]) -> General | None:
 
 def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
     """A name whose first part is not ours; the nearest may nest differently (``CDF_LOG_LEVEL``)."""
-    nested = [(group, field) for group, model in FIXED_GROUPS.items() for field in model.model_fields]
-    candidates = {variable_of(names) for names in [*((name,) for name in known), *nested]}
+    if (meant := nested(given.variable)) is not None:
+        return Problem.at(path, UNKNOWN, TWO_UNDERSCORES.format(meant), given.variable)
+    fields = [(group, field) for group, model in FIXED_GROUPS.items() for field in model.model_fields]
+    candidates = {variable_of(names) for names in [*((name,) for name in known), *fields]}
     first = difflib.get_close_matches(path[0], GROUPS, n=1)
     if first and len(path) > 1:
         near = [variable_of((first[0], *path[1:]))]
@@ -174,7 +179,7 @@ def _dict_group(name: str, tree: Tree, problems: list[Problem]) -> dict[str, Tre
             first = next((given.variable for _, given in leaves(below)), None)
             problems.append(Problem.at((name, slug), repr(shown(slug)), SLUG_EXPECTED, first))
         elif isinstance(below, Given):
-            problems.append(_not_a_group((name, slug), below, ["<setting>"]))
+            problems.append(_not_parted((name, slug), below))
         else:
             result[slug] = below
     return result
@@ -184,6 +189,15 @@ def _not_a_group(path: Path, node: Given, names: Any) -> Problem:
     example = next(iter(names)).upper()
     given = HIDDEN if path[0] in ("sinks", "spark") else node.told
     return Problem.at(path, given, f"its settings one by one: {variable_of(path)}__{example}=...", node.variable)
+
+
+def _not_parted(path: Path, node: Given) -> Problem:
+    """``CDF_TABLES__ORDERS_PATH``: a value in the place of a table, sink or route."""
+    meant = nested(node.variable) if node.origin == ENVIRONMENT else None
+    if meant is None or meant.endswith(">"):
+        return _not_a_group(path, node, ["<setting>"])
+    given = HIDDEN if path[0] == "sinks" else node.told
+    return Problem.at(path, given, TWO_UNDERSCORES.format(meant), node.variable)
 
 
 def _table(slug: str, tree: Tree, problems: list[Problem]) -> Table | None:

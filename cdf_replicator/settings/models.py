@@ -22,6 +22,10 @@ class NamePairs:
     """Marks a map of names that may be given as names alone: ``a,b=c``."""
 
 
+class AnyCase:
+    """Marks a choice of words in which case does not count."""
+
+
 class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -46,11 +50,6 @@ def _conf_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
-
-
-def _named_for_themselves(value: Any) -> Any:
-    """A list of names, as YAML has it."""
-    return {name: name for name in value} if isinstance(value, list) else value
 
 
 SLUG_PATTERN: Final = r"^[a-z0-9]+(_[a-z0-9]+)*\Z"
@@ -153,13 +152,13 @@ class RouteFields(Group):
         {},
         description='Further columns of the row in the sink, as SQL: {"total": "price * quantity"}.',
     )
-    schema_changes: Annotated[Literal["fail", "ignore", "add"], BeforeValidator(_lower)] = Field(
+    schema_changes: Annotated[Literal["fail", "ignore", "add"], BeforeValidator(_lower), AnyCase()] = Field(
         "add",
         description="Columns that the table gets later: deliver them (add), leave them out (ignore), or halt (fail).",
     )
 
 
-Names = Annotated[dict[Column, Column], NamePairs(), BeforeValidator(_named_for_themselves)]
+Names = Annotated[dict[Column, Column], NamePairs()]
 
 
 class Enrichment(Group):
@@ -200,11 +199,11 @@ class Spark(Group):
 
 
 class Log(Group):
-    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower), AnyCase()] = Field(
         "info",
         description="Least severe level that is logged.",
     )
-    format: Annotated[Literal["json", "text"] | None, BeforeValidator(_lower)] = Field(
+    format: Annotated[Literal["json", "text"] | None, BeforeValidator(_lower), AnyCase()] = Field(
         None,
         description="Default: text on a terminal, else json.",
     )

@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
 import connectors
 from cdf_replicator.settings.given import Path, variable_of
-from cdf_replicator.settings.judge import FILE, is_list, is_map, is_marked, is_secret, may_be_file, parts, submodel
+from cdf_replicator.settings.judge import is_list, is_map, is_marked, is_secret, may_be_file, parts, submodel
 from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, General, JsonObject, NamePairs, RouteFields, Table
 from cdf_replicator.settings.redact import shown
 from cdf_replicator.settings.sources import CONFIG_FILE
@@ -62,42 +62,6 @@ def kinds() -> dict[str, type[Sink]]:
         with suppress(connectors.SinkNotFoundError):
             result[name] = connectors.load(name)
     return result
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the YAML file; nothing is required there, since the environment may say the rest."""
-    definitions: dict[str, Any] = {}
-    sinks, routes = [], _schema(RouteFields, "route", definitions)
-    routes["properties"]["enrich"] = _by_slug(_schema(Enrichment, "enrichment", definitions))
-    for name, kind in kinds().items():
-        sink = _schema(kind.Settings, f"sink_{name}", definitions)
-        sink["properties"]["type"] = {"const": name, "description": "Makes the sink one of this type."}
-        sinks.append(sink)
-        routes["properties"] |= _schema(kind.Options, f"route_{name}", definitions).get("properties", {})
-    root = _schema(General, "service", definitions)
-    root |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdf-replicator"}
-    root["properties"] |= {
-        "tables": _by_slug(_schema(Table, "table", definitions)),
-        "sinks": _by_slug({"anyOf": sinks}),
-        "routes": _by_slug(routes),
-        **{slug: _schema(model, slug, definitions) for slug, model in FIXED_GROUPS.items()},
-    }
-    return root | {"$defs": definitions}
-
-
-def _schema(model: type[BaseModel], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Of one model, whose inner ones go to ``definitions`` under names of their own; a secret's file is a property."""
-    schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}_{{model}}")
-    definitions |= {f"{prefix}_{name}": inner for name, inner in schema.pop("$defs", {}).items()}
-    schema.pop("required", None)
-    for name, field in model.model_fields.items():
-        if may_be_file(field):
-            schema["properties"][name + FILE] = {"type": "string", "description": f"File that holds {name}."}
-    return schema
-
-
-def _by_slug(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "propertyNames": {"pattern": "^[a-z0-9]+(_[a-z0-9]+)*$"}, "additionalProperties": schema}
 
 
 def _entries(group: str, model: type[BaseModel], path: Path, type_name: str | None = None) -> Iterator[Entry]:

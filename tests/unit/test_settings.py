@@ -173,6 +173,27 @@ def test_an_unknown_variable_names_the_nearest_known_one(variable: str, nearest:
     assert "secret-perhaps" not in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("CDF_TABLES_ORDERS_PATH", "CDF_TABLES__ORDERS__PATH"),
+        ("CDF_TABLES__ORDERS_PATH", "CDF_TABLES__ORDERS__PATH"),
+        ("CDF_TABLES_ORDERS__PATH", "CDF_TABLES__ORDERS__PATH"),
+        ("CDF_TABLES_BIG_ORDERS_MAX_FILES_PER_TRIGGER", "CDF_TABLES__BIG_ORDERS__MAX_FILES_PER_TRIGGER"),
+        ("CDF_SINKS_STORE_HOSTS", "CDF_SINKS__STORE__HOSTS"),
+        ("CDF_SINKS_STORE_PASSWORD_FILE", "CDF_SINKS__STORE__PASSWORD_FILE"),
+        ("CDF_ROUTES_ORDERS_STORE_INDEX", "CDF_ROUTES__ORDERS_STORE__INDEX"),
+        ("CDF_ROUTES_ORDERS_STORE_ENRICH_CARRIERS_ON", "CDF_ROUTES__ORDERS_STORE__ENRICH__CARRIERS__ON"),
+        ("CDF_TABLES_ORDERS_PTH", "CDF_TABLES__<TABLE>__<SETTING>"),
+    ],
+)
+def test_single_underscores_between_the_parts_are_told_apart(variable: str, meant: str) -> None:
+    problem = the_problem({variable: "secret-perhaps"})
+    assert problem.variable == variable
+    assert problem.expected == f"two underscores between the parts of its name; did you mean {meant}?"
+    assert "secret-perhaps" not in str(problem) or variable.startswith("CDF_TABLES__")
+
+
 @pytest.mark.parametrize("option", ["KEY_TEMPLATE", "SKIP_UNCHANGED"])
 def test_an_option_of_another_sink_or_release_lists_what_this_route_knows(option: str) -> None:
     problem = the_problem({f"CDF_ROUTES__ORDERS_STORE__{option}": "x"})
@@ -503,6 +524,12 @@ def test_a_problem_in_the_file_names_the_file_and_the_variable(tmp_path: Path) -
     (problem,) = caught.value.problems
     assert (problem.variable, problem.path) == ("CDF_HTTP__BIND_PORT", "http.bind_port")
     assert problem.given == f"'many' (in {environ['CDF_CONFIG_FILE']})"
+
+
+def test_a_password_of_digits_in_the_file_is_to_be_quoted(tmp_path: Path) -> None:
+    environ = with_file(tmp_path, "sinks: {store: {password: 12345678}}")
+    problem = the_problem(environ)
+    assert (problem.variable, problem.expected) == ("CDF_SINKS__STORE__PASSWORD", "a text, in quotes")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 
 from cdf_replicator.settings import load
 from cdf_replicator.settings.effective import effective
+from cdf_replicator.settings.json_schema import json_schema
 from cdf_replicator.settings.redact import HIDDEN, masked, shown
-from cdf_replicator.settings.reference import json_schema, reference
+from cdf_replicator.settings.reference import reference
 
 if TYPE_CHECKING:
     from pathlib import Path

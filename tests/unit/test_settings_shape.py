@@ -9,7 +9,8 @@ import pytest
 from cdf_replicator.route import Dimension
 from cdf_replicator.settings import ConfigurationError, Problem, load
 from cdf_replicator.settings.effective import effective
-from cdf_replicator.settings.reference import json_schema, reference
+from cdf_replicator.settings.json_schema import json_schema
+from cdf_replicator.settings.reference import reference
 from tests.unit import example_sinks
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
@@ -47,7 +48,7 @@ def test_a_joined_table_is_named_column_by_column() -> None:
     route = route_with(JOINED | {"ENRICH__CARRIERS__ON": "year, carrier=code", "ENRICH__CARRIERS__COLUMNS": "name=of"})
     on = {"year": "year", "carrier": "code"}
     assert route.enrich == (Dimension("carriers", "/carriers", None, on, {"name": "of"}),)
-    columns = {"ENRICH__CARRIERS__ON": '{"a=b": "c,d"}', "ENRICH__CARRIERS__COLUMNS": '["e=f"]'}
+    columns = {"ENRICH__CARRIERS__ON": '{"a=b": "c,d"}', "ENRICH__CARRIERS__COLUMNS": '{"e=f": "e=f"}'}
     (dimension,) = route_with(JOINED | columns).enrich
     assert (dimension.on, dimension.columns) == ({"a=b": "c,d"}, {"e=f": "e=f"})
 
@@ -66,6 +67,31 @@ def test_a_joined_table_is_told_by_a_file_too(tmp_path) -> None:
     shown = {value.path: value.value for value in effective(settings)}
     assert shown["routes.orders_store.computed"] == "total=a + b"
     assert shown["routes.orders_store.enrich.carriers.name"] == "main.carriers"
+
+
+def test_a_list_of_pairs_means_what_it_says(tmp_path) -> None:
+    file = tmp_path / "cdf.yaml"
+    file.write_text(
+        "routes: {orders_store: {rename: [id=order_id], enrich: "
+        "{carriers: {path: /carriers, on: [carrier=code, year], columns: [name=carrier_name, country]}}}}"
+    )
+    route = load(GOOD | {"CDF_CONFIG_FILE": str(file)} | {"CDF_ROUTES__ORDERS_STORE__COLUMNS": "id,carrier_name"})
+    (joined,) = route.resolved["orders_store"].enrich
+    assert (joined.on, joined.columns) == (
+        {"carrier": "code", "year": "year"},
+        {"name": "carrier_name", "country": "country"},
+    )
+    assert route.resolved["orders_store"].rename == {"id": "order_id"}
+    same = route_with(JOINED | {"ENRICH__CARRIERS__COLUMNS": '["name=of", "country"]'})
+    assert same.enrich[0].columns == {"name": "of", "country": "country"}
+
+
+@pytest.mark.parametrize("items", ["[1]", "[a=]", "[a=b, a=c]", "[{a: b}]"])
+def test_a_list_that_is_no_list_of_pairs_is_a_problem(tmp_path, items: str) -> None:
+    file = tmp_path / "cdf.yaml"
+    file.write_text(f"routes: {{orders_store: {{rename: {items}}}}}")
+    with pytest.raises(ConfigurationError, match="a=b,c=d or a JSON object"):
+        load(GOOD | {"CDF_CONFIG_FILE": str(file)})
 
 
 @pytest.mark.parametrize(
