@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.service import Service, environment
+from tests.support.service import Service, command, environment
 from tests.system.browser import PACKAGES, PHONE, barriers, chromium, open_details, opened, photograph
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def healthy(service: Service, orders: Source, items: Source) -> Service:
     ):
         source.sql(change)
     for route, source in zip(ROUTES, (orders, orders, items), strict=True):
+        service.wait_state(route, "running")
         service.wait_delivered(route, source.version)
     return service
 
@@ -217,6 +218,8 @@ def test_a_halted_route_says_what_to_do(healthy: Service, browser: Browser, item
         expect(page.locator("article").first).to_contain_text("items_audit")
         expect(card(page, "items_audit")).to_contain_text("cdf-replicator resync items_audit")
         looked_at(browser, healthy.url, "halted", showing="Halted")
+    ended = command(healthy.given, "resync", "items_audit", "--yes")
+    assert ended.code == 0, ended.log
 
 
 def test_a_service_that_is_gone_is_told(service: Service, browser: Browser):
@@ -224,6 +227,9 @@ def test_a_service_that_is_gone_is_told(service: Service, browser: Browser):
         page.goto(service.url)
         expect(page.locator("header")).to_contain_text(re.compile(r"Updated \d s ago"))
         service.kill()
-        expect(page.get_by_role("status")).to_have_text("No answer from the service.", timeout=REFRESHED_MS)
-        expect(page.locator("#age")).to_have_class(re.compile("late"), timeout=2 * REFRESHED_MS)
-        photograph(page, "gone")
+        try:
+            expect(page.get_by_role("status")).to_have_text("No answer from the service.", timeout=REFRESHED_MS)
+            expect(page.locator("#age")).to_have_class(re.compile("late"), timeout=2 * REFRESHED_MS)
+            photograph(page, "gone")
+        finally:
+            service.started()
