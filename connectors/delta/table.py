@@ -128,9 +128,13 @@ def small_files(path: str) -> int:
 
 
 def _snapshot(path: str) -> Any:
-    """The newest, as Delta has it in the JVM."""
+    """The newest, as Delta has it in the JVM.
+
+    Where its checksum is missing, Delta reads the log with the session of the thread, and the one of a micro-batch has none.
+    """
     spark = session()
     jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
     return log.update(False, none, none)
