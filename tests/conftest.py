@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,11 +11,12 @@ from tests.support import service
 from tests.support.session import SMALL_PLANS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
     from deploy.servers import Elasticsearch, Redis
+    from tests.support.service import Ended
 
 LONGEST = (
     "test_isolation.py",
@@ -94,3 +96,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 
     with started(tmp_path_factory.mktemp("spark"), plans_of(pytestconfig)) as session:
         yield session
+
+
+@pytest.fixture
+def here(spark: SparkSession) -> Callable[..., Ended]:
+    """Run the command in this process, on the session's Spark: ``here(given, "run", "--once")``."""
+    from tests.support import in_process
+
+    return partial(in_process.run, spark)

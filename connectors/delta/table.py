@@ -159,8 +159,8 @@ def small_files(path: str) -> int:
 def _snapshot(path: str) -> Any:
     """The newest, as Delta has it in the JVM.
 
-    Delta reads checkpoints of format v2 by the active session of its caller's thread. A thread of ours has none before Spark
-    has planned something in it.
+    Delta reads the log with the active session of its caller's thread where a checkpoint is of format v2, or where a kill took
+    the checksum of the last commit. A thread of ours has none before Spark has planned something in it.
     """
     spark = session()
     jvm: Any = spark._jvm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,24 @@ def test_every_change_is_kept_once(world, lose_commit):
         ("orders", table_id, "orders_audit", 0, 1),
         ("orders", table_id, "orders_audit", 0, 1),
     ]
+
+
+def test_an_append_whose_checksum_a_kill_took_is_known_although_the_log_has_a_checkpoint(world, lose_commit):
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+    world.insert("(2, 'b')")
+    assert run(world) is None
+    jvm = world.spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(world.spark._jsparkSession, world.audit)
+    log.checkpoint(log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()), jvm.scala.Option.empty())
+    world.insert("(3, 'c')")
+    assert run(world) is None
+    kept = world.audited(*SHORT)
+    lose_commit("orders_audit")
+    max(Path(world.audit, "_delta_log").glob("*.crc")).unlink()
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert run(world) is None
+    assert world.audited(*SHORT) == kept
 
 
 def batch_of(world, version):

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.reading import documents, entries, folded
-from tests.support.service import Service, command, environment
+from tests.support.service import Ended, Service, environment
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -17,29 +17,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Elasticsearch, Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 ROWS = 20_000
 ROUTES = ("mass_audit", "mass_search", "mass_cache")
 CHANGES = ["id", "name", "amount", "change_type", "commit_version"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kill")
-
-
-@pytest.fixture(scope="module")
-def mass(folder: Path, new_source: Callable[..., Source]) -> Source:
-    return new_source(folder, "mass", ROWS)
+@pytest.fixture
+def mass(tmp_path: Path, new_source: Callable[..., Source]) -> Source:
+    return new_source(tmp_path, "mass", ROWS)
 
 
 @pytest.fixture
-def service(folder: Path, mass: Source, sinks: Callable[[Path], dict[str, object]]) -> Iterator[Service]:
+def service(tmp_path: Path, mass: Source, sinks: Callable[[Path], dict[str, object]]) -> Iterator[Service]:
     """Not started yet. Small requests, so that there is much time between the first and the last of a batch."""
     given = environment(
-        folder,
-        **sinks(folder),
+        tmp_path,
+        **sinks(tmp_path),
         SINKS__SEARCH__CHUNK_ROWS=100,
         SINKS__CACHE__CHUNK_ROWS=100,
         TRIGGER_SECONDS=0.2,
@@ -66,57 +61,49 @@ def last_committed(route: Path) -> int:
     return offset["reservoirVersion"] - (offset["index"] < 0)
 
 
-def test_killed_in_the_midst_of_the_first_load(service: Service, elasticsearch: Elasticsearch):
-    service.started()
-
-    until(lambda: in_elasticsearch(elasticsearch, {"match_all": {}}) > 0, 240, service.log.read_text)
-    service.kill()
-
-    assert 0 < in_elasticsearch(elasticsearch, {"match_all": {}}) < ROWS
-
-
-def test_killed_in_the_midst_of_a_batch(service: Service, mass: Source, folder: Path, elasticsearch: Elasticsearch):
-    """Every row is changed twice, a thousand keys move and a thousand rows go, in three commits."""
-    service.started()
-    for route in ROUTES:
-        service.wait_delivered(route, mass.version)
-
-    mass.sql("UPDATE {} SET amount = amount + 1, id = IF(id < 1000, id + 1000000, id)")
-    mass.sql("DELETE FROM {} WHERE id >= 19000 AND id < 1000000")
-    last = mass.sql("UPDATE {} SET amount = -1")
-    arrived = {"term": {"amount": -1}}
-    until(lambda: in_elasticsearch(elasticsearch, arrived) > 0, 120, service.log.read_text)
-    service.kill()
-
-    assert 0 < in_elasticsearch(elasticsearch, arrived) < len(mass.rows)
-    assert last_committed(folder / "state" / "routes" / "mass_search") < last
-
-
-def test_killed_between_the_audit_append_and_the_commit_of_its_batch(service: Service, mass: Source, folder: Path):
-    log = folder / "audit" / "mass" / "_delta_log"
-    service.started()
-    for route in ROUTES:
-        service.wait_delivered(route, mass.version)
-    versions = len(list(log.glob("*.json")))
-
-    mass.sql("UPDATE {} SET amount = 0")
-    until(lambda: len(list(log.glob("*.json"))) > versions, 120, service.log.read_text)
-    service.kill()
-
-
 def test_after_the_restart_nothing_differs_and_each_change_is_in_the_audit_once(
-    service: Service, mass: Source, folder: Path, redis_server: Redis, elasticsearch: Elasticsearch
+    service: Service,
+    mass: Source,
+    tmp_path: Path,
+    redis_server: Redis,
+    elasticsearch: Elasticsearch,
+    here: Callable[..., Ended],
 ):
+    """One history: killed in the first load, started, killed in a micro-batch, and run to the end."""
+    service.started()
+    killed_in_the_first_load(service, elasticsearch)
+    service.started()
+    killed_in_a_micro_batch(service, mass, tmp_path, elasticsearch)
     mass.sql("INSERT INTO {} SELECT id + 3000000, 'last', 0 FROM range(10)")
 
-    ended = command(service.given, "run", "--once")
+    ended = here(service.given, "run", "--once")
 
     assert ended.code == 0, ended.log
     expected = mass.rows
     assert entries(redis_server.url, "mass:") == expected
     assert documents(elasticsearch.url, "mass") == expected
-    assert folded(mass.spark, folder / "audit" / "mass", ["id"]) == expected
-    assert differing_changes(mass, folder / "audit" / "mass") == 0
+    assert folded(mass.spark, tmp_path / "audit" / "mass", ["id"]) == expected
+    assert differing_changes(mass, tmp_path / "audit" / "mass") == 0
+
+
+def killed_in_the_first_load(service: Service, elasticsearch: Elasticsearch) -> None:
+    until(lambda: in_elasticsearch(elasticsearch, {"match_all": {}}) > 0, describe=service.log.read_text)
+    service.kill()
+    assert 0 < in_elasticsearch(elasticsearch, {"match_all": {}}) < ROWS
+
+
+def killed_in_a_micro_batch(service: Service, mass: Source, tmp_path: Path, elasticsearch: Elasticsearch) -> None:
+    """Every row is changed twice, a thousand keys move and a thousand rows go, in three commits."""
+    for route in ROUTES:
+        service.wait_delivered(route, mass.version)
+    mass.sql("UPDATE {} SET amount = amount + 1, id = IF(id < 1000, id + 1000000, id)")
+    mass.sql("DELETE FROM {} WHERE id >= 19000 AND id < 1000000")
+    last = mass.sql("UPDATE {} SET amount = -1")
+    arrived = {"term": {"amount": -1}}
+    until(lambda: in_elasticsearch(elasticsearch, arrived) > 0, describe=service.log.read_text)
+    service.kill()
+    assert 0 < in_elasticsearch(elasticsearch, arrived) < len(mass.rows)
+    assert last_committed(tmp_path / "state" / "routes" / "mass_search") < last
 
 
 def differing_changes(mass: Source, audit: Path) -> int:

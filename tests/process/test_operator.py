@@ -1,8 +1,7 @@
-"""What an operator does by hand: look at a feed, turn it on, rebuild a target that a kill left half swept."""
+"""What an operator does by hand beside a service: look at a feed, rebuild a target that a kill left half swept, pause a route."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 from argparse import ArgumentParser
@@ -13,6 +12,7 @@ import pytest
 import redis
 
 from deploy.readme import ROOT
+from tests.chaos.proxy import Proxy
 from tests.support.reading import entries
 from tests.support.service import COMMAND, Ended, Service, command, environment
 from tests.support.waiting import until
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
-ROWS = 10_000
+ROWS = 2000
+FOREIGN = [f"past:{number}" for number in range(ROWS, ROWS + 20_000)]
+"""Entries that the table has no rows for."""
 TOKEN = "of-eighteen-letters"
 
 
@@ -35,38 +37,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def past(folder: Path, new_source: Callable[..., Source]) -> Source:
-    """Versions 0 (created), 1 (10,000 inserts), 2 (one update), 3 (half of them deleted)."""
+    """Versions 0 (created), 1 (2000 inserts), 2 (one update), 3 (half of them deleted)."""
     source = new_source(folder, "past", ROWS)
     source.sql("UPDATE {} SET amount = 1 WHERE id = 7")
     source.sql(f"DELETE FROM {{}} WHERE id >= {ROWS // 2}")
     return source
 
 
-def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past: Source):
-    """For a path nothing needs to be configured; for a slug, neither state path nor sinks."""
-    known = environment(folder, STATE_PATH=folder / "none", TABLES__PAST__PATH=past.path, TABLES__PAST__KEYS="id")
-    bare = {name: value for name, value in known.items() if "STATE" not in name and "TABLES" not in name}
-
-    of_key = command(known, "changes", "past", "--from", "0", "--to", "2", "--key", "7", "--format", "json")
-    assert of_key.code == 0, of_key.log
-    rows = [json.loads(line) for line in of_key.output.splitlines()]
-    assert [(row["_commit_version"], row["_change_type"], row["amount"]) for row in rows] == [
-        (1, "insert", 70),
-        (2, "update_preimage", 70),
-        (2, "update_postimage", 1),
-    ]
-
-    by_time = command(
-        *(known, "changes", str(past.path), "--from-timestamp", "2000-01-01", "--to-timestamp", "2100-01-01"),
-        *("--keys", "id", "--key", "7", "--limit", "2", "--format", "json"),
-    )
-    assert by_time.code == 0, by_time.log
-    assert [json.loads(line)["amount"] for line in by_time.output.splitlines()] == [70, 70]
-
-    absent = command(known, "changes", "past", "--from", "9")
-    assert (absent.code, absent.output) == (1, "")
-    assert "changes of versions 0 to 3 are available" in absent.log
-
+def test_changes_ends_quietly_when_its_reader_has_seen_enough(folder: Path, past: Source):
+    """As ``| head`` does; for a path nothing needs to be configured."""
+    given = environment(folder)
+    bare = {name: value for name, value in given.items() if name != "CDF_STATE_PATH"}
     words = [COMMAND, "changes", str(past.path), "--from", "1", "--format", "csv"]
     with subprocess.Popen(words, env=bare, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as cut:
         assert cut.stdout
@@ -77,52 +58,51 @@ def test_changes_prints_data_on_stdout_and_its_log_on_stderr(folder: Path, past:
     assert cut.returncode == 0, log
     assert "Broken" not in log
     assert "Traceback" not in log
-    assert not (folder / "none").exists()
-
-
-def test_enable_says_from_which_version_the_feed_is_valid(folder: Path, past: Source):
-    path = folder / "plain"
-    past.spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta")
-    bare = environment(folder)
-    first = command(bare, "enable", str(path))
-    assert first.code == 0, first.log
-    assert f"{path}): the change feed is on from version 1 on. Changes made before are not in it" in first.output
 
 
 def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_wrote(
-    folder: Path, past: Source, redis_server: Redis, sinks: Callable[[Path], dict[str, object]]
+    tmp_path: Path, past: Source, redis_server: Redis, here: Callable[..., Ended]
 ):
-    given = environment(
-        folder,
-        **{name: value for name, value in sinks(folder).items() if "CACHE" in name},
-        TABLES__PAST__PATH=past.path,
-        TABLES__PAST__KEYS="id",
-        TABLES__PAST__SINKS="cache",
-    )
-    with Service(given) as service, redis.Redis.from_url(redis_server.url) as client:
-        service.started()
-        service.wait_delivered("past_cache", past.version)
-        client.mset({f"past:{number}": "theirs" for number in range(100_000, 160_000)})
-        client.set("past:1", "theirs")
+    """Redis answers slowly, so that the sweep takes some seconds."""
+    with Proxy(redis_server.port) as proxy:
+        given = environment(
+            tmp_path,
+            TABLES__PAST__PATH=past.path,
+            TABLES__PAST__KEYS="id",
+            TABLES__PAST__SINKS="cache",
+            SINKS__CACHE__TYPE="redis",
+            SINKS__CACHE__URL=f"redis://127.0.0.1:{proxy.port}/0",
+        )
+        with Service(given) as service, redis.Redis.from_url(redis_server.url) as client:
+            service.started()
+            service.wait_delivered("past_cache", past.version)
+            client.mset(dict.fromkeys(FOREIGN, "theirs"))
+            client.set("past:1", "theirs")
+            a_dry_run_and_a_cap_remove_nothing(given, here, client)
 
-        tried = command(given, "resync", "past_cache", "--dry-run")
-        assert tried.code == 0, tried.log
-        assert "target  65000 entries, of which at least 60000 (92.3%) would be removed" in tried.output
-        refused = command(given, "resync", "past_cache")
-        assert refused.code == 1
-        assert "would remove 60000 of the target's 65000 entries (92.3%), more than 10.0%" in refused.log
-        assert "resync past_cache --yes" in refused.log
-        assert client.get("past:159999") == b"theirs"
-        assert client.get("past:1") != b"theirs", "the snapshot is loaded"
+            proxy.mode = "slow"
+            words = [COMMAND, "resync", "past_cache", "--yes"]
+            with subprocess.Popen(words, env=given, stderr=subprocess.DEVNULL):  # ends as the service has
+                until(lambda: client.exists(*FOREIGN) < len(FOREIGN), describe=service.log.read_text)
+                service.kill()
+            assert client.exists(*FOREIGN) > 0, "the sweep was not at its end"
 
-        words = [COMMAND, "resync", "past_cache", "--yes"]
-        with subprocess.Popen(words, env=given, stderr=subprocess.DEVNULL):  # ends as the service has, or takes over
-            until(lambda: client.exists("past:100000", "past:159999", "past:130000") < 3, 120, service.log.read_text)
-            service.kill()
-
-    last = command(given, "run", "--once")
+        proxy.mode = "pass"
+        last = here(given, "run", "--once")
     assert last.code == 0, last.log
     assert entries(redis_server.url, "past:") == past.rows
+
+
+def a_dry_run_and_a_cap_remove_nothing(given: dict[str, str], here: Callable[..., Ended], client: redis.Redis) -> None:
+    tried = here(given, "resync", "past_cache", "--dry-run")
+    assert tried.code == 0, tried.log
+    assert "target  21000 entries, of which at least 20000 (95.2%) would be removed" in tried.output
+    refused = here(given, "resync", "past_cache")
+    assert refused.code == 1
+    assert "would remove 20000 of the target's 21000 entries (95.2%), more than 10.0%" in refused.log
+    assert "resync past_cache --yes" in refused.log
+    assert client.exists(*FOREIGN) == len(FOREIGN)
+    assert client.get("past:1") != b"theirs", "the snapshot is loaded"
 
 
 def test_a_route_is_paused_with_and_without_a_service_and_by_http(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Elasticsearch, Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
 WITHIN = 240

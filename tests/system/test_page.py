@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from deploy.servers import Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 ROUTES = ("orders_audit", "orders_cache", "items_audit")

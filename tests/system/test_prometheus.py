@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 WITHIN = 90
 

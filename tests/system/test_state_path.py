@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 ROUTES = ("orders_audit", "orders_cache")
 

@@ -100,14 +100,14 @@ def test_every_command_and_option_is_run_by_a_test(text: str):
 
 @cache
 def calls() -> list[set[str]]:
-    """The words of each command that a test runs as a process: `command(given, ...)` or `[COMMAND, ...]`."""
+    """Return the words of each command that a test runs: `command(given, ...)`, `[COMMAND, ...]`, or in process `here(given, ...)`."""
     places = [ROOT / "tests" / name for name in RAN_BY]
     files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     return [
         {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
         for node in nodes
-        if (isinstance(node, ast.Call) and ast.unparse(node.func) == "command")
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) in ("command", "here"))
         or (isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) in ("COMMAND", "str(COMMAND)"))
     ]
 
