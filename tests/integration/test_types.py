@@ -206,7 +206,7 @@ PART = st.text(st.sampled_from("ab:%!3A25{}\\\0é😀"), max_size=6)
 KEYS = st.tuples(PART, PART, st.binary(max_size=3), st.sampled_from([0, -1, 2**63 - 1]), st.dates(date(1, 1, 1)))
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(keys=st.lists(KEYS, min_size=200, max_size=400, unique=True))
 def test_no_two_keys_have_one_text(spark, keys):
     types = (StringType(), StringType(), BinaryType(), LongType(), DateType())

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
-thoroughly = hypothesis_settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+with_fixtures = hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+"""The fixtures change nothing between two examples."""
 
 SECRET = "hunter2-of-the-fuzz"
 
@@ -78,13 +77,13 @@ def read(environ: dict[str, str]) -> Settings | None:
 
 
 @given(st.dictionaries(names, values, max_size=5))
-@thoroughly
+@with_fixtures
 def test_any_environment_is_understood_or_told_by_its_variables(changes: dict[str, str]) -> None:
     read(GOOD | {"CDF_SINKS__STORE__PASSWORD": SECRET} | changes)
 
 
 @given(files, st.booleans())
-@thoroughly
+@with_fixtures
 def test_any_file_is_understood_or_told_by_its_variables(tmp_path: Path, content: bytes, alone: bool) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_bytes(content)
@@ -114,7 +113,7 @@ ASKED: dict[str, tuple[st.SearchStrategy[str], Any, Any]] = {
 
 @pytest.mark.parametrize("name", ASKED)
 @given(data=st.data())
-@thoroughly
+@with_fixtures
 def test_what_is_understood_is_what_was_asked_for(name: str, data: st.DataObject) -> None:
     texts, meaning, held = ASKED[name]
     text = data.draw(texts)
@@ -150,7 +149,7 @@ words = st.sampled_from(
 
 
 @given(st.lists(words, max_size=6))
-@hypothesis_settings(thoroughly, max_examples=200)
+@with_fixtures
 def test_any_words_end_with_a_code_that_says_why(given_words: list[str]) -> None:
     """The configuration lacks its sinks, so that nothing goes so far as to start."""
     environ = {"CDF_STATE_PATH": "/state", "CDF_TABLES__ORDERS__PATH": "/orders", "CDF_TABLES__ORDERS__KEYS": "id"}
