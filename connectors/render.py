@@ -68,15 +68,13 @@ def json_of(column: Column, data_type: DataType) -> Column:
     return F.to_json(column.cast(safe) if safe != told else column, JSON_OPTIONS)
 
 
-def content_of(columns: StructType) -> Column:
-    """JSON text of columns of a frame to tell rows apart by, not to be shown.
+def content_of(row: Column, schema: StructType) -> Column:
+    """JSON text of a row to tell rows apart by, not to be shown.
 
     Nulls are left out, and decimals are numbers of any length: a column added later, or a decimal of more digits, changes
     no row's text.
     """
-    named = ((F.col("`" + f.name.replace("`", "``") + "`"), f) for f in columns.fields)
-    told = F.struct(*(_text_keys(column, f.dataType).alias(f.name) for column, f in named))
-    return F.to_json(told, {**JSON_OPTIONS, "ignoreNullFields": "true"})
+    return F.to_json(_text_keys(row, schema), {**JSON_OPTIONS, "ignoreNullFields": "true"})
 
 
 def key_text(values: list[tuple[Column, DataType]]) -> Column:

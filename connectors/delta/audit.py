@@ -3,24 +3,26 @@
 Columns: those of the route, then ``change_type``, ``commit_version``, ``commit_timestamp`` (the feed's own names are
 reserved in Delta), ``commit_date`` (the partition), ``source_table``, ``source_table_id``, ``route``, ``generation``,
 ``batch``. Exactly once: an append carries ``txnAppId`` and ``txnVersion``, and a replay appends what is missing,
-compared by (table id, version, change type, whole row) with multiplicity.
+compared by (table id, version, change type, whole row) with multiplicity, over all micro-batches of a version. A row is
+cast to the types that the table holds.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
-from connectors.delta import table
+from connectors.delta import replays, table
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from connectors.change import Batch, RouteSpec
@@ -46,6 +48,10 @@ class DeltaAuditSink(DeltaSink):
     mode: ClassVar[Mode] = "append"
     what = "audit"
     tells_received = True
+    _forgot = False
+
+    def replay_path(self, route: RouteSpec) -> str:
+        return f"{self.settings.path.rstrip('/')}/_replays/{route.table}/{route.name}"
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the table, or see that it is one of ours and takes the columns."""
@@ -64,37 +70,50 @@ class DeltaAuditSink(DeltaSink):
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Append in one action; a redelivered batch is dropped by Delta, a replayed row by its content."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
+        from connectors.delta import shape
 
-        rows, path = _audit_rows(frame, batch), self.target(batch.route)
+        path = self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
-        stale = 0
         outside = batch.replay and not batch.number  # of the generation's sequence
         if not outside and table.recorded(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
+        options = {} if outside else {"txnAppId": app, "txnVersion": batch.txn_version}
+        given = _audit_rows(frame, batch)
+        rows = shape.fit(given, table.schema_of(path))
         if batch.replay:
-            total = rows.count()
-            rows = _missing(rows, frame.sparkSession.read.format("delta").load(path))
-        counted = Observation()
-        counts = [F.count_if(F.col("change_type") == kind).alias(kind) for kind in CHANGE_TYPES]
-        ends = [F.min(COMMIT_VERSION).alias("first"), F.max(COMMIT_VERSION).alias("last")]
-        writer = (
-            rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
-        )
-        if not outside:
-            writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
+            return self._append_missing(rows, given.schema, batch, path, options)
+        if not self._forgot:
+            replays.forget(self.replay_path(batch.route))
+            self._forgot = True
+        # A snapshot's rows are all of one day. A feed's may be of several, and the sort is then the cheaper way.
+        with table.unsorted(frame.sparkSession) if batch.is_bootstrap else nullcontext():
+            return _append(rows, path, options)
+
+    def _append_missing(
+        self, rows: DataFrame, given: StructType, batch: Batch, path: str, options: Mapping[str, Any]
+    ) -> FrameResult:
+        """Append the rows of a replay that the table lacks; of identical twins in one version as many as are missing.
+
+        ``given``: the schema that the rows came with, before they got the types of the table.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        spark, folder = rows.sparkSession, self.replay_path(batch.route)
+        held = spark.read.format("delta").load(path).where(F.col("source_table_id") == batch.table_id)
+        told = _hashed(rows, given, held.schema, F.struct("*").alias("whole")).persist()
         try:
-            # A snapshot's rows are all of one day. A feed's may be of several, and the sort is then the cheaper way.
-            with table.unsorted(frame.sparkSession) if batch.is_bootstrap else nullcontext():
-                writer.save(path)
-        except Exception as error:
-            raise classified(error, path) from error
-        seen = counted.get
-        applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
-        if batch.replay:
-            stale = total - sum(applied.values())
-        return FrameResult(applied, stale, versions=(seen["first"], seen["last"]) if applied else None)
+            total, first, last = told.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]
+            if not total:
+                return _append(rows, path, options)
+            near = held.where(F.col(COMMIT_VERSION).between(first, last))
+            before = told.limit(0)
+            if batch.number:
+                before = replays.given_before(folder, batch, first)
+                replays.remember(told, folder, batch, last)
+            result = _append(_missing(told, _hashed(near, given, held.schema), before), path, options)
+        finally:
+            told.unpersist()
+        return replace(result, stale=total - sum(result.applied.values()))
 
 
 def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
@@ -114,30 +133,52 @@ def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
     )
 
 
-def _missing(rows: DataFrame, kept: DataFrame) -> DataFrame:
-    """Rows the table lacks; of identical twins in one version as many as are missing."""
-    from pyspark.sql import Window
+def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResult:
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
 
+    counted = Observation()
+    counts = [F.count_if(F.col(CHANGE_TYPE) == kind).alias(kind) for kind in CHANGE_TYPES]
+    ends = [F.min(COMMIT_VERSION).alias("first"), F.max(COMMIT_VERSION).alias("last")]
+    writer = rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
+    try:
+        writer.options(**options).save(path)
+    except Exception as error:
+        raise classified(error, path) from error
+    seen = counted.get
+    applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
+    return FrameResult(applied, versions=(seen["first"], seen["last"]) if applied else None)
+
+
+def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Column) -> DataFrame:
+    """Version, change type and hash of rows of the audit table, or of ones for it.
+
+    Two rows are one change where all that was given is equal, whatever the order of a struct's fields was, and whichever of
+    two types a number came in.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from connectors.delta import shape
     from connectors.render import content_of
 
-    identity = ["source_table_id", COMMIT_VERSION, "change_type"]
-    content = sorted(set(rows.columns) - set(OWN_COLUMNS))
+    content = shape.without(given, OWN_COLUMNS)
+    wanted = shape.compared(held, content)
+    own = shape.without(rows.schema, OWN_COLUMNS)
+    row = shape.shaped(F.struct(*(table.quoted(name) for name in own.names)), own, wanted)
+    return rows.select(COMMIT_VERSION, CHANGE_TYPE, F.sha2(content_of(row, wanted), 256).alias(replays.HASH), *further)
 
-    def numbered(frame: DataFrame) -> DataFrame:
-        present = StructType([frame.schema[name] for name in content if name in frame.columns])
-        text = content_of(present) if present.fields else F.lit("")
-        told = frame.select(*identity, F.sha2(text, 256).alias("hash"), F.struct("*").alias("whole"))
-        window = Window.partitionBy(*identity, "hash").orderBy(F.lit(1))
-        return told.withColumn("copy", F.row_number().over(window))
 
-    versions = rows.agg(F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).first()
-    if versions is None or versions[0] is None:
-        return rows
-    near = kept.where(F.col(COMMIT_VERSION).between(*versions))
-    on = [*identity, "hash", "copy"]
-    return numbered(rows).join(numbered(near).select(*on), on, "left_anti").select("whole.*")
+def _missing(told: DataFrame, held: DataFrame, before: DataFrame) -> DataFrame:
+    """Rows beyond as many as the table holds; it holds those first that the replay was given before."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    same = [COMMIT_VERSION, CHANGE_TYPE, replays.HASH]
+    counted = held.select(*same, F.lit(1).alias("n")).unionByName(before.select(*same, F.lit(-1).alias("n")))
+    left = counted.groupBy(*same).agg(F.sum("n").alias("left"))
+    numbered = told.withColumn("copy", F.row_number().over(Window.partitionBy(*same).orderBy(F.lit(1))))
+    both = numbered.join(left, same, "left")
+    return both.where(F.col("copy") > F.coalesce("left", F.lit(0))).select("whole.*")
 
 
 def _own_schema() -> StructType:

@@ -188,7 +188,8 @@ class DeltaReplicaSink(DeltaSink):
         """Merge in one commit; return how many rows that changed, and how many of them it deleted."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        merge, columns = _merging(changes, batch, path, app, _same()), _columns(changes, path)
+        held = table.schema_of(path)
+        merge, columns = _merging(changes, batch, path, app, _same(), held), _columns(changes, held)
         # Without a guard the row is not ours: somebody else wrote it.
         not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
         if self.settings.soft_delete:
@@ -212,18 +213,24 @@ def _fill(snapshot: DataFrame, batch: Batch, path: str, app: str) -> int:
     from pyspark.sql import functions as F  # noqa: N812
 
     passed_over = F.raise_error(F.concat_ws(" ", F.lit(f"{OVERTAKEN}: key"), F.col(f"held.{HELD_KEY}")))
-    merge = _merging(snapshot, batch, path, app, _same() & passed_over.isNull())
-    done = merge.whenNotMatchedInsert(values=_columns(snapshot, path)).execute().first()
+    held = table.schema_of(path)
+    merge = _merging(snapshot, batch, path, app, _same() & passed_over.isNull(), held)
+    done = merge.whenNotMatchedInsert(values=_columns(snapshot, held)).execute().first()
     assert done is not None
     return int(done["num_inserted_rows"])
 
 
-def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column) -> DeltaMergeBuilder:
-    """A MERGE of ``change`` into ``held`` that the table will record."""
+def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column, held: StructType) -> DeltaMergeBuilder:
+    """A MERGE of ``change`` into ``held`` that the table will record. A MERGE wants structs to be as the table's are."""
     from delta.tables import DeltaTable
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from connectors.delta import shape
 
     writer = table.transaction(changes.sparkSession, app, batch.txn_version)
-    rows = changes.select(KEY, GUARD, is_delete().alias("deleted"), ROW).alias("change")
+    given = changes.select(f"{ROW}.*").schema
+    row = shape.shaped(F.col(ROW), given, shape.fitted(given, held)).alias(ROW)
+    rows = changes.select(KEY, GUARD, is_delete().alias("deleted"), row).alias("change")
     return DeltaTable.forPath(writer, path).alias("held").merge(rows, on)
 
 
@@ -241,14 +248,14 @@ def _counted(changes: DataFrame) -> tuple[Counter[str], int]:
     return Counter({row[0]: row[1] for row in told}), min((row[2] for row in told), default=0)
 
 
-def _columns(changes: DataFrame, path: str) -> dict[str, str | Column]:
+def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
     """What the merge sets: every column of the table, null where the changes lack it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     given = {name.lower(): name for name in changes.select(f"{ROW}.*").columns}
     own = {HELD_KEY: F.col(f"change.{KEY}"), HELD_GUARD: F.col(f"change.{GUARD}"), DELETED: F.lit(False)}
     columns: dict[str, str | Column] = {}
-    for name in table.schema_of(path).fieldNames():
+    for name in held.fieldNames():
         source = given.get(name.lower())
         value = F.lit(None) if source is None else F.col(f"change.{ROW}.{table.quoted(source)}")
         columns[table.quoted(name)] = own.get(name, value)

@@ -68,16 +68,22 @@ def set_properties(path: str, given: Mapping[str, str]) -> None:
         session().sql(f"ALTER TABLE {identifier(path)} SET TBLPROPERTIES ({listed})")
 
 
+def file_system(path: str) -> tuple[Any, Any]:
+    """A path, and the file system that it is of, as Hadoop has them in the JVM."""
+    spark = session()
+    jvm: Any = spark._jvm
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    return folder, folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+
 def reach(path: str, what: str) -> None:
     """See that a folder's file system can be asked, without writing; raises ``SinkError``."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    spark = session()
-    jvm: Any = spark._jvm
     try:
-        folder = jvm.org.apache.hadoop.fs.Path(path)
-        folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(folder)
+        folder, files = file_system(path)
+        files.exists(folder)
     except (Py4JJavaError, PySparkException) as error:  # what Java said; that there is no Java is none of the path's
         if any(name in str(error) for name in STORAGE_AWAY):
             raise RetryableError("unreachable", f"the {what} path {path}: {line(error)}") from error
@@ -214,7 +220,10 @@ def create(path: str, schema: StructType, *, partitioned_by: str | None = None, 
 
 
 def grow(path: str, schema: StructType) -> None:
-    """Give the table the columns it lacks and the wider types it needs; raises ``PermanentError`` where it can't."""
+    """Give the table the columns it lacks and the wider types it needs; raises ``PermanentError`` where it can't.
+
+    A column of a narrower type, or a struct in another order or with fewer fields, fits: see ``shape``.
+    """
     from connectors.widening import widened
 
     wider = list(widened(schema_of(path), schema))
@@ -236,11 +245,15 @@ def grow(path: str, schema: StructType) -> None:
 
 
 def _lacking(path: str, schema: StructType) -> list[StructField]:
-    """Columns that the table does not have, or not with all the fields within; raises ``PermanentError``."""
+    """Columns as they have to be where the table lacks them, or fields within them; raises ``PermanentError``."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    held = {field.name.lower(): field.dataType for field in schema_of(path)}
-    lacking = [field for field in schema if not _takes(held.get(field.name.lower()), field.dataType)]
+    from connectors.delta import shape
+
+    columns = schema_of(path)
+    held = {field.name.lower(): field.dataType for field in columns}
+    wanted = shape.fitted(schema, columns)
+    lacking = [field for field in wanted if not _is(held.get(field.name.lower()), field.dataType)]
     for field in lacking:
         known = held.get(field.name.lower())
         if known is not None and not isinstance(field.dataType, StructType | ArrayType | MapType):
@@ -290,10 +303,5 @@ def _names(fields: Iterable[StructField]) -> Iterable[str]:
                 inner += [data_type.keyType, data_type.valueType]
 
 
-def _takes(held: DataType | None, given: DataType) -> bool:
-    """Whether a column takes values as they are: one that is wider does."""
-    from connectors.widening import widens
-
-    if held is None:
-        return False
-    return held.simpleString() == given.simpleString() or widens(str(given.jsonValue()), str(held.jsonValue()))
+def _is(held: DataType | None, wanted: DataType) -> bool:
+    return held is not None and held.simpleString() == wanted.simpleString()

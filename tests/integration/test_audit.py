@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
 
 from cdf_replicator import feed
 from cdf_replicator.requests import Request
-from connectors import Batch, FrameResult, PermanentError
+from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
+from connectors.delta import audit
+from connectors.delta.audit import DeltaAuditSink
 
 SHORT = ("id", "name", "change_type", "commit_version")
+ROUTE = RouteSpec(name="orders_audit", table="orders", keys=(), options=RouteOptions(), owner="us", epoch=1)
 
 
 @pytest.fixture
@@ -133,6 +137,102 @@ def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
     assert run(world, ask=Request("replay", "orders_audit", 1, 2)) is None
     told = world.last_batch()
     assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {}, 5, (1, 2))
+
+
+def given(spark, version, *rows, columns="id int"):
+    """The change frame of inserts; ``rows``: SQL of each."""
+    schema = spark.createDataFrame([], columns).schema
+    casts = ", ".join(f"CAST(c{n} AS {f.dataType.simpleString()}) AS `{f.name}`" for n, f in enumerate(schema))
+    names = ", ".join(f"c{n}" for n in range(len(schema)))
+    return spark.sql(
+        f"SELECT '' AS key, 0L AS guard, 'insert' AS change_type, {version}L AS commit_version, "
+        f"TIMESTAMP '2024-05-01 12:00:00' AS commit_timestamp, struct({casts}) AS row "
+        f"FROM VALUES {', '.join(rows)} AS t({names})"
+    )
+
+
+def test_a_replay_counts_twins_over_all_micro_batches_of_a_version(spark, tmp_path, monkeypatch):
+    def write(generation, number, *rows, version=7, replay=True):
+        sink = DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path)))  # as after a restart
+        if not generation:
+            sink.prepare(spark.createDataFrame([], "id int").schema, ROUTE)
+        batch = Batch(ROUTE, generation, number, table_id="t", replay=replay)
+        return sink.write(given(spark, version, *rows), batch)
+
+    def killed(*_):
+        raise RuntimeError("the plug was pulled")
+
+    folder = tmp_path / "_replays" / "orders" / "orders_audit"
+    write(0, 1, "(1)", "(1)", replay=False)  # of four twins in three micro-batches; then the checkpoint is lost
+    assert (write(1, 1, "(1)").stale, write(1, 2, "(1)").stale) == (1, 1)
+    assert write(1, 2, "(1)").skipped
+    assert write(1, 3, "(1)", "(1)", "(2)").applied == {"insert": 3}
+    assert write(2, 1, "(1)", "(2)", "(1)").stale == 3, "a further replay"
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "_append", killed)
+        with pytest.raises(RuntimeError, match="the plug was pulled"):
+            write(2, 2, "(1)", "(1)")
+    assert write(2, 2, "(1)", "(1)").stale == 2
+    assert write(2, 4, "(1)", version=8).applied == {"insert": 1}
+    assert write(2, 5, "(1)", version=8).applied == {"insert": 1}
+    assert sorted(path.name for path in folder.iterdir()) == ["us.2.8.4", "us.2.8.5"], "what is needed no more is gone"
+    write(2, 6, "(1)", version=9, replay=False)
+    assert not folder.exists()
+    held = spark.read.format("delta").load(str(tmp_path / "orders"))
+    assert sorted(held.select("commit_version", "id").collect()) == [(7, 1)] * 4 + [(7, 2), (8, 1), (8, 1), (9, 1)]
+
+
+WIDE = "n bigint, f double, d decimal(12,4), s struct<a:string,b:bigint,c:string>, l array<struct<a:int,b:int>>, m map<int,struct<a:int,b:double>>"
+NARROW = "N int, f float, d decimal(10,2), s struct<C:string,a:string,b:int>, l array<struct<b:int,a:int>>, m map<int,struct<b:float,a:int>>"
+
+
+def test_rows_in_an_older_shape_are_cast_and_are_the_same_rows(spark, tmp_path):
+    sink = DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path)))
+    wide = "(5, 0.5, 1.5, struct('a', 7, 'c'), array(struct(1, 2), NULL), map(1, struct(1, 0.5)))"
+    narrow = "(5, 0.5, 1.5, struct('c', 'a', 7), array(struct(2, 1), NULL), map(1, struct(0.5, 1)))"
+    other = "(6, 0.1, 1.5, NULL, NULL, map(1, struct(0.1, NULL)))"
+
+    def write(number, *rows, columns=WIDE, **more):
+        sink.prepare(spark.createDataFrame([], columns).schema, ROUTE)
+        return sink.write(given(spark, 7, *rows, columns=columns), Batch(ROUTE, number, number, table_id="t", **more))
+
+    write(1, wide)
+    assert write(2, narrow, columns=NARROW, replay=True).stale == 1
+    assert write(3, other, columns=NARROW).applied == {"insert": 1}
+    again = write(4, narrow, other, columns=NARROW, replay=True)
+    assert (again.applied, again.stale) == ({}, 2)
+    assert write(5, "(6)", columns="n int", replay=True).stale == 1, "what a row lacks makes it no other row"
+    held = spark.read.format("delta").load(sink.target(ROUTE))
+    assert held.select("s", "l", "m").schema.simpleString() == (
+        "struct<s:struct<a:string,b:bigint,c:string>,l:array<struct<a:int,b:int>>,m:map<int,struct<a:int,b:double>>>"
+    )
+    rows = sorted(tuple(row)[:6] for row in held.drop("f", "d").collect())
+    assert [row[0] for row in rows] == [5, 6]
+    assert rows[0][1] == ("a", 7, "c")
+    assert rows[0][2] == [(1, 2), None]
+    assert held.where("f = CAST(0.1F AS double) AND s IS NULL").count() == 1
+
+
+def test_a_lost_checkpoint_across_nested_and_widened_columns_doubles_nothing_and_loses_no_twin(world):
+    world.environ |= {
+        "CDF_TABLES__ORDERS__STARTING_VERSION": "0",
+        "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "1",
+    }
+    mapped = {"delta__columnMapping__mode": "name", "delta__enableTypeWidening": "true"}
+    world.create("id bigint, x int, s struct<a:string,b:string>", **mapped)
+    twins = world.spark.range(0, 3, 1, 3).selectExpr("1L AS id", "5 AS x", "named_struct('a', 'a', 'b', 'b') AS s")
+    twins.write.format("delta").mode("append").save(world.table)
+    world.sql("ALTER TABLE {t} ADD COLUMNS (s.c string AFTER a)")
+    world.sql("ALTER TABLE {t} ALTER COLUMN x TYPE bigint")
+    world.insert("(2, 5000000000, named_struct('a', 'a', 'c', 'c', 'b', 'b'))")
+    assert run(world) is None
+    whole = world.audited("id", "x", "s.a", "s.b", "s.c")
+    assert whole == [(1, 5, "a", "b", None)] * 3 + [(2, 5000000000, "a", "b", "c")]
+    first = world.audited("batch")[0][0]
+    world.spark.sql(f"DELETE FROM delta.`{world.audit}` WHERE id = 1 AND batch > {first}")
+    shutil.rmtree(world.state_path.checkpoint("orders_audit", 0))
+    assert run(world) is None
+    assert world.audited("id", "x", "s.a", "s.b", "s.c") == whole
 
 
 def test_a_replay_of_a_range_the_stream_has_yet_to_deliver_does_not_double_it(world):

@@ -128,6 +128,29 @@ def test_columns_may_be_added_and_widened_and_have_odd_names(world):
     assert world.spark.table(world.copy).schema["a.b"].dataType.simpleString() == "struct<x y:int>"
 
 
+def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
+    pair = "struct<a:string,b:string>"
+    columns = f"id bigint, name string, s {pair}, l array<{pair}>, m map<string,{pair}>"
+    world.create(columns, delta__columnMapping__mode="name")
+    row = "(%d, 'a', struct('a', 'b'), array(struct('a', 'b'), NULL), map('k', struct('a', 'b')))"
+    world.insert(row % 1, row % 2, "(3, 'c', NULL, NULL, NULL)")
+    assert run(world) is None
+    world.sql("ALTER TABLE {t} ADD COLUMNS (s.c string AFTER a, l.element.c string FIRST, m.value.c string AFTER a)")
+    for lost in ("s.b", "m.value.b"):
+        world.sql(f"ALTER TABLE {{t}} DROP COLUMN {lost}")
+    world.sql("ALTER TABLE {t} RENAME COLUMN l.element.b TO z")
+    world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(world.version())
+    world.sql("UPDATE {t} SET name = 'new', s.c = 'c'")
+    assert run(world) is None
+
+    def told(name):
+        return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS told FROM {name} ORDER BY id").collect()
+
+    assert told(world.copy) == told(f"delta.`{world.table}`")
+    assert run(world, ask=Request("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
+    assert told(world.copy) == told(f"delta.`{world.table}`")
+
+
 def test_a_deleted_row_stays_where_it_is_asked_for_and_so_does_history(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     world.environ["CDF_SINKS__COPY__HISTORY"] = "true"

@@ -1,0 +1,118 @@
+"""The shape of rows: structs at any depth in the order of another schema, values in the wider of two types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from connectors.delta.table import quoted
+from connectors.widening import widens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from pyspark.sql import Column, DataFrame
+
+    Fields = Callable[[StructType, StructType], Iterable[tuple[str, DataType | None, DataType | None]]]
+
+Type = TypeVar("Type", bound=DataType)
+
+
+def merged(held: DataType, given: DataType) -> DataType:
+    """Return the type of a column that holds both: fields in the order of ``held``, then those that only ``given`` has.
+
+    A value has the type of ``held`` where that is the wider one, else the type of ``given``.
+    """
+    return _together(held, given, _all_fields)
+
+
+def compared(held: Type, given: Type) -> Type:
+    """Return the type in which values of both are compared: the fields of ``given`` by name, each in the wider type."""
+    return _together(held, given, _given_fields)  # type: ignore[return-value]  # two structs make a struct
+
+
+def fitted(given: StructType, held: StructType) -> StructType:
+    """Return the columns of ``given``, each with the type that the column of that name in ``held`` takes."""
+    known = _by_name(held)
+    fields = ((field, known.get(field.name.lower(), field)) for field in given)
+    return StructType([StructField(field.name, merged(own.dataType, field.dataType)) for field, own in fields])
+
+
+def fit(rows: DataFrame, held: StructType) -> DataFrame:
+    """Cast the columns of rows to the types that a table holds."""
+    wanted = fitted(rows.schema, held)
+    columns = (
+        shaped(F.col(quoted(one.name)), one.dataType, other.dataType)
+        for one, other in zip(rows.schema, wanted, strict=True)
+    )
+    return rows.select(*(column.alias(name) for column, name in zip(columns, rows.columns, strict=True)))
+
+
+def without(struct: StructType, names: Collection[str]) -> StructType:
+    return StructType([field for field in struct if field.name not in names])
+
+
+def shaped(column: Column, given: DataType, wanted: DataType) -> Column:
+    """Build a value of one type as another: structs field by field, null where ``given`` lacks one, numbers cast.
+
+    A value that can't become the other type without a loss stays what it is: Delta refuses it by the name of its column.
+    """
+    if given.simpleString() == wanted.simpleString():
+        return column
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        known = _by_name(given)
+        fields = [_field(column, known.get(field.name.lower()), field) for field in wanted]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(column, lambda item: shaped(item, given.elementType, wanted.elementType))
+    if isinstance(given, MapType) and isinstance(wanted, MapType):
+        if given.keyType.simpleString() != wanted.keyType.simpleString():
+            column = F.transform_keys(column, lambda key, _: shaped(key, given.keyType, wanted.keyType))
+        return F.transform_values(column, lambda _, value: shaped(value, given.valueType, wanted.valueType))
+    return column.cast(wanted) if widens(str(given.jsonValue()), str(wanted.jsonValue())) else column
+
+
+def _field(struct: Column, given: StructField | None, wanted: StructField) -> Column:
+    if given is None:
+        return F.lit(None).cast(wanted.dataType).alias(wanted.name)
+    return shaped(struct.getField(given.name), given.dataType, wanted.dataType).alias(wanted.name)
+
+
+def _together(held: DataType | None, given: DataType | None, fields: Fields) -> DataType:
+    """Join two types, of which one may be absent; ``fields``: name and both types of each field of two structs."""
+    if held is None or given is None:
+        one = given if held is None else held
+        assert one is not None
+        return one
+    if isinstance(held, StructType) and isinstance(given, StructType):
+        joined = ((name, _together(one, other, fields)) for name, one, other in fields(held, given))
+        return StructType([StructField(name, data_type) for name, data_type in joined])
+    if isinstance(held, ArrayType) and isinstance(given, ArrayType):
+        return ArrayType(_together(held.elementType, given.elementType, fields))
+    if isinstance(held, MapType) and isinstance(given, MapType):
+        key = _together(held.keyType, given.keyType, fields)
+        return MapType(key, _together(held.valueType, given.valueType, fields))
+    return held if widens(str(given.jsonValue()), str(held.jsonValue())) else given
+
+
+def _all_fields(held: StructType, given: StructType) -> Iterable[tuple[str, DataType | None, DataType | None]]:
+    further = _by_name(given)
+    for field in held:
+        other = further.pop(field.name.lower(), None)
+        yield field.name, field.dataType, other and other.dataType
+    for field in further.values():
+        yield field.name, None, field.dataType
+
+
+def _given_fields(held: StructType, given: StructType) -> Iterable[tuple[str, DataType | None, DataType | None]]:
+    known = _by_name(held)
+    for name, field in sorted(_by_name(given).items()):
+        other = known.get(name)
+        yield field.name, other and other.dataType, field.dataType
+
+
+def _by_name(struct: StructType) -> dict[str, StructField]:
+    """To Spark and Delta the case of a name makes no difference."""
+    return {field.name.lower(): field for field in struct}
