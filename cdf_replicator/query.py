@@ -90,13 +90,20 @@ class Query:
                 self._hang_up()
 
     def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
-        """Wait for the first commit to follow. False: there is none, and nothing to wait for."""
+        """Wait for the first commit to follow. False: there is none, and nothing to wait for.
+
+        Raises what a query would raise of a table that is absent, and ``HaltError`` if another one has taken its place.
+        """
         first = state.start_version or 0
         if source.log.latest_version() >= first:
             return True
         self._report.state("running")
         watch = self.onlooker(source, state, None)
+        compare_at = 0.0
         while source.log.latest_version() < first:
+            if time.monotonic() >= compare_at:
+                source.newest_of(state.table_id)
+                compare_at = time.monotonic() + self._service.settings.trigger_seconds
             watch.look_at_source()
             self._looked(watch, state)
             if self.interrupted() or self._service.once:

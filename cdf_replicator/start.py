@@ -201,13 +201,7 @@ def _same_route(state: RouteState, identity: dict[str, object], source: SourceTa
     if changed:
         was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
         raise HaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
-    if state.table_id != source.metadata.table_id:
-        raise HaltError(
-            "table_replaced",
-            f"The source table of route {state.route} was recreated: it has a new table id and starts again at "
-            "version 0, so what the sink holds may be of no row any more.",
-            RESYNC,
-        )
+    source.newest_of(state.table_id)
 
 
 def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float | None) -> RouteState:

@@ -179,9 +179,10 @@ class Stream:
         # Delta reads a schema to be tracked at the version of the first commit to follow, and fails without it.
         if schema_log and committed is None and not self._query.await_commit(source, state, wake):
             return
+        planned = source.newest_of(state.table_id)
         frame = source.stream(state.start_version, schema_log)
         first = committed.complete + 1 if committed else state.start_version or 0
-        lookout = evolution.Lookout(self._route, source, frame, first)
+        lookout = evolution.Lookout(self._route, source, frame, first, planned)
         state, frame = evolution.settled(self._route, source, state, frame, first, self.row_schema)
         self._service.state_path.save(state)
         state = self.prepare(state, frame.schema, delivering.sink)
