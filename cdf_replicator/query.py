@@ -62,6 +62,7 @@ class Query:
         self._batches = 0
         self._batch_error: BaseException | None = None
         self._hang_up: Callable[[], None] | None = None
+        self._former: tuple[int, Watch] | None = None
 
     def follow(
         self,
@@ -119,8 +120,13 @@ class Query:
     def _watch(
         self, query: StreamingQuery | None, source: SourceTable, state: RouteState, committed: Offset | None
     ) -> Watch:
+        """Look on from where the former watch of the same generation was: a checkpoint alone may say less."""
         began, headroom = lambda: self._batches, self._headroom
-        return Watch(query, source, self._report, state, committed, batches=began, headroom=headroom)
+        watch = Watch(query, source, self._report, state, committed, batches=began, headroom=headroom)
+        if self._former is not None and self._former[0] == state.generation:
+            watch.delivered_version = max(watch.delivered_version, self._former[1].delivered_version)
+        self._former = state.generation, watch
+        return watch
 
     def _watched(
         self, query: StreamingQuery, watch: Watch, state: RouteState, upkeep: Upkeep, wake: threading.Event

@@ -125,10 +125,8 @@ class Runner:
         """Deliver nothing until an operator asks for something; with ``once``, for good. The lag is told all the while."""
         self._report.state("paused", f"Run: cdf-replicator resume {self.route.name}")
         self._failures = 0
-        former, self._watch = self._watch, None  # which has not looked since the last micro-batch ended
+        self._watch = None  # which has not looked since the last micro-batch ended
         self._look_on()
-        if former is not None and self._watch is not None:
-            self._watch.delivered_version = max(self._watch.delivered_version, former.delivered_version)
         while not (self._service.once or self._interrupted()):
             if self._watch is None:
                 self._look_on()
