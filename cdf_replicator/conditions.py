@@ -281,5 +281,16 @@ TABLE: Final = (
     ),
 )
 
+UNREADABLE: Final = frozenset(
+    {
+        "history_lost",
+        "change_feed_off",
+        "read_failed",
+        SCHEMA_CHANGE,
+        "bad_expression",
+    }
+)
+"""Reasons that may concern the versions of a replay alone."""
+
 RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, UNFORESEEN)
 """After which a route's query starts again; so it does after a ``RetryableError``, whose reasons are its own."""

@@ -163,7 +163,11 @@ class Runner:
         if verdict.action == "retry_then_halt" and self._failures >= verdict.tries:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":
-            return self._halt(verdict)
+            back = self._fulfilment.given_up(verdict)
+            if back is None or self._service.once:  # the next run goes on
+                return self._halt(back or verdict)
+            self._failures = 0
+            return True
         if self._service.once and verdict.action == "wait":
             self.verdict = verdict  # the retry budget is spent: whoever started us starts us again
             self._report.state("stopped", verdict.what)

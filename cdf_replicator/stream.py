@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import checkpoint, evolution, feed, start
+from cdf_replicator import checkpoint, evolution, feed, generation, start
 from cdf_replicator.batch import Delivering, check_duplicates
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
@@ -50,6 +50,8 @@ class Stream:
         self._report.sink_up()
         share = self._service.settings.delivery.max_removed_share
         state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
+        if missing := generation.what_is_missing(state):
+            self._report.warning(missing)
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         self._report.position(state.generation, state.epoch, str(folder))
         delivering = self.delivering(sink)
@@ -87,7 +89,7 @@ class Stream:
 
     def batch(self, state: RouteState, number: int) -> Batch:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
-        delivered = start.delivered_version(state, self._service.state_path)
+        delivered = generation.delivered_version(state, self._service.state_path)
         return Batch(
             route=replace(self._service.state_path.spec(self._route, state), mark=delivered),
             generation=state.generation,
