@@ -47,6 +47,9 @@ UNFORESEEN: Final = "spark"
 STALLED: Final = "stalled"
 """Reason of the new begin of a query that did not move."""
 
+SCHEMA_CHANGE: Final = "schema_change"
+"""Reason of what a change of the source table's columns brings about."""
+
 _CONDITIONS: Final = "tests/integration/test_conditions.py"
 _SCHEMA_CHANGES: Final = "tests/integration/test_schema_changes.py"
 
@@ -54,20 +57,20 @@ TABLE: Final = (
     Condition(
         ("DELTA_STREAMING_METADATA_EVOLUTION",),
         "restart",
-        "schema_change",
+        SCHEMA_CHANGE,
         "Nothing: the stream continues.",
         f"{_SCHEMA_CHANGES}::test_a_renamed_column_waits_for_its_approval_and_then_goes_on",
     ),
     Condition(
         ("DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION",),
         "halt",
-        "schema_change",
+        SCHEMA_CHANGE,
         "A column was renamed, dropped or retyped, and this should have been asked about in other words. " + RESYNC,
     ),
     Condition(
         ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE",),
         "retry_then_halt",
-        "schema_change",
+        SCHEMA_CHANGE,
         "Nothing: the table has column mapping now, and the stream starts again tracking its schema. If it halts "
         "instead, run: cdf-replicator resync {route}",
         f"{_SCHEMA_CHANGES}::test_column_mapping_that_is_switched_on_under_a_route_is_taken_up",
@@ -76,7 +79,7 @@ TABLE: Final = (
     Condition(
         ("DELTA_SCHEMA_CHANGED",),
         "retry_then_halt",
-        "schema_change",
+        SCHEMA_CHANGE,
         "Nothing: the route starts again with the new schema. If it halts instead, run: cdf-replicator resync {route}",
         f"{_SCHEMA_CHANGES}::test_three_sinks_follow_a_growing_table_while_they_run",
         tries=3,
@@ -85,7 +88,7 @@ TABLE: Final = (
         # A torn file of the log has no condition of its own: the reader of its JSON fails in there.
         ("DELTA_STREAMING_SCHEMA_LOG", "DELTA_STREAMING_SCHEMA_LOCATION", "SchemaTrackingLog.deserialize"),
         "halt",
-        "schema_change",
+        SCHEMA_CHANGE,
         RESYNC,
         f"{_CONDITIONS}::test_a_damaged_schema_log_is_rebuilt_by_a_resync",
     ),
@@ -277,6 +280,17 @@ TABLE: Final = (
         f"{_CONDITIONS}::test_a_stop_in_the_middle_of_a_batch_is_no_failure",
     ),
 )
+
+UNREADABLE: Final = frozenset(
+    {
+        "history_lost",
+        "change_feed_off",
+        "read_failed",
+        SCHEMA_CHANGE,
+        "bad_expression",
+    }
+)
+"""Reasons that may concern the versions of a replay alone."""
 
 RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, UNFORESEEN)
 """After which a route's query starts again; so it does after a ``RetryableError``, whose reasons are its own."""

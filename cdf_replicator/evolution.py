@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from cdf_replicator import feed, schema
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.schema import TableSchema
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.verdict import HaltError, SchemaChangedError
 from cdf_replicator.verdict import judge as judge_error
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.route import Route
+    from cdf_replicator.schema import Metadata
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import RouteState
 
@@ -85,10 +86,14 @@ def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSche
 
 
 class Lookout:
-    """Of one run of a stream: looks into the commits of each micro-batch, before it is delivered."""
+    """Of one run of a stream: looks into the commits of each micro-batch, before it is delivered.
 
-    def __init__(self, route: Route, source: SourceTable, frame: DataFrame, first: int) -> None:
+    ``planned``: the table's newest metadata, read before the stream was planned.
+    """
+
+    def __init__(self, route: Route, source: SourceTable, frame: DataFrame, first: int, planned: Metadata) -> None:
         self._route, self._source = route, source
+        self._planned: Metadata | None = planned  # until the first micro-batch: the query has started then
         self._delivered = TableSchema(-1, _columns(frame))
         self._next = first
 
@@ -98,6 +103,9 @@ class Lookout:
         A change feed that was switched off and on again leaves inserts and deletes where updates were, a column dropped
         without column mapping reads as null, and a table replaced in place goes on: Delta's stream raises none of it.
         """
+        if self._planned is not None:
+            self._check_plan(self._planned)
+            self._planned = None
         for version in range(self._next, last + 1):
             metadata = self._source.log.metadata_at(version)
             if metadata is None:
@@ -110,6 +118,22 @@ class Lookout:
                 lost = self._lost(self._source.newest_metadata().schema)  # a column that came back is delivered again
                 schema.judge(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
+
+    def _check_plan(self, planned: Metadata) -> None:
+        """See that the table did not change between the plan of the stream and the start of its query.
+
+        Delta reads with the schema it finds at the start, Spark takes the columns by their position, with the types of the
+        plan: columns that were moved arrive swapped, numbers of a wider type cut off, and neither of them raises.
+        """
+        newest = self._source.newest_of(planned.table_id)
+        for version in range(planned.schema.version + 1, newest.schema.version + 1):
+            metadata = self._source.log.metadata_at(version)
+            if metadata is not None and metadata.schema.columns != planned.schema.columns:
+                source = self._route.source
+                raise SchemaChangedError(
+                    f"Table {source.slug} ({source.location}) changed its columns at version {version}, while its stream "
+                    "was being started."
+                )
 
     def _lost(self, now: TableSchema) -> list[schema.Change]:
         return [change for change in schema.compare(self._delivered, now) if change.kind == "dropped"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
-from cdf_replicator import evolution, feed, start
+from cdf_replicator import evolution, feed, generation, start
 from cdf_replicator.bounded_read import step_for
 from cdf_replicator.conditions import UNFORESEEN
 from cdf_replicator.dead_letters import of_ids
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cdf_replicator.shared import Service
     from cdf_replicator.state import RouteState
     from cdf_replicator.stream import Stream
+    from cdf_replicator.verdict import Verdict
     from cdf_replicator.watch import Watch
     from connectors import Sink
 
@@ -41,6 +42,7 @@ class Fulfilment:
         self._report = report
         self._serving: Request | None = None
         """The replay or resync that the stream is carrying out; what is done at once is answered at once."""
+        self._note = ""
 
     def carry_out(self, request: Request) -> bool:
         """Write the state that the request asks for, from which the stream then starts, or do the work at once.
@@ -52,6 +54,8 @@ class Fulfilment:
         if request.kind in ("pause", "resume"):
             self._switch(request)
             return False
+        if request.kind in ("replay", "resync"):
+            self._note = ""
         try:
             self._check_runs(request)
             wanted = self._wanted(request) if request.kind in ("redrive", "discard") else 0
@@ -75,11 +79,11 @@ class Fulfilment:
         self.answer(Progress("failed", f"a later {request.kind} took its place"))
         self._serving = request
 
-    def _why(self, error: Exception, request: Request) -> str:
+    def _why(self, error: Exception, request: Request | None = None) -> str:
         if jvm_gone(self._service.spark, error):
             return "The JVM is gone, and the service ends. Ask again once it has started."
         verdict = judge(error, route=self._route.name)
-        if request.ending_version is not None and (next_step := step_for(error)):
+        if request and request.ending_version is not None and (next_step := step_for(error)):
             return f"{verdict.what} {next_step}"
         return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Ask again once that is over.'}"
 
@@ -169,9 +173,9 @@ class Fulfilment:
         self._report.event(f"{wanted} dead letters discarded")
         self._answer(request, Progress("done", f"{wanted} discarded", 1.0))
 
-    def _streaming(self, source: SourceTable, sink: Sink, replay_from: int | None = None) -> RouteState:
+    def _streaming(self, source: SourceTable, sink: Sink) -> RouteState:
         """Where the route stands; raises ``HaltError`` before its bootstrap is done."""
-        state = start.resolve(self._route, source, sink, self._service.state_path, replay_from=replay_from)
+        state = start.resolve(self._route, source, sink, self._service.state_path)
         if state.phase == "bootstrapping":
             raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
         return state
@@ -180,12 +184,13 @@ class Fulfilment:
         """Start the next generation, or deliver a closed range of versions into an append sink."""
         state_path, first, last = self._service.state_path, request.starting_version, request.ending_version
         assert first is not None  # the command requires it
-        state = self._streaming(source, sink, first if last is None else None)
-        source.check_range(first)
         if last is None:
-            start.check_delivered(state, first, state_path)
-            state_path.save(start.replay_state(state, first, source, state_path, asked=state.asked))
+            state = start.asked_replay(self._route, source, sink, state_path, first)
+            state_path.save(state)
+            self._note = generation.what_is_missing(state) or ""
             return
+        state = self._streaming(source, sink)
+        source.check_range(first)
         if sink.mode == "upsert":
             raise HaltError(
                 "bad_request",
@@ -211,8 +216,26 @@ class Fulfilment:
         done, asked = watch.delivered_version - first + 1, target - first + 1
         ratio = min(1.0, max(0.0, done / asked)) if asked > 0 else 1.0
         self._report.replay(first, target, ratio)
-        message = f"version {watch.delivered_version} of {target} delivered"
+        told = f"version {watch.delivered_version} of {target} delivered", self._note
+        message = ". ".join(filter(None, told))
         self.answer(Progress("done" if ratio >= 1 else "running", message, ratio))
+
+    def given_up(self, verdict: Verdict) -> Verdict | None:
+        """Give a replay up that can't be read, and say so; None where the route has to halt."""
+        sink = self._service.settings.sink(self._route.sink)
+        try:
+            back = generation.given_up(self._route, sink, self._service.state_path, verdict)
+            if back is not None:
+                what = f"{back.what} {back.next_step}"
+                self._report.warning(what)
+                self.answer(Progress("failed", what))
+        except Exception as error:  # noqa: BLE001 - then the route halts, with the error that it met first
+            self._report.warning(f"the replay can't be given up: {self._why(error)}")
+            return None
+        else:
+            return back
+        finally:
+            sink.close()
 
     def answer(self, progress: Progress) -> None:
         """Answer whoever asked for the replay or resync that is under way, if any is."""

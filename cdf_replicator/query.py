@@ -62,6 +62,7 @@ class Query:
         self._batches = 0
         self._batch_error: BaseException | None = None
         self._hang_up: Callable[[], None] | None = None
+        self._former: tuple[int, Watch] | None = None
 
     def follow(
         self,
@@ -90,13 +91,20 @@ class Query:
                 self._hang_up()
 
     def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
-        """Wait for the first commit to follow. False: there is none, and nothing to wait for."""
+        """Wait for the first commit to follow. False: there is none, and nothing to wait for.
+
+        Raises what a query would raise of a table that is absent, and ``HaltError`` if another one has taken its place.
+        """
         first = state.start_version or 0
         if source.log.latest_version() >= first:
             return True
         self._report.state("running")
         watch = self.onlooker(source, state, None)
+        compare_at = 0.0
         while source.log.latest_version() < first:
+            if time.monotonic() >= compare_at:
+                source.newest_of(state.table_id)
+                compare_at = time.monotonic() + self._service.settings.trigger_seconds
             watch.look_at_source()
             self._looked(watch, state)
             if self.interrupted() or self._service.once:
@@ -112,8 +120,13 @@ class Query:
     def _watch(
         self, query: StreamingQuery | None, source: SourceTable, state: RouteState, committed: Offset | None
     ) -> Watch:
+        """Look on from where the former watch of the same generation was: a checkpoint alone may say less."""
         began, headroom = lambda: self._batches, self._headroom
-        return Watch(query, source, self._report, state, committed, batches=began, headroom=headroom)
+        watch = Watch(query, source, self._report, state, committed, batches=began, headroom=headroom)
+        if self._former is not None and self._former[0] == state.generation:
+            watch.delivered_version = max(watch.delivered_version, self._former[1].delivered_version)
+        self._former = state.generation, watch
+        return watch
 
     def _watched(
         self, query: StreamingQuery, watch: Watch, state: RouteState, upkeep: Upkeep, wake: threading.Event

@@ -125,10 +125,8 @@ class Runner:
         """Deliver nothing until an operator asks for something; with ``once``, for good. The lag is told all the while."""
         self._report.state("paused", f"Run: cdf-replicator resume {self.route.name}")
         self._failures = 0
-        former, self._watch = self._watch, None  # which has not looked since the last micro-batch ended
+        self._watch = None  # which has not looked since the last micro-batch ended
         self._look_on()
-        if former is not None and self._watch is not None:
-            self._watch.delivered_version = max(self._watch.delivered_version, former.delivered_version)
         while not (self._service.once or self._interrupted()):
             if self._watch is None:
                 self._look_on()
@@ -165,7 +163,11 @@ class Runner:
         if verdict.action == "retry_then_halt" and self._failures >= verdict.tries:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":
-            return self._halt(verdict)
+            back = self._fulfilment.given_up(verdict)
+            if back is None or self._service.once:  # the next run goes on
+                return self._halt(back or verdict)
+            self._failures = 0
+            return True
         if self._service.once and verdict.action == "wait":
             self.verdict = verdict  # the retry budget is spent: whoever started us starts us again
             self._report.state("stopped", verdict.what)

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.commit_log import COMMIT, CommitLog
+from cdf_replicator.conditions import RESYNC
 from cdf_replicator.schema import CHANGE_FEED_PROPERTY, Metadata
 from cdf_replicator.settings import moment
 from cdf_replicator.verdict import HaltError
@@ -63,6 +64,18 @@ class SourceTable:
         snapshot = self._newest()
         return Metadata.parse(int(snapshot.version()), snapshot.metadata().json())
 
+    def newest_of(self, table_id: str) -> Metadata:
+        """Return the newest metadata of the table that has this id; raises ``HaltError`` if another one has taken its place."""
+        newest = self.newest_metadata()
+        if newest.table_id != table_id:
+            raise HaltError(
+                "table_replaced",
+                f"Table {self.source.slug} ({self.source.location}) was recreated: it has a new table id and starts again at "
+                "version 0, so what the sink holds may be of no row any more.",
+                RESYNC,
+            )
+        return newest
+
     def kept_seconds(self) -> float:
         """Return how long the table's properties have change files and commits kept, the shorter of the two."""
         configs: Any = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaConfigs")
@@ -78,7 +91,10 @@ class SourceTable:
         log = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(
             self._spark._jsparkSession, self.location
         )
-        return log.update(False, none, none)
+        snapshot = log.update(False, none, none)
+        if snapshot.version() < 0:
+            self._located()  # raises what Delta raises of a table that is absent
+        return snapshot
 
     def vacuumed_after_seconds(self, commits: int) -> float:
         """Return the shortest time that a VACUUM among so many newest commits was told to keep files; infinity if none was."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cdf_replicator import checkpoint
+from cdf_replicator import checkpoint, generation
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.state import RouteState, StateError
 from cdf_replicator.verdict import HaltError
@@ -15,9 +15,6 @@ from connectors.change import GENERATION_STEP
 from connectors.errors import restored
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
     from cdf_replicator.source import SourceTable
     from cdf_replicator.state import StatePath
@@ -40,21 +37,24 @@ def resolve(
 
     ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
     arguments of a container never stop a restart. ``replay_from``: everything from this version on is about to be delivered
-    again, which may make up for what a target has lost. ``share``: of its entries, what may be removed of an epoch that the state
-    path knows nothing of.
+    again, which may make up for what a target has lost. Either begins a new epoch where the target is gone or was emptied.
+    ``share``: of its entries, what may be removed of an epoch that the state path knows nothing of.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
-    if state is None:
+    wanted = asked is not None and (state is None or asked != state.asked)
+    if state is None or (wanted and not state.prepared and state.epoch == 1):  # nothing was written yet
         state = _first(route, source, identity, asked)
     else:
         if not state.prepared:  # nothing was written under the definition it was saved with: a wrong one is corrected
             state = replace(state, identity=identity)
         _same_route(state, identity, source)
-        if asked is not None and asked != state.asked:
-            source.check_range(asked)
-            state = replay_state(state, asked, source, state_path, asked=asked)
-            replay_from = asked
+        version = asked if wanted else replay_from
+        if version is not None and state.prepared and sink.claim(state_path.spec(route, state)) is None:
+            state = generation.refilled(route, state, version, source, asked=asked if wanted else state.asked)
+        elif wanted and version is not None:
+            state = generation.replayed(route, state, version, source, sink, state_path, asked=asked)
+            replay_from = version
         else:
             state = _resumable(state, source, state_path)
     claim = _claimed(route, sink, state, state_path, replay_from)
@@ -65,35 +65,12 @@ def resolve(
     return state
 
 
-def replay_state(
-    state: RouteState, version: int, source: SourceTable, state_path: StatePath, *, asked: int | None
-) -> RouteState:
-    """The next generation, from a version on; it knows up to which version an append sink may hold the rows."""
-    folder = state_path.checkpoint(state.route, state.generation)
-    held = state.pinned_version
-    if planned := checkpoint.last_planned(folder):
-        held = planned.touched
-    if _damaged(state, folder):
-        held = source.log.available()[1]
-    return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
-
-
-def check_delivered(state: RouteState, version: int, state_path: StatePath) -> None:
-    """See that a replay from ``version`` on leaves nothing out; raises ``HaltError``."""
-    first_open = delivered_version(state, state_path) + 1
-    if version > first_open:
-        raise HaltError(
-            "bad_request",
-            f"Versions {first_open} to {version - 1} may not be delivered yet: a replay from {version} would leave "
-            "them out.",
-            f"Ask for version {first_open} or an earlier one.",
-        )
-
-
-def delivered_version(state: RouteState, state_path: StatePath) -> int:
-    """Return the commit version up to which everything is in the sink; -1 if nothing surely is."""
-    committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
-    return committed.complete if committed else (state.start_version or 0) - 1
+def asked_replay(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, version: int) -> RouteState:
+    """Return what an operator's ``replay`` makes of a route; raises ``HaltError``, and then the route goes on as it was."""
+    state = resolve(route, source, sink, state_path, replay_from=version)
+    if not state.prepared and state.start_version == version:  # a new epoch, or a first start, that begins there anyway
+        return state
+    return generation.replayed(route, state, version, source, sink, state_path, asked=state.asked)
 
 
 def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, *, share: float) -> RouteState:
@@ -149,7 +126,7 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) ->
     believed, and what may have been delivered since is delivered again.
     """
     folder = state_path.checkpoint(state.route, state.generation)
-    committed, damaged = checkpoint.last_committed(folder), _damaged(state, folder)
+    committed, damaged = checkpoint.last_committed(folder), generation.is_damaged(state, folder)
     if committed is None and not damaged:
         return state
     needed = committed.version if committed else state.start_version or 0
@@ -163,17 +140,12 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) ->
         )
     if damaged:
         log.warning("checkpoint is damaged: delivering again", route=state.route, path=str(folder), version=needed)
-        return replay_state(state, needed, source, state_path, asked=state.asked)
+        return generation.following(state, needed, source, state_path, asked=state.asked)
     began = checkpoint.start_of_last_committed(folder)
     planned_from = began.version if began else state.start_version or 0
     if planned_from >= earliest:
         return state
-    return replay_state(state, needed, source, state_path, asked=state.asked)
-
-
-def _damaged(state: RouteState, folder: Path | RemotePath) -> bool:
-    """Whether Spark would fail on the checkpoint, or begin from nothing where it had been further."""
-    return state.streamed and not checkpoint.is_whole(folder)
+    return generation.following(state, needed, source, state_path, asked=state.asked)
 
 
 def _first(route: Route, source: SourceTable, identity: dict[str, object], asked: int | None) -> RouteState:
@@ -201,13 +173,7 @@ def _same_route(state: RouteState, identity: dict[str, object], source: SourceTa
     if changed:
         was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
         raise HaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
-    if state.table_id != source.metadata.table_id:
-        raise HaltError(
-            "table_replaced",
-            f"The source table of route {state.route} was recreated: it has a new table id and starts again at "
-            "version 0, so what the sink holds may be of no row any more.",
-            RESYNC,
-        )
+    source.newest_of(state.table_id)
 
 
 def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float | None) -> RouteState:
@@ -235,7 +201,7 @@ def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: Sta
     newest, held = claim.txn_version // GENERATION_STEP, source.log.available()[1]
     if state.phase == "bootstrapping":
         return replace(state, generation=newest + 1, replay_until=held)
-    version = delivered_version(state, state_path) + 1
+    version = generation.delivered_version(state, state_path) + 1
     return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked)
 
 
@@ -243,7 +209,7 @@ def _claimed(
     route: Route, sink: Sink, state: RouteState, state_path: StatePath, replay_from: int | None
 ) -> Claim | None:
     """See that the target is this route's, and the one that was written to."""
-    spec = replace(state_path.spec(route, state), mark=delivered_version(state, state_path))
+    spec = replace(state_path.spec(route, state), mark=generation.delivered_version(state, state_path))
     claim = sink.claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:

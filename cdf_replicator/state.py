@@ -49,7 +49,8 @@ class RouteState:
     started, so the absence of its checkpoint is one. ``loaded``: the snapshot is in
     the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
     bootstrap, which nobody asked to remove anything.
-    ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``).
+    ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``). ``held_version``: up to it
+    everything was in the sink when an operator's replay began; -1 before the first one of the epoch.
     """
 
     route: str
@@ -67,6 +68,7 @@ class RouteState:
     loaded: bool = False
     max_removed_share: float | None = None
     table_schema: dict[str, Any] | None = None
+    held_version: int = -1
 
     def next_generation(self, start_version: int, *, replay_until: int, asked: int | None) -> RouteState:
         """A replay: the same epoch, delivered again from ``start_version`` on."""
@@ -99,6 +101,7 @@ class RouteState:
             loaded=False,
             max_removed_share=share,
             table_schema=None,
+            held_version=-1,
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import checkpoint, evolution, feed, start
+from cdf_replicator import checkpoint, evolution, feed, generation, start
 from cdf_replicator.batch import Delivering, check_duplicates, most_known
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
@@ -50,6 +50,8 @@ class Stream:
         self._report.sink_up()
         share = self._service.settings.delivery.max_removed_share
         state = start.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
+        if missing := generation.what_is_missing(state):
+            self._report.warning(missing)
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         self._report.position(state.generation, state.epoch, str(folder))
         delivering = self.delivering(sink)
@@ -87,7 +89,7 @@ class Stream:
 
     def batch(self, state: RouteState, number: int) -> Batch:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
-        delivered = start.delivered_version(state, self._service.state_path)
+        delivered = generation.delivered_version(state, self._service.state_path)
         return Batch(
             route=replace(self._service.state_path.spec(self._route, state), mark=delivered),
             generation=state.generation,
@@ -179,9 +181,10 @@ class Stream:
         # Delta reads a schema to be tracked at the version of the first commit to follow, and fails without it.
         if schema_log and committed is None and not self._query.await_commit(source, state, wake):
             return
+        planned = source.newest_of(state.table_id)
         frame = source.stream(state.start_version, schema_log)
         first = committed.complete + 1 if committed else state.start_version or 0
-        lookout = evolution.Lookout(self._route, source, frame, first)
+        lookout = evolution.Lookout(self._route, source, frame, first, planned)
         state, frame = evolution.settled(self._route, source, state, frame, first, self.row_schema)
         self._service.state_path.save(state)
         state = self.prepare(state, frame.schema, delivering.sink)

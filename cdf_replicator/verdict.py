@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.conditions import RESYNC, STALLED, TABLE, TRIES, UNFORESEEN
+from cdf_replicator.conditions import RESYNC, SCHEMA_CHANGE, STALLED, TABLE, TRIES, UNFORESEEN
 from cdf_replicator.state import LeaseLostError, StateError
 from connectors import PermanentError, RetryableError
 
@@ -44,6 +44,14 @@ class StalledError(Exception):
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.verdict = Verdict("restart", STALLED, what, "Nothing: the query is begun anew, once.")
+
+
+class SchemaChangedError(Exception):
+    """The table's columns changed between the plan of a stream and the start of its query."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.verdict = Verdict("restart", SCHEMA_CHANGE, what, "Nothing: the stream starts again with the new schema.")
 
 
 class DimensionError(Exception):
@@ -86,7 +94,7 @@ def let_go(error: BaseException | None) -> None:
 
 def _own(error: BaseException) -> Verdict | None:
     """Of the errors that are ours, and say by themselves what they mean."""
-    if isinstance(error, HaltError | StalledError | DimensionError):
+    if isinstance(error, HaltError | StalledError | SchemaChangedError | DimensionError):
         return error.verdict
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)

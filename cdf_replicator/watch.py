@@ -64,7 +64,7 @@ class Watch:
 
     @property
     def healthy(self) -> bool:
-        """A batch was committed in this run: earlier failures are over."""
+        """A trigger of this run came to its end: earlier failures are over."""
         return self._seen is not None
 
     def look(self, *, idle: bool | None = None) -> None:
@@ -84,9 +84,10 @@ class Watch:
             rates = progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0
             self._rests = not any(rates)
             self._report.rates(*rates)
-        # The last version of an offset may be read in part only; it is whole once a trigger found nothing more.
+        # The last version of an offset may be read in part only; it is whole once a trigger found nothing more. A query that
+        # has yet to begin looks idle too: only one that has told a progress has looked for more.
         if idle is None:
-            idle = not (status["isDataAvailable"] or status["isTriggerActive"])
+            idle = self.healthy and not (status["isDataAvailable"] or status["isTriggerActive"])
         if self._offset is not None:
             version = self._offset.touched if idle else self._offset.complete
             self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back

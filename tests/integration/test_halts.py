@@ -57,6 +57,24 @@ def test_a_recreated_table_is_not_followed_unseen(started):
     assert started.delivered().keys() == {"2", "3"}, "what the new table never had is swept"
 
 
+def test_a_column_mapped_table_that_is_recreated_before_its_first_commit_is_not_followed_unseen(world, live):
+    world.create(rows=["(1, 'a')", "(2, 'b')"], delta__columnMapping__mode="name")
+    (runner,) = live("orders_files")
+
+    def told():
+        route = world.board.snapshot().routes[0]
+        return route.state, route.last_error.condition if route.last_error else None
+
+    until(lambda: told() == ("running", None))
+    shutil.rmtree(world.table)
+    until(lambda: told() == ("retrying", "table_missing"))
+    world.create(rows=["(7, 'new')"], delta__columnMapping__mode="name")
+    world.insert("(8, 'new')")
+    until(lambda: runner.verdict is not None)
+    assert (runner.verdict.action, runner.verdict.reason) == ("halt", "table_replaced")
+    assert world.delivered().keys() == {"1", "2"}
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+
 import pytest
 
 from cdf_replicator import requests
@@ -229,3 +232,70 @@ def test_a_bounded_replay_across_a_rename_says_what_to_do_instead(world):
     assert world.run("orders_lines", ask=ask) is None
     assert world.answer(ask).state == "failed"
     assert "for those from it on, one after the other" in world.answer(ask).message
+
+
+def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, monkeypatch):
+    """Seen before anything is switched; where a file goes only then, the route goes back to where it was."""
+    world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+    world.insert("(4, 'd')")
+    assert world.run() is None
+    state, newest = world.state(), world.version()
+    world.vacuum()
+    ask = Request("replay", "orders_files", 2)
+    assert world.run(ask=ask) is None
+    assert world.answer(ask).state == "failed"
+    assert f"Versions 2 to {world.version()} of table orders can't be read: [FAILED" in world.answer(ask).message
+    assert world.state() == state
+
+    monkeypatch.setattr("cdf_replicator.generation.check_readable", lambda *_: None)
+    (runner,) = live("orders_files")
+    late = Request("replay", "orders_files", 2)
+    world.state_path.requests.mkdir(exist_ok=True)
+    runner.submit(late)
+    until(lambda: (found := world.answer(late)) is not None and found.state == "failed")
+    assert "FAILED_READ_FILE" in world.answer(late).message
+    assert "The replay is given up, and the route goes on after version" in world.answer(late).message
+    assert "resync orders_files" in world.answer(late).message
+    world.insert("(5, 'e')")
+    until(lambda: world.delivered() == world.expected())
+    assert runner.verdict is None
+    again = Request("replay", "orders_files", newest)
+    runner.submit(again)
+    until(lambda: (found := world.answer(again)) is not None and found.state == "done")
+
+
+def test_a_starting_version_beyond_what_is_delivered_is_refused_with_what_it_would_leave_out(world):
+    assert world.run() is None
+    state = world.state()
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.insert("(4, 'd')")
+    verdict = world.run(asked=5)
+    assert (verdict.action, verdict.reason) == ("halt", "bad_request")
+    assert "Versions 4 to 4 may not be delivered yet" in verdict.what
+    assert world.state() == state
+    shutil.rmtree(world.files / "orders")
+    assert world.run(asked=5) is None, "there is nothing left to leave out"
+    assert told_missing(world) == ["from version 5 on, in epoch 2"]
+    assert world.delivered().keys() == {"4"}
+    world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+    assert world.run(asked=5) is None
+    assert (world.delivered().keys(), world.state().generation) == ({"2", "4"}, 1)
+
+
+def test_a_replay_into_a_target_that_is_gone_is_a_new_epoch(world):
+    assert world.run() is None
+    shutil.rmtree(world.files / "orders")
+    ask = Request("replay", "orders_files", 3)
+    assert world.run(ask=ask) is None
+    assert told_missing(world) == ["from version 3 on, in epoch 2"]
+    assert world.answer(ask).state == "done"
+    assert "will be missing" in world.answer(ask).message
+    assert world.delivered().keys() == {"3"}
+
+
+def told_missing(world):
+    events = [event.what for event in world.board.snapshot().events]
+    told = [
+        re.search("with the changes (.*): keys that have not changed since then will be missing", e) for e in events
+    ]
+    return [found[1] for found in told if found]

@@ -8,6 +8,7 @@ import threading
 from pyspark.errors import AnalysisException
 
 from cdf_replicator import checkpoint
+from cdf_replicator.batch import Delivering
 from cdf_replicator.requests import Request
 from cdf_replicator.stream import Stream
 from tests.support.waiting import until
@@ -220,3 +221,38 @@ def test_a_query_that_ended_is_let_go_by_both_sides(world):
         return set(called_back) <= others
 
     until(freed)
+
+
+def test_after_a_restart_in_the_middle_of_a_commit_it_is_not_said_to_be_delivered(world, live, monkeypatch):
+    world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
+    world.create(rows=["(0, 'a')"])
+    assert world.run() is None
+    world.spark.range(1, 4, 1, 3).selectExpr("id", "'b' name").write.format("delta").mode("append").save(world.table)
+    stop, write = threading.Event(), Delivering.write
+
+    def written(*arguments, **options):
+        stop.set()
+        return write(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Delivering, "write", written)
+        stopped = world.runner(stop=stop)
+        stopped.start()
+        stopped.join(60)
+    assert len(world.delivered()) == 2
+    world.trouble("hang")
+    live("orders_files")
+    told = []
+    try:
+        until(lambda: told.append(position(world)) or len([at for at in told if at[0] == "running"]) >= 20)
+        assert (world.sample("cdf_delivered_version"), world.sample("cdf_lag_versions")) == (1, 1)
+    finally:
+        world.trouble(None)
+    assert {at[1:] for at in told if at[0] == "running" and at[2] is not None} == {(2, 1)}
+    until(lambda: position(world) == ("running", 2, 2))
+    assert len(world.delivered()) == 4
+
+
+def position(world):
+    (told,) = world.board.snapshot().routes
+    return told.state, told.source_version, told.delivered_version

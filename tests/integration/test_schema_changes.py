@@ -8,6 +8,7 @@ import httpx
 import pytest
 import redis
 
+from cdf_replicator.query import Query
 from cdf_replicator.requests import Request
 from tests.support.waiting import until
 
@@ -232,6 +233,35 @@ def test_a_column_that_vanishes_while_the_route_runs_is_not_delivered_as_null(st
     assert "dropped column price" in runner.verdict.what
     assert started.delivered()["1"] == {"id": 1, "name": "a", "price": 10}
     resynced(started)
+
+
+def test_columns_moved_widened_and_added_between_the_plan_and_the_start_of_a_query_arrive_as_they_are(
+    world, monkeypatch
+):
+    """Spark takes columns by their position and with the types of the plan, and raises nothing."""
+    world.create("id bigint, qty int, price int", rows=["(1, 1, 10)"], delta__enableTypeWidening="true")
+    meanwhile, follow = [], Query.follow
+
+    def followed(*arguments):
+        while meanwhile:
+            world.sql(meanwhile.pop(0))
+        follow(*arguments)
+
+    monkeypatch.setattr(Query, "follow", followed)
+    for key, change, row in (
+        ("2", "ALTER COLUMN qty AFTER price", "2, 20, 200"),
+        ("3", "ALTER COLUMN qty TYPE bigint", "3, 30, 5000000000"),
+        ("4", "ADD COLUMN paid boolean", "4, 40, 400, true"),
+    ):
+        meanwhile[:] = f"ALTER TABLE {{t}} {change}", f"INSERT INTO {{t}} VALUES ({row})"
+        world.files = world.folder / f"files{key}"
+        world.files.mkdir()
+        world.environ |= {
+            "CDF_SINKS__FILES__PATH": str(world.files),
+            "CDF_STATE_PATH": str(world.folder / f"state{key}"),
+        }
+        assert world.run() is None
+        assert world.delivered()[key] == world.expected()[key]
 
 
 def test_a_change_feed_that_was_off_for_a_while_is_noticed(started, live):

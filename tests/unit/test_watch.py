@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator import watch as room
+from cdf_replicator.checkpoint import Offset
 from cdf_replicator.watch import Watch
 
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
@@ -15,11 +16,13 @@ class Query:
 
     def __init__(self):
         self.asked, self.end, self.number, self.timestamp, self.status = 0, 3, 3, "10:00", IDLE
-        self.rate = 1.0
+        self.rate, self.has_begun = 1.0, True
 
     @property
     def lastProgress(self):  # noqa: N802 - Spark's name
         self.asked += 1
+        if not self.has_begun:
+            return None
         offset = f'{{"reservoirId": "t", "reservoirVersion": {self.end}, "index": 0}}' if self.end else "null"
         source = SimpleNamespace(endOffset=offset)
         told = {"batchId": self.number, "timestamp": self.timestamp, "sources": [source]}
@@ -43,6 +46,16 @@ def test_a_query_that_has_delivered_everything_is_not_asked_again(world):
     for _ in range(3):
         world.watch.look()
     assert (world.query.asked, world.watch.delivered_version) == (1, 3)
+
+
+def test_a_query_that_has_yet_to_begin_is_not_taken_for_one_that_found_no_more(world):
+    world.query.has_begun = False
+    world.watch._offset = Offset("t", 3, 0)
+    world.watch.look()
+    assert world.told[-1] == (3, 2)
+    world.query.has_begun = True
+    world.watch.look()
+    assert world.told[-1] == (3, 3)
 
 
 def test_a_new_commit_is_told_at_once_and_the_query_asked_until_it_is_delivered(world):
