@@ -127,6 +127,7 @@ def given(
     with redis.Redis.from_url(redis_server.url) as client:
         client.rpush("squatted:3", "somebody else's")
     variables: dict[str, object] = dict(sinks(folder))
+    variables["TABLES__DOUBLED__ON_DUPLICATE_KEYS"] = "halt"
     for name in (*tables, "missing"):
         variables |= {
             f"TABLES__{name.upper()}__PATH": folder / name,
@@ -163,7 +164,12 @@ def refused(folder: Path, given: dict[str, object]) -> Ended:
     [
         ("nofeed_cache", "change_feed_off", "{folder}/nofeed. has no change feed", "ALTER TABLE delta.`.*/nofeed` SET"),
         ("nokey_cache", "bad_expression", "no column ident; it has id, name, amount", "Correct KEYS.*restart"),
-        ("doubled_cache", "duplicate_keys", r"several rows of key 0 \(2 rows\), 1 \(2 rows\)", "resync doubled_cache"),
+        (
+            "doubled_cache",
+            "duplicate_keys",
+            r"several rows of 2 keys: 0 \(2 rows\), 1 \(2 rows\)",
+            "resync doubled_cache",
+        ),
         ("locked_guarded_search", "sink_refused", "refused the credentials", "Set API_KEY, or USERNAME and PASSWORD"),
         ("locked_guarded_cache", "sink_refused", "refuses this user", "Check username and password"),
         (
