@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 
 class DeadLetterTable:
-    """Partitioned by route, so that no route's write meets another's; one lock, for what all have in common."""
+    """Partitioned by route, so that no route's write meets another's or waits for it; the lock is for creation and recovery."""
 
     def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
         self._spark = spark
@@ -53,7 +53,7 @@ class DeadLetterTable:
 
     def frame(self) -> DataFrame:
         """Return every row; none where there is no table yet."""
-        if not DeltaTable.isDeltaTable(self._spark, str(self._path)):
+        if not self._exists():
             return self._spark.createDataFrame([], TABLE_SCHEMA)
         return self._spark.read.format("delta").load(str(self._path))
 
@@ -63,8 +63,9 @@ class DeadLetterTable:
 
     def append(self, rows: DataFrame, route: str) -> None:
         """Add rows of a route in one commit that is on the disk before this returns: the checkpoint moves after it."""
-        with self._lock:
-            self._create()
+        if not self._exists():
+            with self._lock:
+                self._create()
         began = time.time() - 1  # a file system may count in whole seconds
         _append(rows, self._path)
         if isinstance(self._path, Path):
@@ -124,8 +125,11 @@ class DeadLetterTable:
             _append(_newest(rows.drop("file")), self._path)
         _warn(self._path, copies, rows)
 
+    def _exists(self) -> bool:
+        return bool(DeltaTable.isDeltaTable(self._spark, str(self._path)))
+
     def _create(self) -> None:
-        if DeltaTable.isDeltaTable(self._spark, str(self._path)):
+        if self._exists():
             return
         schema = self._spark.createDataFrame([], TABLE_SCHEMA).schema
         builder = DeltaTable.createIfNotExists(self._spark).location(str(self._path)).addColumns(schema)
