@@ -110,11 +110,12 @@ class DeadLetterTable:
     def _recover(self, error: Exception | None = None) -> None:
         """Make a damaged table again; raises ``error`` where it is whole and readable, so that the error is of another one."""
         with self._lock:
-            self._checked = True
             if self._is_whole() and (error is None or self._is_readable()):
+                self._checked = True
                 if error is not None:
                     raise error
                 return
+            self._checked = False  # others wait here from now on
             if self._path.exists():
                 aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
                 self._path.rename(aside)  # type: ignore[arg-type]  # both are local, or both remote
@@ -123,6 +124,7 @@ class DeadLetterTable:
             rows = self._rows_of(copies).localCheckpoint()
             self._create()
             _append(_newest(rows.drop("file")), self._path)
+            self._checked = True
         _warn(self._path, copies, rows)
 
     def _exists(self) -> bool:
@@ -140,11 +142,10 @@ class DeadLetterTable:
 
         A table that is gone while a copy of it lies aside is one whose recovery was broken off.
         """
-        commits = (self._path / "_delta_log").glob("[0-9]*.json")
-        ends = [_last_byte(file) == b"\n" for file in commits if isinstance(file, Path)]
-        if isinstance(self._path, Path) and not ends:
+        commits = list((self._path / "_delta_log").glob("[0-9]*.json"))
+        if not commits:
             return not self._path.exists() and not self._copies()
-        return all(ends)
+        return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))  # a store tears none
 
     def _is_readable(self) -> bool:
         forget_tables(self._spark)
@@ -200,7 +201,7 @@ def _found_again(lost: Sequence[str]) -> str:
 
 def _sync(folders: Iterable[Path], began: float) -> None:
     """Have the disk take what was written there since."""
-    for folder in folders:
+    for folder in filter(Path.is_dir, folders):
         written = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime >= began]
         for place in (*written, folder):
             handle = os.open(place, os.O_RDONLY)

@@ -165,9 +165,8 @@ class Rejections:
 
         What a sink shows must not depend on how commits were split into micro-batches (design rule 17).
         """
-        single = F.col(change.KEY).isNotNull() & (
-            F.col("code") != change.DUPLICATE_KEY
-        )  # the others are deleted already
+        # What was delivered of a key with several rows is its delete already.
+        single = F.col(change.KEY).isNotNull() & (F.col("code") != change.DUPLICATE_KEY)
         upserts = rejected.where(single & ~change.is_delete())
         deletes = upserts.drop("code", "reason").withColumns(
             {
