@@ -120,7 +120,7 @@ class Bootstrap:
             )
         swept = self.delivering.sink.sweep(self._spec(state), guard_of(state.epoch, 0, upsert=False))
         self.delivering.report.event(f"swept {swept} orphans of older epochs")
-        self.delivering.void_older_letters(state.epoch)
+        self.delivering.rejections.void_older(state.epoch)
 
     def _spec(self, state: RouteState) -> RouteSpec:
         return self.state_path.spec(self.delivering.route, state)

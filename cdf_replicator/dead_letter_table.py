@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 
 class DeadLetterTable:
-    """Partitioned by route, so that no route's write meets another's; one lock, for what all have in common."""
+    """Partitioned by route, so that no route's write meets another's or waits for it; the lock is for creation and recovery."""
 
     def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
         self._spark = spark
@@ -53,7 +53,7 @@ class DeadLetterTable:
 
     def frame(self) -> DataFrame:
         """Return every row; none where there is no table yet."""
-        if not DeltaTable.isDeltaTable(self._spark, str(self._path)):
+        if not self._exists():
             return self._spark.createDataFrame([], TABLE_SCHEMA)
         return self._spark.read.format("delta").load(str(self._path))
 
@@ -63,8 +63,9 @@ class DeadLetterTable:
 
     def append(self, rows: DataFrame, route: str) -> None:
         """Add rows of a route in one commit that is on the disk before this returns: the checkpoint moves after it."""
-        with self._lock:
-            self._create()
+        if not self._exists():
+            with self._lock:
+                self._create()
         began = time.time() - 1  # a file system may count in whole seconds
         _append(rows, self._path)
         if isinstance(self._path, Path):
@@ -109,11 +110,12 @@ class DeadLetterTable:
     def _recover(self, error: Exception | None = None) -> None:
         """Make a damaged table again; raises ``error`` where it is whole and readable, so that the error is of another one."""
         with self._lock:
-            self._checked = True
             if self._is_whole() and (error is None or self._is_readable()):
+                self._checked = True
                 if error is not None:
                     raise error
                 return
+            self._checked = False  # others wait here from now on
             if self._path.exists():
                 aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
                 self._path.rename(aside)  # type: ignore[arg-type]  # both are local, or both remote
@@ -122,10 +124,14 @@ class DeadLetterTable:
             rows = self._rows_of(copies).localCheckpoint()
             self._create()
             _append(_newest(rows.drop("file")), self._path)
+            self._checked = True
         _warn(self._path, copies, rows)
 
+    def _exists(self) -> bool:
+        return bool(DeltaTable.isDeltaTable(self._spark, str(self._path)))
+
     def _create(self) -> None:
-        if DeltaTable.isDeltaTable(self._spark, str(self._path)):
+        if self._exists():
             return
         schema = self._spark.createDataFrame([], TABLE_SCHEMA).schema
         builder = DeltaTable.createIfNotExists(self._spark).location(str(self._path)).addColumns(schema)
@@ -136,11 +142,10 @@ class DeadLetterTable:
 
         A table that is gone while a copy of it lies aside is one whose recovery was broken off.
         """
-        commits = (self._path / "_delta_log").glob("[0-9]*.json")
-        ends = [_last_byte(file) == b"\n" for file in commits if isinstance(file, Path)]
-        if isinstance(self._path, Path) and not ends:
+        commits = list((self._path / "_delta_log").glob("[0-9]*.json"))
+        if not commits:
             return not self._path.exists() and not self._copies()
-        return all(ends)
+        return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))  # a store tears none
 
     def _is_readable(self) -> bool:
         forget_tables(self._spark)
@@ -196,7 +201,7 @@ def _found_again(lost: Sequence[str]) -> str:
 
 def _sync(folders: Iterable[Path], began: float) -> None:
     """Have the disk take what was written there since."""
-    for folder in folders:
+    for folder in filter(Path.is_dir, folders):
         written = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime >= began]
         for place in (*written, folder):
             handle = os.open(place, os.O_RDONLY)

@@ -131,8 +131,9 @@ class DeadLetters:
         letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would take longer than all else
 
         def add() -> int:
-            kept, added = self._table.frame().where(_of(route.name)), Observation()
-            fresh = letters if new else letters.join(kept.select("id"), "id", "left_anti")
+            fresh, added = letters, Observation()
+            if not new:
+                fresh = letters.join(self._table.frame().where(_of(route.name)).select("id"), "id", "left_anti")
             self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
             return int(added.get["rows"])
 

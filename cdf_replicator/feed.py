@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.route import Route
+    from connectors import Batch, Sink
 
 FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 NOTHING: Final = StructType([])
@@ -122,6 +123,13 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
         change.GUARD: F.when(several, guard - 1).otherwise(guard),
     }
     return newest.withColumns(gone).drop("rank", "again", "alone")
+
+
+def reduced(changes: DataFrame, sink: Sink, batch: Batch) -> DataFrame:
+    """Return what a sink is given of changes: all of them, or the newest of each key."""
+    if sink.mode == "append":
+        return changes
+    return none_doubled(changes) if batch.is_bootstrap else latest_per_key(changes)
 
 
 def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:

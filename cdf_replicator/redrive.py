@@ -31,7 +31,7 @@ def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch,
     what the stream has yet to deliver of these keys up to it is stale then, and what comes later wins. Raises ``HaltError``, and
     what a delivery does.
     """
-    route, letters = delivering.route, delivering.letters
+    route, letters = delivering.route, delivering.rejections.letters
     if delivering.sink.mode == "append":
         raise HaltError(
             "bad_request",
@@ -42,7 +42,7 @@ def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch,
     outcome = delivering.write(_present(rows, asked, batch.route.epoch, version), batch)
     newest = guard_of(batch.route.epoch, version, upsert=True)
     letters.close_redriven(route.name, asked, newest, outcome.letters)
-    delivering.count_letters()
+    delivering.rejections.count_letters()
     refused = len({letter.key for letter in outcome.letters})
     return f"{asked.count()} keys written as of version {version}, {refused} of them refused again"
 

@@ -30,6 +30,7 @@ class Source:
     max_files_per_trigger: int = 1000
     max_bytes_per_trigger: str | None = None
     include_preimages: bool = False
+    on_duplicate_keys: Literal["dead_letter", "halt"] = "dead_letter"
     allow_schema_change: int | Literal["always"] | None = None
 
     @property

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import checkpoint, evolution, feed, generation, start
-from cdf_replicator.batch import Delivering, check_duplicates, most_known
+from cdf_replicator.batch import Delivering
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.rejections import Rejections, most_known
 from cdf_replicator.source import SourceTable
 from cdf_replicator.upkeep import Upkeep
 from cdf_replicator.verdict import judge
@@ -85,7 +86,8 @@ class Stream:
         limits = self._service.settings.delivery
         known = letters.known(self._route.name, most_known(sink))
         self._report.dead_letters(known.open)
-        return Delivering(self._route, sink, self._policy, limits, letters, self._report, known, self._dimensions)
+        rejections = Rejections(self._route, sink, self._policy, limits, letters, self._report, known)
+        return Delivering(self._route, sink, self._policy, self._report, rejections, self._dimensions)
 
     def batch(self, state: RouteState, number: int) -> Batch:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
@@ -167,10 +169,12 @@ class Stream:
         at = source.log.committed_at(version) or time.time()
         snapshot = source.snapshot(version)
         frame = feed.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
-        if delivering.sink.mode == "upsert":
-            check_duplicates(snapshot, self._route, version)
-        stale = delivering.write(frame, self.batch(state, 0), snapshot_of=version).stale
-        return stale if delivering.sink.mode == "upsert" else 0
+        if delivering.sink.mode == "append":
+            delivering.write(frame, self.batch(state, 0), snapshot_of=version)
+            return 0
+        keys = feed.doubled_keys(snapshot, self._route)
+        doubled = delivering.rejections.check_doubled(keys, frame, version)
+        return delivering.write(frame, self.batch(state, 0), snapshot_of=version, doubled=doubled).stale
 
     def _follow(
         self, state: RouteState, source: SourceTable, delivering: Delivering, upkeep: Upkeep, wake: threading.Event

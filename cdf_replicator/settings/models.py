@@ -105,6 +105,11 @@ class Table(Group):
         default=False,
         description="Append sinks also keep the image before an update; needed to fold changes of key columns.",
     )
+    on_duplicate_keys: Literal["dead_letter", "halt"] = Field(
+        "dead_letter",
+        description="What becomes of keys that several rows of the first load or a resync have, where a sink keeps one "
+        "entry per key: dead_letter keeps each of these rows as a dead letter, up to MAX_REJECTED_SHARE.",
+    )
     allow_schema_change: Annotated[int, Field(ge=0, le=2**43)] | Literal["always"] | None = Field(
         None,
         description="Approves what halted a route: the version that its message names, or always.",

@@ -50,7 +50,8 @@ def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_
     assert started.delivered().keys() == {"2", "3", "7", "9"}, "5 is there once more, and absent"
     assert {(key, state) for key, _, _, state in letters(started)} == {("1", "open"), ("5", "open"), ("6", "open")}
 
-    assert started.run(ask=Request("resync", "orders_files")).reason == "duplicate_keys"
+    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.delivered().keys() == {"2", "3", "5", "7", "9"}, "of 5 one row is left"
     started.sql("DELETE FROM {t} WHERE id IN (1, 6)")
     assert started.run(ask=Request("resync", "orders_files")) is None
     assert started.delivered() == started.expected()
@@ -107,6 +108,31 @@ def test_rows_of_one_key_that_never_meet_are_seen_by_a_comparison_alone(started)
     assert letters(started) == []
     doubled = started.sql("SELECT id FROM {t} GROUP BY id HAVING count(*) > 1 ORDER BY id").collect()
     assert doubled == [(1,), (5,)]
-    verdict = started.run(ask=Request("resync", "orders_files"))
-    assert verdict.reason == "duplicate_keys"
-    assert "1 (2 rows), 5 (2 rows)" in verdict.what
+    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.delivered().keys() == {"2", "3", "9"}
+    assert [(key, name) for key, _, name, _ in letters(started)] == [
+        ("1", "a"),
+        ("1", "second"),
+        ("5", "0"),
+        ("5", "1"),
+    ]
+
+
+def test_rows_of_one_key_in_the_first_load_are_letters_up_to_the_cap(world, lose_commit):
+    world.create(rows=["(1, 'a')", "(2, 'x')", "(2, 'y')", "(3, 'bad')", "(NULL, 'z')"])
+    assert world.run() is None
+    kept = [(None, "null_key"), ("2", "duplicate_key"), ("2", "duplicate_key"), ("3", "bad_name")]
+    assert sorted(world.buried("key", "code"), key=str) == sorted(kept, key=str)
+    assert world.delivered().keys() == {"1"}
+    assert world.last_batch().rejected == {"null_key": 1, "duplicate_key": 1, "bad_name": 1}
+    assert world.board.snapshot().routes[0].dead_letters == 4
+
+    world.sql(
+        "INSERT INTO {t} SELECT id, 'twin' FROM (SELECT explode(sequence(100, 200)) AS id) CROSS JOIN range(2) AS twin(nr)"
+    )
+    verdict = world.run(ask=Request("resync", "orders_files"))
+    assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
+    assert "several rows of 102 keys: 100 (2 rows)" in verdict.what
+    world.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
+    assert world.run() is None
+    assert len([state for (state,) in world.buried("state") if state == "open"]) == 2 + 2 + 101, "one of identical rows"

@@ -130,6 +130,20 @@ def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
     assert len(outcome.request_seconds) == 1
 
 
+def test_keys_that_are_looked_out_for_are_told_unless_they_were_refused():
+    refusing = sink(always(WriteResult(rejected=[Rejected(1, "bad", "it is bad")])))
+    rows = batch(("a", 3, "insert"), ("b", 4, "insert"), ("c", 5, "delete"), ("d", 6, "insert"), (None, 7, "insert"))
+    told = worker.write_all(
+        refusing,
+        Pressure(refusing.settings),
+        ROUTE,
+        RetryPolicy(),
+        iter([rows]),
+        known=frozenset({"a", "b", "c", "elsewhere"}),
+    )
+    assert Outcome.from_json(told.to_json()).met == {"a": 3, "c": 5}
+
+
 def test_nothing_to_write_opens_nothing():
     memory = sink()
     outcome = write(memory, inserts(""))

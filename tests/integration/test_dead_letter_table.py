@@ -1,0 +1,109 @@
+"""The table of dead letters: what a micro-batch reads of it, and what becomes of it when a disk or a power cut tears it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from structlog.testing import capture_logs
+
+from cdf_replicator.dead_letter_table import DeadLetterTable
+
+
+@pytest.fixture
+def started(world):
+    """Keys 3 and 4 were refused, by a micro-batch each; 4 is settled since."""
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
+    for statement in ("INSERT INTO {t} VALUES (3, 'bad')", "INSERT INTO {t} VALUES (4, 'bad')"):
+        world.sql(statement)
+        assert world.run() is None
+    world.sql("UPDATE {t} SET name = 'good' WHERE id = 4")
+    assert world.run() is None
+    assert world.buried("key", "state") == [("3", "open"), ("4", "superseded")]
+    return world
+
+
+def newest_commit(world):
+    (file,) = sorted((world.state_path.dead_letters / "_delta_log").glob("*.json"))[-1:]
+    return file
+
+
+def torn(world, share):
+    """As a power cut leaves it: without Hadoop's checksum, and not in Delta's memory."""
+    file = newest_commit(world)
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.with_suffix(".crc").unlink(missing_ok=True)
+    world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def copies(world):
+    return list(world.state_path.dead_letters.parent.glob("dead_letters.damaged-*"))
+
+
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_torn_commit_is_moved_aside_and_every_letter_is_there(started, share):
+    kept = started.buried("id", "key", "state", "created_at", "closed_at")
+    torn(started, share)
+    started.insert("(5, 'bad')", "(6, 'f')")
+    with capture_logs() as lines:
+        assert started.run() is None
+    assert started.delivered().keys() == {"1", "2", "4", "6"}
+    assert [row for row in started.buried("id", "key", "state", "created_at", "closed_at") if row[1] != "5"] == kept
+    assert started.board.snapshot().routes[0].dead_letters == 2
+    (copy,) = copies(started)
+    (warning,) = [line for line in lines if "dead-letter table" in line["event"]]
+    assert warning["copies"] == [copy.name]
+
+
+def test_a_data_file_that_is_gone_is_named_with_what_finds_its_letters_again(started):
+    folder = started.state_path.dead_letters / "route=orders_files"
+    whole = {row["key"]: row["file"] for row in files_of_keys(started)}
+    (folder / whole["3"]).write_bytes(b"PAR1")
+    (folder / f".{whole['3']}.crc").unlink()
+    with capture_logs() as lines:
+        assert started.run() is None
+    (warning,) = [line for line in lines if "dead-letter table" in line["event"]]
+    assert warning["next_step"].endswith("run: cdf-replicator resync orders_files")
+    assert [key for (key,) in started.buried("key")] == ["4"]
+
+
+def files_of_keys(world):
+    frame = world.spark.read.format("delta").load(str(world.state_path.dead_letters))
+    return frame.selectExpr("key", "regexp_extract(_metadata.file_path, '[^/]+$', 0) AS file").collect()
+
+
+def test_a_route_without_letters_does_not_read_the_table(started, monkeypatch):
+    def never(_):
+        raise AssertionError("it was read")
+
+    started.sql("DELETE FROM {t} WHERE id = 3")  # so that nothing is refused
+    started.into_lines()
+    monkeypatch.setattr(DeadLetterTable, "frame", never)
+    monkeypatch.setattr(DeadLetterTable, "delta", never)
+    torn(started, 0.5)
+    assert started.run("orders_lines") is None
+    assert copies(started) == [], "nor does it move what is torn"
+
+
+def test_a_recovery_that_was_broken_off_is_finished(started):
+    table = started.state_path.dead_letters
+    table.rename(table.with_name("dead_letters.damaged-20260131T120000"))
+    started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert started.run() is None
+    assert started.buried("key", "state") == [("3", "open"), ("4", "superseded")]
+    shutil.rmtree(copies(started)[0])
+    assert started.run() is None
+    assert started.board.snapshot().routes[0].dead_letters == 1
+
+
+def test_an_open_letter_costs_later_micro_batches_no_look_at_the_table(started, monkeypatch):
+    looks = []
+    frame = DeadLetterTable.frame
+    monkeypatch.setattr(DeadLetterTable, "frame", lambda table: looks.append("frame") or frame(table))
+    monkeypatch.setattr(DeadLetterTable, "delta", lambda table: looks.append("delta"))
+    started.insert("(5, 'e')", "(6, 'bad')")
+    assert started.run() is None
+    assert looks == ["frame"], "at the start of the route; what is refused is appended unseen"
+    assert started.buried("key", "state") == [("3", "open"), ("4", "superseded"), ("6", "open")]
