@@ -46,8 +46,11 @@ class ProbedNode(Urllib3HttpNode):
         """Probe the node if need be, then send the request; raises what the transport knows."""
         if time.monotonic() - self._answered_at > KNOWN_SECONDS:
             self._probe(headers)
-        self._answered_at = -math.inf
-        response = super().perform_request(method, target, body, headers, request_timeout)
+        try:
+            response = super().perform_request(method, target, body, headers, request_timeout)
+        except Exception:
+            self._answered_at = -math.inf
+            raise
         self._answered_at = time.monotonic()
         return response
 

@@ -88,7 +88,7 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self._headers = {"accept": JSON, **_authorization(settings)}
-        self._seconds = settings.request_timeout
+        self._settings = settings
         self._others = len(settings.hosts) - 1
         raw = _Bytes()
         try:
@@ -114,11 +114,17 @@ class Cluster:
         try:
             # Below the client, whose own timeout and retries don't reach this far down.
             meta, data = self._client.transport.perform_request(
-                method, target, headers=headers, body=body, request_timeout=self._seconds, max_retries=self._others
+                method,
+                target,
+                headers=headers,
+                body=body,
+                request_timeout=self._settings.request_timeout,
+                max_retries=self._others,
             )
         except elastic_transport.ConnectionTimeout as error:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
         except elastic_transport.TlsError as error:
+            _clusters.pop(self._settings, None)  # the next one reads CA_CERTS again
             raise certificate_refused("Elasticsearch", error.message) or RetryableError(
                 "unreachable", error.message
             ) from error
