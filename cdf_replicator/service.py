@@ -90,6 +90,7 @@ class Supervisor:
         self._take_signals()
         try:
             state_path = StatePath.open(spark.state_folder(self._settings))
+            self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
                 self._spark = spark.start(self._settings.spark)  # it runs already
             url, http = self._url(self._settings.http.bind_port), None
