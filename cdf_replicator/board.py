@@ -49,6 +49,18 @@ class Board:
         self._stopping = False
         self._holder: str | None = None
         self._configuration: tuple[Setting, ...] = ()
+        self._identity: dict[str, str] = {}
+
+    def belongs_to(self, owner: str, state_path: str) -> None:
+        """Take the identity of the state path, by which commands recognise the service of their configuration."""
+        with self._lock:
+            self._identity = {"owner": owner, "state_path": without_credentials(state_path).rstrip("/")}
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Return ``owner`` and ``state_path``; neither before the state path was opened."""
+        with self._lock:
+            return self._identity
 
     def add_route(self, route: str, table: str, sink: str) -> None:
         with self._lock:
@@ -202,6 +214,8 @@ class Board:
             summary=sentence,
             runtime=runtime,
             errors_last_hour=sum(now - at < HOUR for at in failed_at),
+            standing_by=holder is not None,
+            **self.identity,
         )
         worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=badness))
         with_times = tuple(_with_times(sink, took[sink.sink]) for sink in sinks)

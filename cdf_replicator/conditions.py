@@ -49,11 +49,21 @@ STALLED: Final = "stalled"
 
 SCHEMA_CHANGE: Final = "schema_change"
 """Reason of what a change of the source table's columns brings about."""
+UNKNOWN_CHANGE: Final = "CDF_UNKNOWN_CHANGE_TYPE"
+"""Our own condition, since Delta reads whatever type of change a writer has put into a change file."""
 
 _CONDITIONS: Final = "tests/integration/test_conditions.py"
 _SCHEMA_CHANGES: Final = "tests/integration/test_schema_changes.py"
 
 TABLE: Final = (
+    Condition(
+        (UNKNOWN_CHANGE,),
+        "halt",
+        "unknown_change",
+        "The change files of that commit are not what Delta writes: see which writer made them. Nothing of the commit was "
+        "delivered. The table itself can be read, so to go on past it, run: cdf-replicator resync {route}",
+        f"{_CONDITIONS}::test_a_change_of_an_unknown_type_halts_and_names_its_commit",
+    ),
     Condition(
         ("DELTA_STREAMING_METADATA_EVOLUTION",),
         "restart",

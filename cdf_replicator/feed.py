@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from cdf_replicator.conditions import UNKNOWN_CHANGE
 from cdf_replicator.expressions import check_filter, computed_types, quoted
 from cdf_replicator.verdict import HaltError
 from connectors import change
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from connectors import Batch, Sink
 
+FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != "snapshot")
 FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 NOTHING: Final = StructType([])
 EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
@@ -47,7 +49,21 @@ def change_frame(feed: DataFrame, route: Route, *, epoch: int) -> DataFrame:
     (design rule 3); Spark pushes it down to the files.
     """
     version = F.col("_commit_version")
-    return _shaped(feed, route, epoch, F.col("_change_type"), version, F.col("_commit_timestamp"))
+    return _shaped(feed, route, epoch, _known_type(version), version, F.col("_commit_timestamp"))
+
+
+def _known_type(version: Column) -> Column:
+    """Return the type of a change; one that no feed has is an error that names its commit, before any sink sees it.
+
+    Taken for an upsert, an image of another writer's own naming would bring a deleted row back.
+    """
+    kind = F.col("_change_type")
+    said = F.format_string(
+        f"{UNKNOWN_CHANGE} Commit %d of the table holds a change of type '%s', which is none of the change feed's.",
+        version,
+        F.coalesce(kind, F.lit("null")),
+    )
+    return F.when(kind.isin(*FEED_TYPES), kind).otherwise(F.raise_error(said))
 
 
 def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: int, committed_at: float) -> DataFrame:

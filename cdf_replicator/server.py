@@ -98,10 +98,10 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
     def liveness() -> Response:
         """200 as long as a restart would not help."""
         reason = live()
-        return _json({"live": reason is None, "reason": reason}, 200 if reason is None else 503)
+        return _json({"live": reason is None, "reason": reason, **board.identity}, 200 if reason is None else 503)
 
     def readiness() -> Response:
-        """200 once every route runs and its sink has answered; else who waits, and for what."""
+        """200 once every route runs and its sink has answered, or a standby watches the lease; else who waits, and for what."""
         status = board.snapshot()
         routes = [
             {
@@ -114,7 +114,8 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
             }
             for route in waiting(status)
         ]
-        ready = bool(status.routes) and not routes and status.service.state != "stopping"
+        runs = bool(status.routes) and not routes
+        ready = (runs or status.service.standing_by) and status.service.state != "stopping"
         return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
 
     def status() -> Response:

@@ -18,6 +18,7 @@ from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
+from cdf_replicator.pod import Pod
 from cdf_replicator.reception import Reception
 from cdf_replicator.runner import Runner
 from cdf_replicator.shared import Service
@@ -81,6 +82,7 @@ class Supervisor:
         self.board = Board()
         self.board.configured(in_force(settings))
         self.metrics = Metrics()
+        self._pod = Pod.of()
 
     def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
         """Run the routes, each with the starting version asked for by route name; returns the exit code.
@@ -90,6 +92,7 @@ class Supervisor:
         self._take_signals()
         try:
             state_path = StatePath.open(spark.state_folder(self._settings))
+            self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
                 self._spark = spark.start(self._settings.spark)  # it runs already
             url, http = self._url(self._settings.http.bind_port), None
@@ -110,6 +113,8 @@ class Supervisor:
             if lease is None:
                 return EXIT_DONE if self._stop.is_set() else EXIT_FAILED
             self.board.standing_by(None)
+            if self._pod is not None:
+                self._pod.become("active")
             state_path.lease = lease
             if control is not None:
                 control.open_to(state_path)
@@ -138,6 +143,8 @@ class Supervisor:
 
     def _stand_by(self, holder: Mapping[str, Any]) -> None:
         log.info("standing by until the lease is free", **holder)
+        if self._pod is not None:  # its container may have been started anew, and the label is the pod's
+            self._pod.become("standby")
         self.board.standing_by(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
 
     def _lost(self) -> None:

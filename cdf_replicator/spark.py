@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 import cdf_replicator
 import connectors
+from cdf_replicator import jars
 from cdf_replicator.java import JavaNotFoundError, java_home
 from cdf_replicator.remote_path import RemotePath
 from cdf_replicator.state import StateError
@@ -50,7 +51,6 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _JARS: Final = Path(pyspark.__file__).parent / "jars"
 
 JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
@@ -117,16 +117,15 @@ def start(settings: Spark) -> SparkSession:
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
-    for name, jars in delta_jars(settings).items():  # beside those that were asked for
-        conf[name] = ",".join(filter(None, (conf.get(name), jars)))
+    for name, own in delta_jars(settings).items():  # beside those that were asked for
+        conf[name] = ",".join(filter(None, (conf.get(name), own)))
     conf = {**default_collector(conf), **conf}
     with _properties_file(conf) as path:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
         try:
             session = SparkSession.builder.getOrCreate()
         except PySparkException as error:
-            hint = _DELTA_HINT if "spark.jars.packages" in conf else "Its own log above says why."
-            raise SparkStartError(f"Spark did not start: {error}. {hint}") from error
+            raise SparkStartError(f"Spark did not start: {error}. Its own log above says why.") from error
     if not settings.master.startswith("local"):
         _ship_packages(session)
     return session
@@ -183,7 +182,7 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
     jvm: Any = spark.sparkContext._jvm
     return {
         "spark_version": spark.version,
-        "delta_version": getattr(delta, "__version__", DELTA_PACKAGE.rsplit(":", 1)[1]),
+        "delta_version": getattr(delta, "__version__", jars.listed()[0].version),
         "java_version": getattr(jvm, "java.lang.System").getProperty("java.version"),
     }
 
@@ -210,8 +209,8 @@ def _ship_packages(session: SparkSession) -> None:
 
 
 _DELTA_HINT: Final = (
-    f"The Delta jars ({DELTA_PACKAGE} and what it needs) can be supplied in three ways: in pyspark's own jars folder, "
-    "in a folder named by CDF_SPARK__JARS, or fetched from Maven Central at start, which was tried."
+    "The Delta jars can be supplied in three ways: in pyspark's own jars folder, in a folder named by CDF_SPARK__JARS, or "
+    "fetched once from Maven Central into the user's cache folder (behind a proxy or a CA of your own, set JAVA_TOOL_OPTIONS)."
 )
 
 
@@ -220,13 +219,16 @@ def delta_jars(settings: Spark) -> dict[str, str]:
     is_sent = settings.jars is not None and not settings.master.startswith("local")
     if not is_sent and any(_JARS.glob("delta-spark_*.jar")):
         return {}
-    if settings.jars is not None:
-        jars = sorted(Path(settings.jars).glob("*.jar"))
-        if not any(jar.name.startswith("delta-spark_") for jar in jars):
+    if settings.jars is None:
+        try:
+            found = jars.cached()
+        except jars.JarsError as error:
+            raise SparkStartError(f"{error} {_DELTA_HINT}") from error
+    else:
+        found = sorted(Path(settings.jars).glob("*.jar"))
+        if not any(jar.name.startswith("delta-spark_") for jar in found):
             raise SparkStartError(f"no delta-spark_*.jar in CDF_SPARK__JARS={settings.jars}. {_DELTA_HINT}")
-        return {"spark.jars": ",".join(map(str, jars))}
-    log.info("fetching the Delta jars", package=DELTA_PACKAGE)
-    return {"spark.jars.packages": DELTA_PACKAGE}
+    return {"spark.jars": ",".join(map(str, found))}
 
 
 @contextmanager

@@ -169,7 +169,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """``summary``: the state in plain words. ``runtime``: versions of Spark, Delta and Java once they run."""
+    """``summary``: the state in plain words. ``runtime``: versions of Spark, Delta and Java once they run.
+
+    ``owner``, ``state_path``: whose service it is. ``standing_by``: it waits for the lease.
+    """
 
     version: str
     instance: str
@@ -180,6 +183,9 @@ class ServiceStatus:
     runtime: dict[str, str]
     errors_last_hour: int = 0
     service: str = "cdf-replicator"
+    owner: str | None = None
+    state_path: str | None = None
+    standing_by: bool = False
 
 
 @dataclass(frozen=True, slots=True)

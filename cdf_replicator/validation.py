@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DecimalType
 
 from cdf_replicator import feed, spark
 from cdf_replicator.enrichment import Dimensions
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import StateError, StatePath
 from cdf_replicator.verdict import DimensionError, HaltError, judge
-from connectors import RetryableError, SinkError, change
+from connectors import ArrowSink, RetryableError, SinkError, change
+from connectors.render import EXACT_DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
@@ -26,14 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``where``: a route, table or sink; ``next_step``: what to do about it."""
+    """``where``: a route, table or sink; ``next_step``: what to do about it. A warning keeps nothing from running."""
 
     where: str
     what: str
     next_step: str
+    severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what} {self.next_step}"
+        mark = "warning: " if self.severity == "warning" else ""
+        return f"{mark}{self.where}: {self.what} {self.next_step}"
 
 
 def check_online(settings: Settings) -> list[Finding]:
@@ -45,8 +51,9 @@ def check_online(settings: Settings) -> list[Finding]:
     except (spark.SparkStartError, spark.JavaNotFoundError) as error:
         return [*findings, Finding("spark", str(error), "")]
     try:
-        for route in settings.resolved.values():
-            findings += _table(session, route)
+        by_table = sorted(settings.resolved.values(), key=lambda route: route.source.slug)
+        for _, routes in groupby(by_table, key=lambda route: route.source.slug):
+            findings += _table(session, settings, *routes)
         for slug in sorted({route.sink for route in settings.resolved.values()}):
             findings += _sink(settings, slug)
     finally:
@@ -65,39 +72,100 @@ def _state_path(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _table(session: SparkSession, route: Route) -> Iterator[Finding]:
-    where = f"table {route.source.slug}"
+def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterator[Finding]:
+    """Check one table and the routes from it; its rows are read once, for all of them."""
+    where, given = f"table {routes[0].source.slug}", routes[0].source
     try:
-        source = SourceTable(session, route.source)
+        source = SourceTable(session, given)
         if not source.metadata.change_feed:
             yield Finding(
                 where,
-                f"{route.source.location} has no change feed.",
-                f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
-                "(delta.enableChangeDataFeed = true)",
+                f"{given.location} has no change feed.",
+                f"Enable it: cdf-replicator enable {given.slug} (or ALTER TABLE delta.`{source.location}` SET "
+                "TBLPROPERTIES (delta.enableChangeDataFeed = true)).",
             )
-        if route.source.starting_version is not None:
-            source.check_range(route.source.starting_version)
-        if route.source.starting_timestamp is not None:
-            source.version_at(route.source.starting_timestamp)
         schema = source.schema()
-        dimensions = Dimensions(session, route)
-        feed.row_schema(schema, route, dimensions.columns(schema))
-        dimensions.pin()
-        latest = source.log.latest_version()
-        frame = feed.snapshot_frame(source.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
-        nulls = frame.where(F.col(change.KEY).isNull()).count() if route.keys else 0
-        if nulls:
+        sound = []
+        for route in routes:
+            try:
+                yield from _route(session, settings, route, source, schema)
+                sound.append(route)
+            except (HaltError, DimensionError) as error:
+                yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
+        keyed = [route for route in sound if route.keys and settings.sink(route.sink).mode == "upsert"]
+        if keyed:
+            yield from _keys(source.snapshot(source.log.latest_version()), keyed)
+    except (HaltError, DimensionError) as error:
+        yield Finding(where, error.verdict.what, error.verdict.next_step)
+    except PySparkException as error:
+        verdict = judge(error, route=routes[0].name)
+        yield Finding(where, f"{given.location}: {verdict.what}", verdict.next_step)
+
+
+def _route(
+    session: SparkSession, settings: Settings, route: Route, source: SourceTable, schema: StructType
+) -> Iterator[Finding]:
+    if route.source.starting_version is not None:
+        source.check_range(route.source.starting_version)
+    if route.source.starting_timestamp is not None:
+        source.version_at(route.source.starting_timestamp)
+    dimensions = Dimensions(session, route)
+    row = feed.row_schema(schema, route, dimensions.columns(schema))
+    dimensions.pin()
+    if not isinstance(settings.sink(route.sink), ArrowSink):
+        return
+    for name in route.computed:
+        kind = row[name].dataType
+        if isinstance(kind, DecimalType) and kind.precision > EXACT_DIGITS:
             yield Finding(
                 f"route {route.name}",
-                f"{nulls} rows have a null in key column {', '.join(route.keys)}.",
-                "They would become dead letters: correct KEYS or the data.",
+                f"COMPUTED {name} is {kind.simpleString()} and arrives as text: a JSON number is exact up to "
+                f"{EXACT_DIGITS} digits.",
+                f"Where a number is meant, cast it: cast(... as decimal({EXACT_DIGITS}, {kind.scale})) or double(...).",
+                "warning",
             )
-    except (HaltError, DimensionError) as error:
-        yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
-    except PySparkException as error:
-        verdict = judge(error, route=route.name)
-        yield Finding(where, f"{route.source.location}: {verdict.what}", verdict.next_step)
+
+
+def _keys(snapshot: DataFrame, routes: Sequence[Route]) -> Iterator[Finding]:
+    """Count the rows without a key, and the keys of several rows, in one pass over the table.
+
+    Routes mostly share keys and filter; each pair of them counts apart, of one row one key.
+    """
+    definitions: dict[tuple[tuple[str, ...], str | None], list[Route]] = {}
+    for route in routes:
+        definitions.setdefault((route.keys, None if route.filter_is_joined else route.filter), []).append(route)
+    each = [
+        F.struct(
+            F.lit(number).alias("definition"),
+            F.coalesce(F.expr(condition or "true"), F.lit(False)).alias("passes"),
+            feed.key_column(snapshot.schema, sharing[0]).alias(change.KEY),
+        )
+        for number, ((_, condition), sharing) in enumerate(definitions.items())
+    ]
+    keys = snapshot.select(F.explode(F.array(*each)).alias("row")).select("row.*").where("passes")
+    named = F.col(change.KEY).isNotNull()
+    several = named & (F.col("rows") > 1)
+    counted = keys.groupBy("definition", change.KEY).agg(F.count("*").alias("rows")).groupBy("definition")
+    found = counted.agg(
+        F.sum(F.when(~named, F.col("rows"))).alias("without"),
+        F.count_if(several).alias("doubled"),
+        F.min(F.when(several, F.col(change.KEY))).alias("example"),
+    )
+    by_number = {row["definition"]: row for row in found.collect()}
+    for number, ((columns, _), sharing) in enumerate(definitions.items()):
+        if number in by_number:
+            yield from _of_keys(by_number[number], ", ".join(columns), sharing)
+
+
+def _of_keys(row: Row, columns: str, routes: Sequence[Route]) -> Iterator[Finding]:
+    for route in routes:
+        where = f"route {route.name}"
+        if row["without"]:
+            what = f"Rows with a null in key column {columns}: {row['without']}."
+            yield Finding(where, what, "They would become dead letters: correct KEYS or the data.")
+        if row["doubled"]:
+            what = f"Keys that several rows have (key columns {columns}): {row['doubled']}, such as {row['example']}."
+            yield Finding(where, what, "The key columns have to identify a row: correct KEYS or the data.")
 
 
 def _sink(settings: Settings, slug: str) -> Iterator[Finding]:

@@ -10,7 +10,9 @@ from cdf_replicator.cli.probe import alive
 
 
 def healthcheck(
-    url: Annotated[str | None, typer.Option(help="Of the service. [default: this host, CDF_HTTP__BIND_PORT]")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+    ] = None,
 ) -> None:
     """Ask the service whether it is alive; exits with 0 if it is, else 1.
 

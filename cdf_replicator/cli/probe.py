@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from cdf_replicator.cli.address import found
+
+if TYPE_CHECKING:
+    from cdf_replicator.cli.address import Address
 
 TIMEOUT_SECONDS: Final = 3.0
-DEFAULT_PORT: Final = "9102"
 
 
 class NoAnswerError(Exception):
     """The service did not answer, or not with 200; the text says which address and what came."""
 
 
-def service_url(url: str | None) -> str:
-    """Where the service answers, without a slash at the end; by default on this host."""
-    if url is not None:
-        return (url if "://" in url else f"http://{url}").rstrip("/")
-    host = os.environ.get("CDF_HTTP__HOST", "").strip()
-    port = os.environ.get("CDF_HTTP__BIND_PORT", "").strip() or DEFAULT_PORT
-    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - no bind, a look-up
-    host = everywhere.get(host, host).strip("[]")
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
+    """Return what a 200 answer holds, which only this service's has ``key`` in.
+
+    Raises ``NoAnswerError``, also where another service answers.
+    """
+    import json
+
+    url = f"{address.url}{path}"
+    try:
+        answer = json.loads(get(url))
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or key not in answer:
+        raise NoAnswerError(f"{url} answers, but not with a {path.strip('/')} of this service")
+    said: dict[str, Any] = answer["service"] if isinstance(answer.get("service"), dict) else answer
+    if not address.belongs(said.get("owner"), said.get("state_path")):
+        raise NoAnswerError(
+            f"{url} answers for another service, whose state path is {said.get('state_path') or 'unknown'} and not "
+            f"{address.state_path}: set CDF_HTTP__BIND_PORT (or http.bind_port in CDF_CONFIG_FILE) to the port of yours"
+        )
+    return answer
 
 
 def get(url: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
@@ -52,12 +67,20 @@ def _line(error: Any) -> str:
         return ""
 
 
+def say_where(url: str | None, address: Address) -> None:
+    """Print the address on stderr where the operator has not named it."""
+    if url is None:
+        sys.stderr.write(f"asked: {address.url}\n")
+
+
 def alive(url: str | None = None) -> int:
     """Say whether the service is alive; returns the exit code."""
+    address = found(url)
     try:
-        get(f"{service_url(url)}/livez")
+        own_answer(address, "/livez", "live")
     except NoAnswerError as error:
         sys.stderr.write(f"not alive: {error}\n")
         return 1
+    say_where(url, address)
     sys.stdout.write("alive\n")
     return 0

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from cdf_replicator.cli.probe import NoAnswerError, get, service_url
+from cdf_replicator.cli.address import Address, found
+from cdf_replicator.cli.probe import NoAnswerError, own_answer, say_where
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +31,9 @@ _COLOURS: Final = {
 
 
 def status(
-    url: Annotated[str | None, typer.Option(help="Of the service. [default: this host, CDF_HTTP__BIND_PORT]")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+    ] = None,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
     watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
 ) -> None:
@@ -42,7 +45,8 @@ def status(
       cdf-replicator status --watch
       cdf-replicator status --url http://replicator:9102 --format json | jq '.routes[].lag_seconds'
     """  # noqa: D301 - click's own mark for a paragraph to be left alone
-    address = f"{service_url(url)}/status"
+    address = found(url)
+    say_where(url, address)
     try:
         if format_ == "json":
             _print_json(address, watch=watch)
@@ -55,17 +59,11 @@ def status(
         raise typer.Exit(0) from None
 
 
-def _fetch(address: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(get(address))
-    except ValueError as error:
-        raise NoAnswerError(f"{address} answers, but not with a status") from error
-    if not isinstance(answer, dict) or not isinstance(answer.get("routes"), list):
-        raise NoAnswerError(f"{address} answers, but not with a status")
-    return answer
+def _fetch(address: Address) -> dict[str, Any]:
+    return own_answer(address, "/status", "routes")
 
 
-def _print_json(address: str, *, watch: bool) -> None:
+def _print_json(address: Address, *, watch: bool) -> None:
     """As it came; when watching, one line each time."""
     while True:
         typer.echo(json.dumps(_fetch(address), indent=None if watch else 2))
@@ -74,7 +72,7 @@ def _print_json(address: str, *, watch: bool) -> None:
         time.sleep(WATCH_SECONDS)
 
 
-def _print_table(address: str, *, watch: bool) -> None:
+def _print_table(address: Address, *, watch: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 

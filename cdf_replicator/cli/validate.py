@@ -22,7 +22,7 @@ def validate(
 ) -> None:
     """Check the configuration, then the tables, then the sinks; tell everything that is wrong at once.
 
-    Exits with 78 if the configuration is wrong, 1 if a table or a sink is, 0 if all is well.
+    Exits with 78 if the configuration is wrong, 1 if a table or a sink is, 0 if all is well or there are warnings alone.
 
     \b
     Examples:
@@ -44,7 +44,12 @@ def validate(
         _print_json(findings)
     else:
         _print_text(settings, findings, offline=offline)
-    raise typer.Exit(FAILED if findings else 0)
+    raise typer.Exit(FAILED if _errors(findings) else 0)
+
+
+def _errors(findings: Sequence[Any]) -> list[Any]:
+    """Return those that are no mere warnings."""
+    return [finding for finding in findings if getattr(finding, "severity", "error") == "error"]
 
 
 def _online(settings: Settings) -> list[Any]:
@@ -56,7 +61,7 @@ def _online(settings: Settings) -> list[Any]:
 
 def _print_json(problems: Sequence[Any]) -> None:
     rows = [_row(problem) for problem in problems]
-    typer.echo(json.dumps({"ok": not rows, "problems": rows}, indent=2))
+    typer.echo(json.dumps({"ok": not _errors(problems), "problems": rows}, indent=2))
 
 
 def _row(problem: Any) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def _row(problem: Any) -> dict[str, Any]:
 def _print_text(settings: Settings, findings: Sequence[Any], *, offline: bool) -> None:
     for finding in findings:
         typer.echo(f"- {finding}", err=True)
-    if findings:
+    if _errors(findings):
         return
     what = "configuration" if offline else "configuration, tables and sinks"
     typer.echo(f"{what}: ok")

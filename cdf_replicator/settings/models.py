@@ -199,7 +199,7 @@ class Spark(Group):
     )
     jars: Path | None = Field(
         None,
-        description="Folder with the Delta jars, sent to the executors of a cluster. Default: those beside pyspark's own, which are not sent; else fetched once.",
+        description="Folder with the Delta jars, sent to the executors of a cluster. Default: those beside pyspark's own, which are not sent; else fetched once, into ~/.cache/cdf-replicator.",
     )
 
 

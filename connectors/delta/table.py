@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
+import uuid
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.errors import classified, line, unfit
@@ -77,20 +78,36 @@ def file_system(path: str) -> tuple[Any, Any]:
 
 
 def reach(path: str, what: str) -> None:
-    """See that a folder's file system can be asked, without writing; raises ``SinkError``."""
+    """See that a folder can be written, by a file that is removed again; raises ``SinkError``."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         folder, files = file_system(path)
-        files.exists(folder)
+        path_of = getattr(session()._jvm, "org.apache.hadoop.fs.Path")
+        _write_probe(files, folder, path_of(folder, f".cdf-probe-{uuid.uuid4().hex}"))
     except (Py4JJavaError, PySparkException) as error:  # what Java said; that there is no Java is none of the path's
         if any(name in str(error) for name in STORAGE_AWAY):
             raise RetryableError("unreachable", f"the {what} path {path}: {line(error)}") from error
         raise PermanentError(
-            f"the {what} path {path} can't be reached: {line(error)}.",
-            "Correct the sink's PATH, or add the file system's jars and credentials by CDF_SPARK__CONF.",
+            f"the {what} path {path} can't be written: {line(error)}.",
+            "Correct the sink's PATH or its permissions, or add the file system's jars and credentials by CDF_SPARK__CONF.",
         ) from error
+
+
+def _write_probe(files: Any, folder: Any, probe: Any) -> None:
+    """Write an empty file and remove it, with the folders that were made for it."""
+    from py4j.protocol import Py4JJavaError
+
+    made, at = [], folder
+    while at is not None and not files.exists(at):
+        made.append(at)
+        at = at.getParent()
+    files.create(probe, False).close()
+    files.delete(probe, False)
+    for each in made:
+        with suppress(Py4JJavaError):  # somebody has put something there meanwhile
+            files.delete(each, False)
 
 
 # Transactions

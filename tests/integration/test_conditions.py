@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -375,3 +377,31 @@ def test_a_query_whose_former_run_does_not_end_is_waited_for(world):
     assert (verdict.action, verdict.reason) == ("wait", "stalled")
     assert world.run() is None
     assert world.delivered() == world.expected()
+
+
+def test_a_change_of_an_unknown_type_halts_and_names_its_commit(started):
+    started.sql("UPDATE {t} SET name = 'c' WHERE id = 1")
+    assert started.run() is None
+    started.sql("UPDATE {t} SET name = 'd' WHERE id = 2")
+    _retype(Path(started.table), started.version(), "update_preimage", "update_pre")
+    verdict = started.run()
+    shown(started, verdict, "halt", "unknown_change")
+    assert f"Commit {started.version()} of the table holds a change of type 'update_pre'" in verdict.what
+    assert "bug" not in f"{verdict.what} {verdict.next_step}"
+    assert started.delivered()["2"]["name"] == "b", "nothing of the commit was delivered"
+
+
+def _retype(table, version, old, new):
+    """Write a commit's change files again with another type of change, as a foreign writer would."""
+    commit = table / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in (action["cdc"] for action in actions if "cdc" in action):
+        file = table / action["path"]
+        rows = pq.ParquetFile(file).read()
+        at = rows.column_names.index("_change_type")
+        kinds = pc.replace_substring(rows.column("_change_type"), f"{old}", new)
+        pq.write_table(rows.set_column(at, "_change_type", kinds), file)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        action["size"] = file.stat().st_size
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)

@@ -185,7 +185,7 @@ def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world
     assert "code does not identify a row, so that joined rows would multiply" in verdict.what
     assert "('AA',) (2 rows)" in verdict.what
     assert world.delivered() == {}
-    (finding,) = validation._table(world.spark, world.settings.resolved["orders_files"])
+    (finding,) = validation._table(world.spark, world.settings, world.settings.resolved["orders_files"])
     assert "('AA',) (2 rows)" in finding.what
     carriers("DELETE FROM {c} WHERE name = 'again'")
     assert world.run() is None

@@ -128,7 +128,7 @@ def test_a_wrong_expression_halts_before_anything_is_written(world):
     assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
     assert "FILTER of route orders_files (nope > 1) can't be used" in verdict.what
     assert not (world.files / "orders").exists(), "the sink was not touched"
-    (finding,) = validation._table(world.spark, world.settings.resolved["orders_files"])
+    (finding,) = validation._table(world.spark, world.settings, world.settings.resolved["orders_files"])
     assert "nope" in finding.what
     world.environ[ROUTE + "FILTER"] = "id > 0"
     assert world.run() is None, "corrected, it starts"

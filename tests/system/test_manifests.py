@@ -61,6 +61,15 @@ VALUES: dict[str, dict[str, Any]] = {
         "tolerations": [{"key": "data", "operator": "Exists"}],
         "imagePullSecrets": [{"name": "registry"}],
         "serviceAccount": {"annotations": {"role": "replicator"}},
+        "secretEnv": {"CDF_HTTP__TOKEN": "hunter2"},
+        "extraEnv": [{"name": "CDF_CONFIG_FILE", "value": "/etc/cdf/orders.yaml"}],
+        "envFrom": [{"secretRef": {"name": "more"}}],
+        "extraVolumes": [{"name": "config", "configMap": {"name": "orders"}}],
+        "extraVolumeMounts": [{"name": "config", "mountPath": "/etc/cdf", "readOnly": True}],
+        "extraArgs": ["--table", "orders"],
+        "podLabels": {"team": "data"},
+        "priorityClassName": "important",
+        "readinessProbe": {"periodSeconds": 3},
     },
     "a standby": {"standby": True, "persistence": {"enabled": False}, "env": LAKE},
 }
@@ -215,6 +224,59 @@ def test_a_standby_is_a_second_pod_without_a_volume(rendered):
     assert standby["replicas"] == 2
     assert standby["template"]["spec"]["containers"][0]["args"] == ["run", "--standby"]
     assert "volumeClaimTemplates" not in standby
+
+
+def test_a_standby_can_be_rolled_out_and_the_service_finds_the_one_that_writes(rendered):
+    """Both pods become ready (tests/unit/test_server.py), so the label that each sets says which of them writes."""
+    made = rendered(VALUES["a standby"])
+    objects = {found["kind"]: found for found in made}
+    spec, name = objects["StatefulSet"]["spec"], objects["StatefulSet"]["metadata"]["name"]
+    assert spec.get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
+    template = spec["template"]
+    (container,) = template["spec"]["containers"]
+    label = {one["name"]: one.get("value") for one in container["env"]}["POD_ROLE_LABEL"]
+    assert template["metadata"]["labels"][label] == "standby"
+    assert objects["Service"]["spec"]["selector"][label] == "active"
+    assert template["spec"]["automountServiceAccountToken"] is True
+    (rule,) = objects["Role"]["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == ([f"{name}-0", f"{name}-1"], ["get", "patch"])
+    budget = objects["PodDisruptionBudget"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    labels = template["metadata"]["labels"].items()
+    assert budget["selector"]["matchLabels"].items() <= labels
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels
+    assert "PodDisruptionBudget" not in {found["kind"] for found in rendered({})}, "of one pod it would block a drain"
+
+
+def test_the_chart_takes_what_a_container_may_need(rendered):
+    values = VALUES["all of it"]
+    objects = {found["kind"]: found for found in rendered(values)}
+    template = objects["StatefulSet"]["spec"]["template"]
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    assert values["extraEnv"][0] in container["env"]
+    assert values["envFrom"][0] in container["envFrom"]
+    assert values["extraVolumes"][0] in pod["volumes"]
+    assert values["extraVolumeMounts"][0] in container["volumeMounts"]
+    assert container["args"] == ["run", "--table", "orders"]
+    assert container["readinessProbe"]["periodSeconds"] == 3
+    assert (template["metadata"]["labels"]["team"], pod["priorityClassName"]) == ("data", "important")
+    assert objects["Secret"]["stringData"] == values["secretEnv"]
+    assert {"secretRef": {"name": objects["Secret"]["metadata"]["name"]}} in container["envFrom"]
+    free = rendered({"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}})
+    (pod,) = (found["spec"]["template"]["spec"] for found in free if found["kind"] == "StatefulSet")
+    assert not any(pod["securityContext"].get(name) for name in ("runAsUser", "runAsGroup", "fsGroup"))
+    assert pod["securityContext"]["runAsNonRoot"] is True
+
+
+def test_a_changed_secret_rolls_the_pods(rendered):
+    def annotations(token: str) -> dict[str, str]:
+        made = rendered({"secretEnv": {"CDF_HTTP__TOKEN": token}})
+        (found,) = (one["spec"]["template"]["metadata"] for one in made if one["kind"] == "StatefulSet")
+        return found["annotations"]
+
+    assert annotations("one")["checksum/secret"] != annotations("two")["checksum/secret"]
 
 
 @pytest.fixture(params=["base", "chart"])

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 from cdf_replicator import __version__, server
 from cdf_replicator.board import Board
 from cdf_replicator.cli.app import app
+from cdf_replicator.lease import Lease
 from cdf_replicator.metrics import Metrics
+from cdf_replicator.state import StatePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -316,6 +318,51 @@ def test_status_finds_the_service_of_this_host(command: Command, service: tuple[
         assert (result.returncode, result.stdout) == (0, "alive\n")
 
 
+@pytest.fixture
+def folder(tmp_path: Path, service: tuple[Board, str]) -> Path:
+    """The state path of the service."""
+    state = StatePath.open(tmp_path / "state")
+    service[0].belongs_to(state.owner, str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_the_service_is_found_by_the_port_of_the_configuration_file(
+    command: Command, service: tuple[Board, str], folder: Path
+) -> None:
+    file = folder.with_name("cdf.yaml")
+    file.write_text(f"state_path: {folder}\nhttp: {{bind_port: {service[1].rpartition(':')[2]}}}\n")
+    status = command("status", environ={"CDF_CONFIG_FILE": str(file)})
+    assert (status.returncode, status.stderr) == (0, f"asked: {service[1]}\n")
+    health = command("healthcheck", environ={"CDF_CONFIG_FILE": str(file)})
+    assert (health.returncode, health.stdout, health.stderr) == (0, "alive\n", f"asked: {service[1]}\n")
+
+
+def test_the_service_is_found_by_what_the_lease_holder_says(
+    command: Command, service: tuple[Board, str], folder: Path
+) -> None:
+    held = Lease.acquire(folder, url=service[1].replace("127.0.0.1", "0.0.0.0"))
+    try:
+        for words in ("status", "healthcheck"):
+            result = command(words, environ={"CDF_STATE_PATH": str(folder)})
+            assert (result.returncode, result.stderr) == (0, f"asked: {service[1]}\n")
+    finally:
+        held.release()
+
+
+@pytest.mark.parametrize("words", ["status", "healthcheck"])
+def test_the_answer_of_another_service_is_refused(
+    command: Command, service: tuple[Board, str], folder: Path, words: str
+) -> None:
+    ours = folder.with_name("ours")
+    StatePath.open(ours)
+    port = service[1].rpartition(":")[2]
+    result = command(words, environ={"CDF_STATE_PATH": str(ours), "CDF_HTTP__BIND_PORT": port})
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"answers for another service, whose state path is {folder} and not {ours}" in result.stderr
+    remote = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_HTTP__BIND_PORT": port}
+    assert "answers for another service" in command(words, environ=remote).stderr
+
+
 def test_status_without_a_service_says_what_to_do(command: Command) -> None:
     result = command("status", "--url", "127.0.0.1:1")
     assert result.returncode == 1
@@ -354,11 +401,13 @@ def test_something_else_on_the_port_is_told_apart(command: Command) -> None:
         thread.start()
         try:
             result = command("status", "--url", f"http://127.0.0.1:{stranger.server_port}")
+            health = command("healthcheck", "--url", f"http://127.0.0.1:{stranger.server_port}")
         finally:
             stranger.shutdown()
             thread.join()
     assert result.returncode == 1
     assert "not with a status" in result.stderr
+    assert (health.returncode, health.stdout) == (1, "")
 
 
 def test_a_bug_is_one_line_and_the_trace_is_there_when_asked_for(command: Command) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from cdf_replicator import spark
+from cdf_replicator import jars, spark
 from cdf_replicator.settings import Spark
+from deploy.jars import fetch
 
 CLUSTER = "spark://master:7077"
 
@@ -37,4 +40,36 @@ def test_a_folder_without_them_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(spark, "_JARS", tmp_path / "none")
     with pytest.raises(spark.SparkStartError, match="no delta-spark_"):
         spark.delta_jars(Spark(jars=str(tmp_path)))
-    assert spark.delta_jars(Spark()) == {"spark.jars.packages": spark.DELTA_PACKAGE}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache folder as a first start leaves it: pyspark's folder has them too here."""
+    folder = tmp_path / "cache" / "cdf-replicator" / "jars"
+    folder.mkdir(parents=True)
+    for jar in jars.listed():
+        shutil.copy(spark._JARS / jar.file, folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(spark, "_JARS", tmp_path / "none")
+    return folder
+
+
+def test_a_wheel_runs_on_exactly_the_jars_that_were_tested_and_fetches_them_once(cache, monkeypatch):
+    monkeypatch.setattr(jars, "_fetch", lambda *_: pytest.fail("they are there"))
+    conf = spark.delta_jars(Spark())
+    assert conf.keys() == {"spark.jars"}, "no packages, whose dependencies Spark would fetch at each start"
+    assert conf["spark.jars"].split(",") == [str(cache / jar.file) for jar in jars.listed()]
+
+
+def test_a_jar_that_is_not_what_was_tested_is_fetched_again(cache, monkeypatch):
+    (cache / jars.listed()[0].file).write_bytes(b"x")
+    fetched = []
+    monkeypatch.setattr(jars, "_fetch", lambda wanted, *_: fetched.append(len(wanted)))
+    jars.cached()
+    assert fetched == [7]
+
+
+def test_the_list_in_the_package_is_the_list_of_the_set_up():
+    ours = {(jar.file, jar.sha256) for jar in jars.listed()}
+    sums = fetch._checksums()
+    assert ours == {(artifact.file, sums[artifact.file]) for artifact in fetch.artifacts("delta")}

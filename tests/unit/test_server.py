@@ -75,6 +75,15 @@ def test_a_service_is_alive_until_its_supervisor_says_why_not(world):
         assert (world.get(path).status_code, world.get(path).json()["reason"]) == (503, "the JVM is gone")
 
 
+def test_a_standby_that_watches_the_lease_is_ready(world):
+    """A rollout waits for each pod to be ready before it replaces the next."""
+    world.board.standing_by("host a, pid 1")
+    assert world.get("/readyz").json()["ready"]
+    assert world.get("/status").json()["service"]["standing_by"]
+    world.board.stopping()
+    assert world.get("/readyz").status_code == 503
+
+
 def test_a_service_is_not_ready_before_it_has_routes(world):
     assert world.get("/readyz").status_code == 503
 

@@ -7,6 +7,10 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "cdf.role" -}}
+cdf-replicator/role
+{{- end }}
+
 {{- define "cdf.labels" -}}
 {{ include "cdf.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

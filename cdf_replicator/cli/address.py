@@ -1,0 +1,104 @@
+"""Where the service of this configuration answers, and how its answer is known; imports next to nothing.
+
+A health check starts this every few seconds, so the configuration is not validated here: three values are read, by the rules
+of the settings (the environment wins over the file).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+DEFAULT_PORT: Final = "9102"
+EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - no bind, a look-up
+
+
+@dataclass(frozen=True)
+class Address:
+    """``url``: without a slash at the end. ``owner``, ``state_path``: whose answer it has to be; None: anyone's."""
+
+    url: str
+    owner: str | None = None
+    state_path: str | None = None
+
+    def belongs(self, owner: str | None, state_path: str | None) -> bool:
+        """Return whether an instance that names these serves the state path of this configuration.
+
+        The owner decides where it can be read here; a state path on an object store can't, so its name decides.
+        """
+        if self.owner is not None:
+            return owner == self.owner
+        return self.state_path is None or "://" not in self.state_path or state_path == self.state_path
+
+
+def found(url: str | None) -> Address:
+    """Return the address that was named, or else where the service of this configuration answers.
+
+    The port of the configuration comes first, then what the lease holder on this host said, then the default port.
+    """
+    if url is not None:
+        return Address((url if "://" in url else f"http://{url}").rstrip("/"))
+    file = _file()
+    host = _given("CDF_HTTP__HOST", file, "http", "host")
+    port = _given("CDF_HTTP__BIND_PORT", file, "http", "bind_port")
+    state_path = _given("CDF_STATE_PATH", file, "state_path")
+    root = _folder(state_path)
+    said = _said_by_holder(root) if root is not None and port in ("", "0") else None
+    address = said or _url(host, DEFAULT_PORT if port in ("", "0") else port)
+    return Address(address, _owner(root), state_path.rstrip("/") or None)
+
+
+def _file() -> dict[str, Any]:
+    """Read the YAML file; an unreadable one is empty here, since ``run`` and ``validate`` say what is wrong with it."""
+    location = os.environ.get("CDF_CONFIG_FILE", "").strip()
+    if not location:
+        return {}
+    import yaml
+
+    with suppress(OSError, ValueError, yaml.YAMLError):
+        document = yaml.safe_load(Path(location).read_text("utf-8"))
+        return document if isinstance(document, dict) else {}
+    return {}
+
+
+def _given(variable: str, file: dict[str, Any], *path: str) -> str:
+    """Return the value as text; empty where it is not set."""
+    value: Any = file
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return os.environ.get(variable, "").strip() or ("" if value is None else str(value).strip())
+
+
+def _url(host: str, port: str) -> str:
+    host = EVERYWHERE.get(host, host).strip("[]")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _folder(state_path: str) -> Path | None:
+    text = state_path.removeprefix("file://")
+    return Path(text) if text and "://" not in text and Path(text).is_dir() else None
+
+
+def _owner(root: Path | None) -> str | None:
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return None if root is None else str(json.loads((root / "format.json").read_text("utf-8"))["owner"])
+    return None
+
+
+def _said_by_holder(root: Path) -> str | None:
+    """Return where the lease holder answers, if it runs on this host."""
+    from urllib.parse import urlsplit
+
+    from cdf_replicator import lease
+
+    with suppress(OSError, ValueError):
+        said = lease.holder(root) or {}
+        if said.get("host") == socket.gethostname() and said.get("url"):
+            parts = urlsplit(said["url"])
+            return _url(parts.netloc.rpartition(":")[0], str(parts.port))
+    return None
