@@ -159,9 +159,9 @@ class Fulfilment:
         self._report.event(f"{wanted} dead letters discarded")
         self.answer(Progress("done", f"{wanted} discarded", 1.0))
 
-    def _streaming(self, source: SourceTable, sink: Sink, replay_from: int | None = None) -> RouteState:
+    def _streaming(self, source: SourceTable, sink: Sink) -> RouteState:
         """Where the route stands; raises ``HaltError`` before its bootstrap is done."""
-        state = start.resolve(self._route, source, sink, self._service.state_path, replay_from=replay_from)
+        state = start.resolve(self._route, source, sink, self._service.state_path)
         if state.phase == "bootstrapping":
             raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
         return state
@@ -170,7 +170,7 @@ class Fulfilment:
         """Start the next generation, or deliver a closed range of versions into an append sink."""
         state_path, first, last = self._service.state_path, request.starting_version, request.ending_version
         assert first is not None  # the command requires it
-        state = self._streaming(source, sink, first if last is None else None)
+        state = self._streaming(source, sink)
         source.check_range(first)
         if last is None:
             start.check_delivered(state, first, state_path)

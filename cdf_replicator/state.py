@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cdf_replicator.lease import Lease
     from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
-    from connectors import RouteSpec
+    from connectors import RouteSpec, Watermark
 
 FORMAT: Final = 1
 
@@ -49,7 +49,8 @@ class RouteState:
     started, so the absence of its checkpoint is one. ``loaded``: the snapshot is in
     the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
     bootstrap, which nobody asked to remove anything.
-    ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``).
+    ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``). ``mark``: the watermark
+    that the target had when a replay began, as text.
     """
 
     route: str
@@ -67,6 +68,7 @@ class RouteState:
     loaded: bool = False
     max_removed_share: float | None = None
     table_schema: dict[str, Any] | None = None
+    mark: str | None = None
 
     @property
     def no_ops_above(self) -> int | None:
@@ -79,8 +81,10 @@ class RouteState:
             return -1
         return self.replay_until if self.generation and self.replay_until >= 0 else None
 
-    def next_generation(self, start_version: int, *, replay_until: int, asked: int | None) -> RouteState:
-        """A replay: the same epoch, delivered again from ``start_version`` on."""
+    def next_generation(
+        self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None
+    ) -> RouteState:
+        """A replay: the same epoch, delivered again from ``start_version`` on. ``mark``: see ``watermark.known``."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -90,6 +94,7 @@ class RouteState:
             replay_until=max(replay_until, self.replay_until),
             asked=asked,
             streamed=False,
+            mark=None if mark is None else str(mark),
         )
 
     def next_epoch(
@@ -110,6 +115,7 @@ class RouteState:
             loaded=False,
             max_removed_share=share,
             table_schema=None,
+            mark=None,
         )
 
 
