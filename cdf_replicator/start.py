@@ -241,19 +241,18 @@ def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: Sta
 
 def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
     """Deliver again what the target has lost, or load it again if nothing else was written; raises ``HaltError``."""
-    if not (claim.restored or (state.prepared and claim.epoch < state.epoch)):
+    if not state.prepared or not (claim.restored or claim.epoch < state.epoch):
         return state
-    if state.phase == "bootstrapping" and not state.loaded:
-        return state
+    first, newest = source.log.available()
     if state.pinned_version is not None and not state.streamed:
         log.warning(
             "the target was brought back from a copy: loading again", route=state.route, version=state.pinned_version
         )
-        return replace(state, phase="bootstrapping", loaded=False, start_version=None)
+        again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
+        return replace(again, generation=state.generation + 1)  # Delta drops what has the number of a batch it has had
     if claim.mark is None or claim.epoch < state.epoch:
         raise _restored(state, -1)
     version = watermark.replay_from(state, claim.mark)
-    first, newest = source.log.available()
     if not first <= version <= newest + 1:
         raise _restored(state, version - 1)
     at = {"version": version, "watermark": str(claim.mark)}

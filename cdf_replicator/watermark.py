@@ -49,4 +49,5 @@ def replay_from(state: RouteState, held: Watermark) -> int:
     first version on.
     """
     version = held.version + 1
-    return version if held.generation == state.generation else min(version, state.start_version or version)
+    older = 0 <= held.generation < state.generation
+    return min(version, state.start_version or version) if older else version

@@ -62,6 +62,14 @@ class DeltaAuditSink(DeltaSink):
         self.record_claim(route)
         return ()
 
+    def complete(self, route: RouteSpec) -> int | None:
+        """All commits before that of its newest row are in it."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = table.session().read.format("delta").load(self.target(route)).where(F.col("route") == route.name)
+        told = rows.agg(F.max_by(COMMIT_VERSION, F.struct("generation", COMMIT_VERSION))).first()
+        return None if told is None or told[0] is None else int(told[0]) - 1
+
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Append in one action; a redelivered batch is dropped by Delta, a replayed row by its content."""
         from pyspark.sql import Observation
@@ -69,6 +77,7 @@ class DeltaAuditSink(DeltaSink):
 
         rows, path = _audit_rows(frame, batch), self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
+        self.check_kept(batch.route)
         stale = 0
         outside = batch.replay and not batch.number  # of the generation's sequence
         if not outside and table.recorded(path, app) >= batch.txn_version:
@@ -82,8 +91,10 @@ class DeltaAuditSink(DeltaSink):
         writer = (
             rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
         )
-        if not outside:
-            writer = writer.option("txnAppId", app).option("txnVersion", batch.txn_version)
+        if outside:
+            app = f"{app}:outside"
+        number = table.recorded(path, app) + 1 if outside else batch.txn_version
+        writer = writer.option("txnAppId", app).option("txnVersion", number)
         try:
             # A snapshot's rows are all of one day. A feed's may be of several, and the sort is then the cheaper way.
             with table.unsorted(frame.sparkSession) if batch.is_bootstrap else nullcontext():
