@@ -17,7 +17,8 @@ from cdf_replicator import feed
 from cdf_replicator.conditions import INTERRUPTED, RESYNC
 from cdf_replicator.delivery import SEVERAL_ROWS, Outcome, deliver
 from cdf_replicator.verdict import HaltError, judge
-from connectors import Batch, FrameSink, RetryableError, change, guard_of
+from connectors import Batch, FrameSink, change, guard_of
+from connectors.errors import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,9 +196,7 @@ class Delivering:
 
     def _check_kept(self) -> None:
         if not self.sink.kept():
-            raise RetryableError(
-                "unavailable", "the server was started anew: what it took may be lost, and is sent again"
-            )
+            raise lost("the server was restarted, failed over or restored")
 
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:
         """Remove the older entry of a key whose newest change was refused.

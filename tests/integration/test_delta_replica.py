@@ -255,3 +255,16 @@ def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world, monkeypat
     assert run(world) is None
     assert compacted() == ["[]", '["id"]']
     assert same(world)
+
+
+def test_a_replica_that_somebody_truncated_wants_a_resync(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert run(world) is None
+    world.insert("(3, 'c')")
+    assert run(world) is None
+    world.spark.sql(f"TRUNCATE TABLE {world.copy}")
+    world.insert("(4, 'd')")
+    verdict = run(world)
+    assert (verdict.reason, verdict.next_step) == ("target_restored", "Run: cdf-replicator resync orders_copy")
+    assert run(world, ask=Request("resync", "orders_copy")) is None
+    assert same(world)
