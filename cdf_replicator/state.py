@@ -82,7 +82,7 @@ class RouteState:
         return self.replay_until if self.generation and self.replay_until >= 0 else None
 
     def next_generation(
-        self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None
+        self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None = None
     ) -> RouteState:
         """A replay: the same epoch, delivered again from ``start_version`` on. ``mark``: see ``watermark.known``."""
         return replace(
