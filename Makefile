@@ -56,8 +56,9 @@ nightly: nightly-plans nightly-faults nightly-oracle nightly-leaks nightly-fuzz 
 nightly-plans: setup ## Run make test with the Spark plans of production
 	$(pytest) $(two) --plans shipped tests/unit tests/contract tests/integration tests/oracle
 
-nightly-faults: setup ## Run the process tier with production's plans, each fault alone, the benchmarks' smoke run, a soak with faults
+nightly-faults: setup ## Run the process tier with production's plans, each fault alone, writes lost at every step, the benchmarks' smoke run, a soak
 	$(pytest) $(two) --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
+	$(pytest) --every-step tests/integration/test_lost_writes.py
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
 nightly-oracle: setup ## Live random histories for ten minutes

@@ -18,7 +18,8 @@ from cdf_replicator.conditions import INTERRUPTED
 from cdf_replicator.delivery import Outcome, deliver
 from cdf_replicator.rejections import several_rows
 from cdf_replicator.verdict import judge
-from connectors import Batch, FrameSink, RetryableError, change
+from connectors import Batch, FrameSink, change
+from connectors.errors import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,9 +145,7 @@ class Delivering:
 
     def _check_kept(self) -> None:
         if not self.sink.kept():
-            raise RetryableError(
-                "unavailable", "the server was started anew: what it took may be lost, and is sent again"
-            )
+            raise lost("the server was restarted, failed over or restored")
 
 
 def _counts() -> list[Column]:

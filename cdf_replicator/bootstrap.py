@@ -1,6 +1,6 @@
 """The beginning of an epoch: the pinned snapshot is loaded, then swept is what it did not write.
 
-    pinned -> loaded -> swept -> streaming
+    pinned -> loaded, marked -> swept -> streaming
 
 Each step is written down before the next one begins, and each may run twice: a kill can fall anywhere.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import start
+from cdf_replicator import start, watermark
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.verdict import HaltError
 from connectors import guard_of
@@ -33,6 +33,7 @@ OURS: Final = guard_of(1, 0, upsert=False)
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
     """Of one route. ``load``: writes a state's snapshot; returns how many rows the sink held newer. ``prepare``: the target.
+    ``mark``: notes in the target that it is loaded, or raises where it no longer is the target that was loaded.
 
     ``max_removed_share``: of the target's entries, where nobody asked for another.
     """
@@ -43,6 +44,7 @@ class Bootstrap:
     max_removed_share: float
     load: Callable[[RouteState], int]
     prepare: Callable[[RouteState], RouteState]
+    mark: Callable[[RouteState], None]
 
     def run(self, state: RouteState) -> RouteState:
         """Do what is left of it; raises ``HaltError`` before a sweep that would remove too much."""
@@ -53,6 +55,7 @@ class Bootstrap:
                 state = self._above(state, held)
                 held = self._count(state)
             self._sweep(state, held)
+        self.mark(state)
         assert state.pinned_version is not None
         return self._saved(replace(state, phase="streaming", start_version=state.pinned_version + 1))
 
@@ -72,7 +75,7 @@ class Bootstrap:
             newer = self.load(state)
         if newer:
             return self._above(state, self._count(state))
-        return self._saved(replace(state, loaded=True))
+        return self._marked(state)
 
     def _above(self, state: RouteState, held: Held) -> RouteState:
         """Load once more, in an epoch above whatever else was written into the target; raises ``HaltError``."""
@@ -87,6 +90,11 @@ class Bootstrap:
         state = self._next_epoch(above=found, share=share)
         if self.load(state):
             self._refuse_foreign(held)
+        return self._marked(state)
+
+    def _marked(self, state: RouteState) -> RouteState:
+        """In the target first: where the state says loaded, its absence there is a loss."""
+        self.mark(state)
         return self._saved(replace(state, loaded=True))
 
     def _refuse_foreign(self, held: Held) -> None:
@@ -123,7 +131,7 @@ class Bootstrap:
         self.delivering.rejections.void_older(state.epoch)
 
     def _spec(self, state: RouteState) -> RouteSpec:
-        return self.state_path.spec(self.delivering.route, state)
+        return replace(self.state_path.spec(self.delivering.route, state), mark=watermark.bootstrapped(state))
 
     def _saved(self, state: RouteState) -> RouteState:
         self.state_path.save(state)

@@ -57,8 +57,14 @@ def is_whole(checkpoint: Path | RemotePath) -> bool:
 
 def last_committed(checkpoint: Path | RemotePath) -> Offset | None:
     """Return the end of the last micro-batch that Spark committed, of those that can be read; None if there is none."""
+    batch = last_batch(checkpoint)
+    return batch and batch[1]
+
+
+def last_batch(checkpoint: Path | RemotePath) -> tuple[int, Offset] | None:
+    """Return Spark's number of that micro-batch, and its end."""
     batches = sorted(_numbers(checkpoint / "commits"), reverse=True)
-    return next((offset for batch in batches if (offset := _offset(checkpoint, batch))), None)
+    return next(((batch, offset) for batch in batches if (offset := _offset(checkpoint, batch))), None)
 
 
 def start_of_last_committed(checkpoint: Path | RemotePath) -> Offset | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from cdf_replicator import checkpoint, feed
+from cdf_replicator import checkpoint, feed, watermark
 from cdf_replicator.conditions import RESYNC, UNFORESEEN, UNREADABLE
 from cdf_replicator.verdict import HaltError, judge
 
@@ -43,7 +43,8 @@ def following(
         held = planned.touched
     if is_damaged(state, folder):
         held = source.log.available()[1]
-    return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked)
+    mark = watermark.known(state, state_path)
+    return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked, mark=mark)
 
 
 def replayed(
@@ -63,11 +64,10 @@ def replayed(
     if state.phase == "bootstrapping":
         raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
     source.check_range(version)
-    delivered = delivered_version(state, state_path)
-    held = max(state.held_version, delivered)
-    claim = sink.claim(replace(state_path.spec(route, state), mark=delivered))
+    held = max(state.held_version, delivered_version(state, state_path))
+    claim = sink.claim(replace(state_path.spec(route, state), mark=watermark.known(state, state_path)))
     if claim is not None and claim.restored:  # an older copy of the target was brought back
-        held = -1 if claim.mark is None else min(held, claim.mark)
+        held = -1 if claim.mark is None else min(held, claim.mark.version)
     if version > held + 1:
         raise HaltError(
             "bad_request",
@@ -138,13 +138,14 @@ def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) 
     delivered = delivered_version(state, state_path)
     if state.held_version <= delivered:  # no replay, or one that has passed it
         return None
-    spec = replace(state_path.spec(route, state), mark=delivered)
+    known = watermark.known(state, state_path)
+    spec = replace(state_path.spec(route, state), mark=known)
     claim = sink.claim(spec)
     if claim is None or claim.restored or (claim.owner, claim.epoch) != (spec.owner, spec.epoch):
         return None
-    sink.mark(spec, state.held_version)
     begun = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0
-    state_path.save(state.next_generation(state.held_version + 1, replay_until=state.replay_until, asked=state.asked))
+    version, until = state.held_version + 1, state.replay_until
+    state_path.save(state.next_generation(version, replay_until=until, asked=state.asked, mark=known))
     next_step = f"The replay is given up, and the route goes on after version {state.held_version}, where it was."
     if begun and sink.mode == "upsert":
         next_step += (

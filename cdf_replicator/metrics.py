@@ -44,6 +44,7 @@ RETRY_REASONS: Final = (
     "read_only",
     "conflict",
     "certificate_expired",
+    "lost",
     OTHER,
 )
 RESTART_REASONS: Final = (*dict.fromkeys((*conditions.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)

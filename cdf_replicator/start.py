@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cdf_replicator import checkpoint, generation
+from cdf_replicator import checkpoint, generation, watermark
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.state import RouteState, StateError
 from cdf_replicator.verdict import HaltError
@@ -36,9 +36,10 @@ def resolve(
     """Return where the route stands, durably written if that is new; raises ``HaltError``.
 
     ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
-    arguments of a container never stop a restart. ``replay_from``: everything from this version on is about to be delivered
-    again, which may make up for what a target has lost. Either begins a new epoch where the target is gone or was emptied.
-    ``share``: of its entries, what may be removed of an epoch that the state path knows nothing of.
+    arguments of a container never stop a restart. ``replay_from``: an operator wants everything from this version on again.
+    Either begins a new epoch where the target is gone or was emptied. ``share``: of the target's entries, what may be removed
+    of an epoch that the state path knows nothing of. What the target has lost is delivered again: the state returned says
+    from where.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -54,11 +55,11 @@ def resolve(
             state = generation.refilled(route, state, version, source, asked=asked if wanted else state.asked)
         elif wanted and version is not None:
             state = generation.replayed(route, state, version, source, sink, state_path, asked=asked)
-            replay_from = version
         else:
             state = _resumable(state, source, state_path)
-    claim = _claimed(route, sink, state, state_path, replay_from)
+    claim = _claimed(route, sink, state, state_path)
     if claim is not None:
+        state = _made_up(claim, state, source, state_path)
         state = _anew(claim, state, state_path, share)
         state = _above(claim, state, source, state_path)
     state_path.save(state)
@@ -202,14 +203,43 @@ def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: Sta
     if state.phase == "bootstrapping":
         return replace(state, generation=newest + 1, replay_until=held)
     version = generation.delivered_version(state, state_path) + 1
-    return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked)
+    mark = watermark.known(state, state_path)
+    return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked, mark=mark)
 
 
-def _claimed(
-    route: Route, sink: Sink, state: RouteState, state_path: StatePath, replay_from: int | None
-) -> Claim | None:
-    """See that the target is this route's, and the one that was written to."""
-    spec = replace(state_path.spec(route, state), mark=generation.delivered_version(state, state_path))
+def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
+    """Deliver again what the target has lost, or load it again if nothing else was written; raises ``HaltError``."""
+    if not state.prepared or not (claim.restored or claim.epoch < state.epoch):
+        return state
+    first, newest = source.log.available()
+    if state.pinned_version is not None and not state.streamed:
+        log.warning(
+            "the target was brought back from a copy: loading again", route=state.route, version=state.pinned_version
+        )
+        again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
+        return replace(again, generation=state.generation + 1)  # Delta drops what has the number of a batch it has had
+    if claim.mark is None or claim.epoch < state.epoch:
+        raise _restored(state, -1)
+    version = watermark.replay_from(state, claim.mark)
+    if not first <= version <= newest + 1:
+        raise _restored(state, version - 1)
+    at = {"version": version, "watermark": str(claim.mark)}
+    log.warning("the target was brought back from a copy: delivering again", route=state.route, **at)
+    return replace(
+        generation.following(state, version, source, state_path, asked=state.asked),
+        mark=str(claim.mark),
+        held_version=-1,
+    )
+
+
+def _restored(state: RouteState, held: int) -> HaltError:
+    lost = restored(f"The target of route {state.route}", held)
+    return HaltError("target_restored", lost.reason, lost.hint)
+
+
+def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath) -> Claim | None:
+    """See that the target is this route's, and of no later epoch."""
+    spec = replace(state_path.spec(route, state), mark=watermark.known(state, state_path))
     claim = sink.claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:
@@ -228,14 +258,4 @@ def _claimed(
             f"{target} holds epoch {claim.epoch}, the state path says {state.epoch}: it was restored from an older backup.",
             RESYNC,
         )
-    elif state.phase != "bootstrapping" and (
-        claim.restored
-        or (state.prepared and claim.epoch < state.epoch)
-        or (state.streamed and sink.fences and claim.mark is None)
-    ):
-        held = -1 if claim.mark is None or claim.epoch < state.epoch else claim.mark
-        begins = spec.mark + 1 if replay_from is None else replay_from
-        if held < 0 or begins > held + 1:
-            lost = restored(target, held)
-            raise HaltError("target_restored", lost.reason, lost.hint)
     return claim

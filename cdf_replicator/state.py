@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cdf_replicator.lease import Lease
     from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
-    from connectors import RouteSpec
+    from connectors import RouteSpec, Watermark
 
 FORMAT: Final = 1
 
@@ -50,7 +50,8 @@ class RouteState:
     the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
     bootstrap, which nobody asked to remove anything.
     ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``). ``held_version``: up to it
-    everything was in the sink when an operator's replay began; -1 before the first one of the epoch.
+    everything was in the sink when an operator's replay began; -1 before the first one of the epoch. ``mark``: the watermark
+    that the target had when a replay began, as text.
     """
 
     route: str
@@ -69,9 +70,12 @@ class RouteState:
     max_removed_share: float | None = None
     table_schema: dict[str, Any] | None = None
     held_version: int = -1
+    mark: str | None = None
 
-    def next_generation(self, start_version: int, *, replay_until: int, asked: int | None) -> RouteState:
-        """A replay: the same epoch, delivered again from ``start_version`` on."""
+    def next_generation(
+        self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None = None
+    ) -> RouteState:
+        """A replay: the same epoch, delivered again from ``start_version`` on. ``mark``: see ``watermark.known``."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -81,6 +85,7 @@ class RouteState:
             replay_until=max(replay_until, self.replay_until),
             asked=asked,
             streamed=False,
+            mark=None if mark is None else str(mark),
         )
 
     def next_epoch(
@@ -102,6 +107,7 @@ class RouteState:
             max_removed_share=share,
             table_schema=None,
             held_version=-1,
+            mark=None,
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator import checkpoint, evolution, feed, generation, start
+from cdf_replicator import checkpoint, evolution, feed, generation, start, watermark
 from cdf_replicator.batch import Delivering
 from cdf_replicator.bootstrap import Bootstrap
 from cdf_replicator.delivery import RetryPolicy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cdf_replicator.shared import Service
     from cdf_replicator.state import RouteState
     from cdf_replicator.watch import Watch
-    from connectors import RetryableError, RouteSpec, Sink
+    from connectors import RetryableError, RouteSpec, Sink, Watermark
 
 LOOK_ON_SECONDS: Final = 5.0
 """How often the lag is told during a bootstrap."""
@@ -93,12 +93,17 @@ class Stream:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
         delivered = generation.delivered_version(state, self._service.state_path)
         return Batch(
-            route=replace(self._service.state_path.spec(self._route, state), mark=delivered),
+            route=self._spec(state),
             generation=state.generation,
             number=number,
             table_id=state.table_id,
             replay=delivered < state.replay_until,
         )
+
+    def _spec(self, state: RouteState) -> RouteSpec:
+        """What a write is to find in the target."""
+        state_path = self._service.state_path
+        return replace(state_path.spec(self._route, state), mark=watermark.known(state, state_path))
 
     def row_schema(self, table: StructType) -> StructType:
         """Return what the sink gets of rows of the source table, with what is joined; raises ``HaltError``."""
@@ -131,6 +136,7 @@ class Stream:
             self._service.settings.delivery.max_removed_share,
             load=lambda pinned: self._load(pinned, source, delivering),
             prepare=lambda pinned: self._prepare_snapshot(pinned, source, delivering.sink),
+            mark=lambda pinned: self._mark(delivering.sink, pinned, watermark.bootstrapped(pinned)),
         )
         ended = threading.Event()
         onlooker = threading.Thread(
@@ -192,7 +198,8 @@ class Stream:
         state, frame = evolution.settled(self._route, source, state, frame, first, self.row_schema)
         self._service.state_path.save(state)
         state = self.prepare(state, frame.schema, delivering.sink)
-        self._mark(delivering.sink, self.batch(state, 0).route, first - 1)
+        known = watermark.known(state, self._service.state_path) if state.streamed else None
+        self._mark(delivering.sink, state, known or watermark.beginning(state))
         if not state.streamed:
             state = replace(state, streamed=True)
             self._service.state_path.save(state)
@@ -204,11 +211,11 @@ class Stream:
             batch = self.batch(state, number + 1)
             delivering.write(rows, batch)
             if planned:
-                self._mark(delivering.sink, batch.route, planned.complete)
+                self._mark(delivering.sink, state, watermark.after(state, number, planned.complete))
 
         changes = feed.change_frame(frame, self._route, epoch=state.epoch)
         self._query.follow(changes, deliver, source, state, committed, upkeep, wake)
 
-    def _mark(self, sink: Sink, spec: RouteSpec, version: int) -> None:
-        """Tell the sink how far it is, before Spark is told that a batch is committed."""
-        self._policy.retrying(lambda _: None)(sink.mark, spec, version)
+    def _mark(self, sink: Sink, state: RouteState, reached: Watermark) -> None:
+        """Tell the sink how far it is, before Spark is told that a batch is committed, or the state path of a phase."""
+        self._policy.retrying(lambda _: None)(sink.mark, self._spec(state), reached)

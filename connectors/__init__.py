@@ -7,7 +7,7 @@ from ``RowSink``, name the class in the entry-point group ``cdf_replicator.sinks
 Not for co-installation with another distribution that has a top-level package named ``connectors``.
 """
 
-from connectors.change import Batch, Change, Claim, RouteSpec, guard_of
+from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.registry import SinkNotFoundError, installed, load
 from connectors.result import FrameResult, Held, Rejected, WriteResult
@@ -32,6 +32,7 @@ __all__ = [
     "SinkError",
     "SinkNotFoundError",
     "SinkSettings",
+    "Watermark",
     "WriteResult",
     "guard_of",
     "installed",

@@ -60,6 +60,40 @@ def is_delete(change_type: str = CHANGE_TYPE) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a target was filled: with all micro-batches of a generation up to ``number``, so with every commit up to ``version``.
+
+    It grows with every micro-batch: a commit that takes several of them keeps the same ``version``. ``generation`` -1: a mark
+    of the code before, which is a version alone and says nothing of batches.
+    """
+
+    generation: int
+    number: int
+    version: int
+
+    @classmethod
+    def parse(cls, text: str) -> Watermark:
+        """Read what ``str`` made, or a bare version."""
+        *batch, version = (int(part) for part in text.split(":"))
+        generation, number = batch or (-1, 0)
+        return cls(generation, number, version)
+
+    def __str__(self) -> str:
+        return str(self.version) if self.generation < 0 else f"{self.generation}:{self.number}:{self.version}"
+
+    @property
+    def txn_version(self) -> int:
+        """As ``Batch.txn_version`` of its last batch; -1 where that is not known."""
+        return -1 if self.generation < 0 else self.generation * GENERATION_STEP + self.number
+
+    def reaches(self, known: Watermark) -> bool:
+        """Return whether a target with this watermark holds all that it held at ``known``."""
+        if self.generation < 0 or known.generation < 0:
+            return self.version >= known.version
+        return self.txn_version >= known.txn_version
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSpec:
     """What a sink may know of the route it serves.
 
@@ -69,7 +103,7 @@ class RouteSpec:
     ``source``: the source table as SQL names it; ``filter``: the route's condition on its rows, if it has one.
     ``made``: columns of the row that are not the source's own of that name, but renamed, computed or joined.
     ``fence``: number of the lease under which is written; a sink that ``fences`` refuses whoever has a lower one.
-    ``mark``: of every commit up to this version the sink was told by ``mark``; -1: of none.
+    ``mark``: the watermark that the target surely had; None: it has none yet, or none that the state path knows of.
     """
 
     name: str
@@ -82,21 +116,21 @@ class RouteSpec:
     filter: str | None = None
     made: tuple[str, ...] = ()
     fence: int = 0
-    mark: int = -1
+    mark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a target remembers of who fills it, and how far.
 
-    ``mark``: every commit up to this version was delivered when it was last told of one; None if it never was. ``restored``: it
-    was brought back from a copy, since it is another one or does not know of the route's own ``mark``. ``txn_version``: the
+    ``mark``: the last watermark it was given; None if it was given none. ``restored``: it was brought back from a copy, since
+    it is another one or does not reach the route's own ``mark``. ``txn_version``: the
     highest of a batch that it has recorded of this owner, and would not take again; -1: of none.
     """
 
     owner: str
     epoch: int
-    mark: int | None = None
+    mark: Watermark | None = None
     restored: bool = False
     txn_version: int = -1
 

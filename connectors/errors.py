@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
+LOST: Final = "lost"
+"""Reason of a ``RetryableError`` after which the same chunk is not sent again: more than that chunk may be missing."""
+
 STORAGE_AWAY: Final = (
     "org.apache.hadoop.fs.s3a.AWSClientIOException",
     "org.apache.hadoop.fs.s3a.AWSServiceThrottledException",
@@ -32,7 +35,7 @@ class RetryableError(SinkError):
     """The sink is away, overloaded or in transition.
 
     ``reason`` is one of a small fixed set, since it becomes a metric label: ``unreachable``, ``timeout``,
-    ``overloaded``, ``unavailable``, ``out_of_memory``, ``read_only``, ``conflict``, ``certificate_expired``. ``detail`` is for people.
+    ``overloaded``, ``unavailable``, ``out_of_memory``, ``read_only``, ``conflict``, ``certificate_expired``, ``lost``. ``detail`` is for people.
     ``retry_after``: seconds the server asked us to wait, if it did.
     """
 
@@ -70,6 +73,11 @@ def restored(what: str, mark: int) -> PermanentError:
         f"{what} was brought back from a copy that ends with version {mark}.",
         f"Run: cdf-replicator replay {{route}} --starting-version {mark + 1}",
     )
+
+
+def lost(what: str) -> RetryableError:
+    """What the sink has acknowledged may be gone: the route starts again from what the target still holds."""
+    return RetryableError(LOST, f"{what}: what it took may be lost, and is delivered again")
 
 
 def fenced(what: str) -> PermanentError:

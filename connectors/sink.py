@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from connectors.change import Batch, Claim, RouteSpec
+    from connectors.change import Batch, Claim, RouteSpec, Watermark
     from connectors.result import FrameResult, WriteResult
 
 Mode = Literal["append", "upsert"]
@@ -108,17 +108,19 @@ class Sink(ABC):
     fences: ClassVar[bool] = False
     """Refuses writes of a route whose ``fence`` is lower than the one ``prepare`` was last given."""
 
-    def mark(self, route: RouteSpec, version: int) -> None:
-        """Remember, with the data, that every commit up to a version is in it; ``claim`` tells it.
+    def mark(self, route: RouteSpec, watermark: Watermark) -> None:
+        """Replace the target's watermark, which has to reach ``route.mark``, by another one; ``claim`` returns it.
 
-        So that a target which was brought back from a copy is noticed. May put off what was told before; does nothing
-        where the target has no room for it.
+        So that a target which was brought back from a copy is noticed. Called on the driver after each micro-batch and before
+        each change of a route's phase, then with the watermark that the target should have already. May put off all but the
+        first of an epoch; does nothing where the target has no room for it. Raises ``RetryableError`` (reason ``lost``) where
+        the target is an older one, or another one than ``claim`` saw.
         """
 
     def kept(self) -> bool:
-        """Whether all that was acknowledged since ``claim`` was called is surely still there. On the driver, after each batch.
+        """Return whether all that was acknowledged since ``claim`` is surely still there. On the driver, after each batch.
 
-        False: the server was started anew and may have lost some of it, so the batch is delivered again.
+        False: the server was restarted, failed over or restored, so that the route starts again from what it holds.
         """
         return True
 

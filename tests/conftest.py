@@ -43,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="small",
         help="Spark plans for tables of some rows, or those that production has",
     )
+    parser.addoption(
+        "--every-step", action="store_true", help="lose writes at every step, not at a sample (test_lost_writes)"
+    )
     parser.addoption("--restarts", type=int, default=24, help="restarts of a route whose sink is away (test_isolation)")
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay
 
 from connectors import RetryableError
+from connectors.errors import LOST
 
 if TYPE_CHECKING:
     from tenacity import BaseRetrying
@@ -47,7 +48,7 @@ class RetryPolicy:
                 on_retry(error)
 
         return Retrying(
-            retry=retry_if_exception_type(RetryableError),
+            retry=retry_if_exception(_may_pass),
             # A wait that would end after the budget is not begun: a worker asleep can't be stopped, a route can.
             stop=stop_before_delay(self.budget_seconds),
             wait=wait,
@@ -55,3 +56,7 @@ class RetryPolicy:
             sleep=sleep,
             reraise=True,
         )
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, RetryableError) and error.reason != LOST

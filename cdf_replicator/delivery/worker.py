@@ -83,7 +83,7 @@ def write_all(
 
 
 def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
-    identity = (type(sink), sink.settings, replace(route, mark=-1))  # all but what each batch changes
+    identity = (type(sink), sink.settings, replace(route, mark=None))  # all but what each batch changes
     for known, opened, pressure in _open_sinks:
         if known == identity:
             return opened, pressure

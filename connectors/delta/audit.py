@@ -70,6 +70,14 @@ class DeltaAuditSink(DeltaSink):
         self.record_claim(route)
         return ()
 
+    def complete(self, route: RouteSpec) -> int | None:
+        """All commits before that of its newest row are in it."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = table.session().read.format("delta").load(self.target(route)).where(F.col("route") == route.name)
+        told = rows.agg(F.max_by(COMMIT_VERSION, F.struct("generation", COMMIT_VERSION))).first()
+        return None if told is None or told[0] is None else int(told[0]) - 1
+
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Append in one action; a redelivered batch is skipped by its number, a replayed row by its content.
 
@@ -79,10 +87,15 @@ class DeltaAuditSink(DeltaSink):
 
         path = self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
+        self.check_kept(batch.route)
         outside = batch.replay and not batch.number  # of the generation's sequence
         if not outside and table.recorded(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
-        options = {} if outside else {"txnAppId": app, "txnVersion": batch.txn_version}
+        number = batch.txn_version
+        if outside:
+            app = f"{app}:outside"
+            number = table.recorded(path, app) + 1
+        options = {"txnAppId": app, "txnVersion": number}
         given = _audit_rows(frame, batch)
         rows = shape.fit(given, table.schema_of(path))
         if batch.replay:

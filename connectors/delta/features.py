@@ -105,6 +105,7 @@ class DeltaFeaturesSink(DeltaSink):
             return FrameResult(skipped=True)
         else:
             session = table.transaction(frame.sparkSession, app, batch.txn_version)
+        self.check_kept(route)
         names = [F.col(f"{ROW}.{table.quoted(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:

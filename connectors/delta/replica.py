@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, is_delete
+from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, commit_version_of, guard_of, is_delete
 from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
@@ -102,6 +102,7 @@ class DeltaReplicaSink(DeltaSink):
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""
         path = self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
+        self.check_kept(batch.route)
         if table.recorded(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
         try:
@@ -110,6 +111,14 @@ class DeltaReplicaSink(DeltaSink):
             return self._apply(frame, batch, path, app)
         except Exception as error:
             raise classified(error, path) from error
+
+    def complete(self, route: RouteSpec) -> int | None:
+        """All commits before that of its newest row are in it."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows = table.session().read.format("delta").load(self.target(route))
+        told = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
+        return None if told is None or told[0] is None else commit_version_of(told[0]) - 1
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:
         """Count rows by their guard; a soft-deleted one, like a tombstone, is no entry."""

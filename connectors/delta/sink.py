@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, model_validator
 
-from connectors.change import Claim
-from connectors.delta import table
-from connectors.errors import PermanentError
+from connectors.change import Claim, Watermark
+from connectors.delta import commits, table
+from connectors.errors import PermanentError, lost
 from connectors.sink import FrameSink, SinkSettings
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class DeltaSink(FrameSink):
     settings: DeltaSettings
     what: ClassVar[str]
     _looked_at = 0.0
+    _seen: int | None = None
 
     @property
     def endpoint(self) -> str:
@@ -74,7 +75,30 @@ class DeltaSink(FrameSink):
         if text is None:
             return None
         owner, epoch = text.split(":")
-        return Claim(owner, int(epoch), txn_version=table.recorded(path, table.application(route, path)))
+        app, self._seen = table.application(route, path), table.newest_version(path)
+        back = commits.taken_back_since(path, app, self._seen)
+        reached = self.complete(route) if back is not None and back.operation == "RESTORE" else None
+        mark = None if reached is None else Watermark(-1, 0, reached)
+        return Claim(owner, int(epoch), mark, restored=back is not None, txn_version=table.recorded(path, app))
+
+    def complete(self, route: RouteSpec) -> int | None:  # noqa: ARG002
+        """Of a table that was brought back: the version up to which every commit is surely in it; None if nothing says so."""
+        return None
+
+    def mark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002 - each write records its batch
+        """See that nobody has taken back what is in the table."""
+        self.check_kept(route)
+
+    def check_kept(self, route: RouteSpec) -> None:
+        """Look at the commits since the last look; raises ``RetryableError`` after a RESTORE, a TRUNCATE and the like."""
+        path = self.target(route)
+        newest = table.newest_version(path)
+        if self._seen is not None:
+            if newest < self._seen:
+                raise lost(f"the Delta table {path} is another one now")
+            if (back := commits.taken_back(path, self._seen, newest)) is not None:
+                raise lost(f"somebody has taken rows of the Delta table {path} back ({back.operation})")
+        self._seen = newest
 
     def record_claim(self, route: RouteSpec, definition: str = "") -> None:
         """Ends ``prepare``. ``definition``: what may not change under an epoch, see ``refuse_redefinition``."""

@@ -220,6 +220,25 @@ def unsorted(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_CONCURRENT_WRITERS, before)
 
 
+def newest_version(path: str) -> int:
+    return int(_snapshot(path).version())
+
+
+def commit_text(path: str, version: int) -> str | None:
+    """The actions of one commit as the log has them, a JSON object each line; None where log cleanup has removed it."""
+    spark = session()
+    jvm: Any = spark._jvm
+    file = getattr(jvm, "org.apache.hadoop.fs.Path")(f"{path.rstrip('/')}/_delta_log/{version:020d}.json")
+    system = file.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not system.exists(file):
+        return None
+    stream = system.open(file)
+    try:
+        return str(getattr(jvm, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
 def record(path: str, app: str, version: int) -> None:
     """Commit the transaction alone."""
     _append(empty(schema_of(path)), path, {"txnAppId": app, "txnVersion": version})
@@ -311,8 +330,9 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
 def replace(path: str, schema: StructType) -> None:
     """Empty the table and give it this schema."""
     _map_names(path, schema)
-    writer = empty(schema.toNullable()).write.format("delta").mode("overwrite")
-    writer.option("overwriteSchema", "true").save(path)
+    app = "cdf-replicator:replace"
+    writer = empty(schema.toNullable()).write.format("delta").mode("overwrite").option("txnAppId", app)
+    writer.option("txnVersion", recorded(path, app) + 1).option("overwriteSchema", "true").save(path)
 
 
 def _map_names(path: str, fields: Iterable[StructField]) -> None:

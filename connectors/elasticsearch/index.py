@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from connectors.change import Claim
+from connectors.change import Claim, Watermark
 from connectors.elasticsearch.mapping import fit, properties_of
-from connectors.errors import PermanentError, fenced, gone, restored
+from connectors.errors import PermanentError, fenced, gone, lost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,12 +60,18 @@ class Index:
         return self.note.get("created") is True
 
     @property
-    def claim(self) -> Claim | None:
+    def is_copy(self) -> bool:
+        """Whether it is another one than it was when its claim was recorded."""
+        return bool(self.note.get("identity", self.identity) != self.identity)
+
+    def claim(self, route: RouteSpec) -> Claim | None:
         note = self.note
         if not note:
             return None
-        restored = note.get("identity", self.identity) != self.identity
-        return Claim(note["owner"], note["epoch"], note.get("mark"), restored)
+        mark = Watermark.parse(str(note["mark"])) if "mark" in note else None
+        batch = mark.txn_version if mark is not None and note["owner"] == route.owner else -1
+        lacking = mark is None and route.mark is not None
+        return Claim(note["owner"], note["epoch"], mark, restored=self.is_copy or lacking, txn_version=batch)
 
 
 def writer_of(index: str, fence: int | None = None) -> str:
@@ -75,6 +81,15 @@ def writer_of(index: str, fence: int | None = None) -> str:
     would else create one where the alias is gone.
     """
     return f"CDF-writer-{index}-" + ("" if fence is None else str(fence))
+
+
+def identity_of(cluster: Cluster, index: str) -> str | None:
+    """Return the identity of an index, which is little to read; None if it is gone."""
+    names = "*.settings.index.uuid,*.settings.index.history.uuid"
+    found: dict[str, Any] | None = cluster.find(f"/{quote(index)}/_settings?filter_path={names}")
+    if not found:
+        return None
+    return Index(index, None, (), {}, {}, found[index]["settings"]["index"]).identity
 
 
 def find(cluster: Cluster, name: str) -> Index | None:
@@ -104,7 +119,7 @@ def _index(name: str, alias: str | None, siblings: tuple[str, ...], info: Mappin
     return Index(name, alias, siblings, info["aliases"], info["mappings"], info["settings"]["index"])
 
 
-def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_deletes: str) -> None:
+def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_deletes: str) -> Index:
     """``dynamic: strict``: the schema decides the types, never the first value that comes along."""
     settings: dict[str, Any] = {"gc_deletes": gc_deletes}
     if (fields := 3 * len(found)) > FIELD_LIMIT:  # a text counts twice, objects count too
@@ -125,6 +140,7 @@ def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_
     index = find(cluster, name)
     assert index is not None
     adopt(cluster, index, found, route)
+    return index
 
 
 def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -> None:
@@ -163,18 +179,17 @@ def _fence_of(alias: str) -> int:
     return int(number) if number.isdigit() else -1
 
 
-def mark(cluster: Cluster, index: Index, route: RouteSpec, version: int) -> None:
-    """Note how far the index is; raises ``PermanentError`` where it is not the one that was prepared."""
-    claim = index.claim
-    if claim is None:
+def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark) -> None:
+    """Note how far the index is; raises ``SinkError`` where it is not the one that was prepared."""
+    if not index.note:
         raise gone(f"index {index.name!r} has lost its claim")
     if index.alias is None and writer_of(index.name, route.fence) not in index.aliases:
         raise fenced(f"index {index.name!r}")
-    if claim.restored:
-        raise restored(f"index {index.name!r}", -1 if claim.mark is None else claim.mark)
-    if claim.mark == version:
+    if index.is_copy:
+        raise lost(f"index {index.name!r} was brought back from a copy")
+    if index.note.get("mark") == str(watermark):
         return
-    meta = {**index.mappings.get("_meta", {}), META: {**index.note, "mark": version}}
+    meta = {**index.mappings.get("_meta", {}), META: {**index.note, "mark": str(watermark)}}
     cluster.ask("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
 
 

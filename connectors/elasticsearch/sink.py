@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
@@ -23,10 +24,10 @@ from connectors.elasticsearch.bulk import (
     result_of,
     too_large,
 )
-from connectors.elasticsearch.index import adopt, create, find, mark, settle, writer_of
+from connectors.elasticsearch.index import adopt, create, find, identity_of, mark, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.sweep import count, sweep
-from connectors.errors import PermanentError, RetryableError, gone
+from connectors.errors import PermanentError, RetryableError, gone, lost
 from connectors.result import Held, WriteResult
 from connectors.sink import ArrowSink
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-    from connectors.change import Claim, RouteSpec
+    from connectors.change import Claim, RouteSpec, Watermark
     from connectors.elasticsearch.transport import Cluster
     from connectors.sink import Mode
 
@@ -67,7 +68,8 @@ class ElasticsearchSink(ArrowSink):
         self._cluster: Cluster | None = None
         self._route = ""
         self._target = ""
-        self._marked_at = -math.inf
+        self._marked: tuple[float, object] = (-math.inf, None)
+        self._index: tuple[str, str] | None = None
 
     def __reduce__(self) -> tuple[type[ElasticsearchSink], tuple[configuration.Settings]]:
         """A copy starts unopened: connections stay in their process."""
@@ -85,15 +87,20 @@ class ElasticsearchSink(ArrowSink):
 
     def claim(self, route: RouteSpec) -> Claim | None:
         index = find(self._connected(), _name(route))
-        return index.claim if index else None
+        self._index = (index.name, index.identity) if index else None
+        return index.claim(route) if index else None
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         fields = leaves(schema, route.name)
         cluster, name = self._connected(), _name(route)
         index = find(cluster, name)
+        if self._index is not None and (index is None or (index.name, index.identity) != self._index):
+            raise lost(f"index {name!r} is another one now")
         if index is None:
-            create(cluster, name, fields, route, self.settings.gc_deletes)
+            index = create(cluster, name, fields, route, self.settings.gc_deletes)
+            self._index = (index.name, index.identity)
             return []
+        self._index = (index.name, index.identity)
         adopt(cluster, index, fields, route)
         return settle(cluster, index, self.settings.gc_deletes)
 
@@ -135,15 +142,20 @@ class ElasticsearchSink(ArrowSink):
         half = chunk.num_rows // 2
         return joined(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
 
-    def mark(self, route: RouteSpec, version: int) -> None:
+    def mark(self, route: RouteSpec, watermark: Watermark) -> None:
         """In the mapping's ``_meta``, which the whole cluster hears of: now and then."""
-        if time.monotonic() - self._marked_at < MARK_SECONDS:
+        marked_at, of = self._marked
+        if of == (replace(route, mark=None), watermark.generation) and time.monotonic() - marked_at < MARK_SECONDS:
             return
         index = find(self._connected(), _name(route))
         if index is None:
             raise gone(f"index {_name(route)!r} is gone")
-        mark(self._connected(), index, route, version)
-        self._marked_at = time.monotonic()
+        mark(self._connected(), index, route, watermark)
+        self._marked = time.monotonic(), (replace(route, mark=None), watermark.generation)
+
+    def kept(self) -> bool:
+        """Whether it is the index that was claimed: one restored from a snapshot, over itself too, has another identity."""
+        return self._index is None or identity_of(self._connected(), self._index[0]) == self._index[1]
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:
         index = find(self._connected(), _name(route))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -55,6 +56,28 @@ def info_of(client: redis.Redis) -> dict[str, Any]:
         return dict(client.info())
     except NoPermissionError:
         return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process and the data set it serves: a fail-over and back changes the replication id, a restart both."""
+
+    run_id: str
+    replication_id: str
+    offset: int
+
+    def goes_on_from(self, former: Identity) -> bool:
+        """Return whether nothing that was acknowledged at ``former`` can be gone."""
+        same = (self.run_id, self.replication_id) == (former.run_id, former.replication_id)
+        return same and self.offset >= former.offset
+
+
+def identity_of(client: redis.Redis) -> Identity | None:
+    """Return None where the user may not read it."""
+    info = info_of(client)
+    if not info:
+        return None
+    return Identity(info["run_id"], info["master_replid"], int(info["master_repl_offset"]))
 
 
 def call(client: redis.Redis, commands: list[bytes]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from redis import exceptions
 
-from connectors.errors import PermanentError, RetryableError, certificate_refused, fenced, gone, restored
+from connectors.errors import PermanentError, RetryableError, SinkError, certificate_refused, fenced, gone, lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ _AWAY: Final = (
     (exceptions.ConnectionError, "unreachable", ""),
     (exceptions.InvalidResponse, "unavailable", _STRANGER),
 )
-_CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|OLDER)\b ?(-?\d+)?")
+_CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|OLDER|OTHER)\b")
 _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b")
 
 
@@ -85,16 +85,18 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
     return error
 
 
-def _claim_lost(error: exceptions.RedisError, server: str) -> PermanentError | None:
-    """Whether the route's claim, which each call of the script looks at, is no longer what it was."""
+def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
+    """Whether the route's claim, or the server, which the scripts compare, is no longer what it was."""
     found = _CLAIM.search(str(error))
     if found is None:
         return None
-    what, mark = found.groups()
+    what = found[1]
     if what == "GONE":
         return gone(f"Redis at {server} holds no claim of the route any more: it was emptied")
     if what == "OLDER":
-        return restored(f"Redis at {server}", int(mark))
+        return lost(f"Redis at {server} was brought back from a copy")
+    if what == "OTHER":
+        return lost(f"Redis at {server} was restarted, or failed over")
     return fenced(f"Redis at {server}")
 
 

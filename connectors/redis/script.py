@@ -20,25 +20,50 @@ if not same or held[2] ~= ARGV[2] then redis.call('HDEL', KEYS[1], 'mark') end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', ARGV[2], 'fence', ARGV[3])
 """
 
-MARK: Final = """
--- KEYS: the route's claim; ARGV: owner, fence, mark
-local held = redis.call('HMGET', KEYS[1], 'owner', 'fence')
-if not held[1] then return redis.error_reply('CDFGONE') end
-if held[1] ~= ARGV[1] or tonumber(held[2] or 0) > tonumber(ARGV[2]) then return redis.error_reply('CDFFENCED') end
-redis.call('HSET', KEYS[1], 'mark', ARGV[3])
-"""
-
-WRITE: Final = """
--- KEYS: the route's claim, then value, guard, of each row
--- ARGV: owner, fence and least mark of the claim; type of the value, its time to live or 0, that of a tombstone; then for
---   each row: guard; unless it is that of a tombstone, the text of the value, or for a hash n and then n fields and values
--- returns the rows, counted from 0, that were stale, that changed nothing, and whose key holds something foreign
-local call, pcall, sub = redis.call, redis.pcall, string.sub
-local claim = call('HMGET', KEYS[1], 'owner', 'fence', 'mark')
+_HELD: Final = """
+-- KEYS[1]: the route's claim; ARGV: owner, fence, generation and batch of the watermark that has to be reached, its version; the
+-- first two are empty where only its version is known, all three where there is none
+local claim = redis.call('HMGET', KEYS[1], 'owner', 'fence', 'mark')
 if not claim[1] then return redis.error_reply('CDFGONE') end
 if claim[1] ~= ARGV[1] or tonumber(claim[2] or 0) > tonumber(ARGV[2]) then return redis.error_reply('CDFFENCED') end
-if tonumber(claim[3] or -1) < tonumber(ARGV[3]) then return redis.error_reply('CDFOLDER ' .. (claim[3] or -1)) end
-local kind, ttl, tombstone_ttl = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+if ARGV[5] ~= '' then
+  local mark = claim[3] or '-1'
+  local generation, number = string.match(mark, '^(%d+):(%d+):')
+  local older
+  if generation and ARGV[3] ~= '' then
+    generation, number = tonumber(generation), tonumber(number)
+    local least = tonumber(ARGV[3])
+    older = generation < least or (generation == least and number < tonumber(ARGV[4]))
+  else
+    older = tonumber(string.match(mark, '%-?%d+$')) < tonumber(ARGV[5])
+  end
+  if older then return redis.error_reply('CDFOLDER') end
+end
+"""
+
+MARK: Final = (
+    _HELD
+    + """
+-- ARGV further: the new watermark; run id, replication id and least offset of the server, empty where they are not known
+if ARGV[7] ~= '' then
+  local function told(section, name) return string.match(redis.call('INFO', section), name .. ':(%w+)') end
+  if told('server', 'run_id') ~= ARGV[7] or told('replication', 'master_replid') ~= ARGV[8]
+    or tonumber(told('replication', 'master_repl_offset')) < tonumber(ARGV[9]) then
+    return redis.error_reply('CDFOTHER')
+  end
+end
+redis.call('HSET', KEYS[1], 'mark', ARGV[6])
+"""
+)
+
+WRITE: Final = (
+    _HELD
+    + """
+-- KEYS further: value, guard, of each row
+-- ARGV further: type of the value, its time to live or 0, that of a tombstone; then for each row: guard; unless it is that of a tombstone, the text of the value, or for a hash n and then n fields and values
+-- returns the rows, counted from 0, that were stale, that changed nothing, and whose key holds something foreign
+local call, pcall, sub = redis.call, redis.pcall, string.sub
+local kind, ttl, tombstone_ttl = ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local stale, noop, foreign, deleted, plain = {}, {}, {}, {}, {}
 local failed
 
@@ -98,7 +123,7 @@ local function set_hash(row, guard, first, last)
   if ttl > 0 then try('EXPIRE', key, ttl) end
 end
 
-local position = 7
+local position = 9
 for row = 1, #guards do
   local guard = ARGV[position]
   local delete, first, last = #guard > 19, position + 1, position
@@ -125,6 +150,7 @@ end
 
 return failed or {stale, noop, foreign}
 """
+)
 
 _ORPHANS: Final = """
 -- A value is an orphan if its guard is lower than that, or if it has no live guard and the type of ours: then somebody
@@ -154,16 +180,17 @@ return {total, below}
 )
 
 SWEEP: Final = (
-    _ORPHANS
+    _HELD
+    + _ORPHANS
     + """
--- KEYS: value, guard, of each row; ARGV: as above, guard of the tombstone, its time to live
+-- KEYS further: value, guard, of each row; ARGV further: as above, guard of the tombstone, its time to live
 -- returns how many values were removed
 local removed = 0
-for row = 1, #KEYS, 2 do
-  local there, orphan = look(row, ARGV[1], ARGV[2])
+for row = 2, #KEYS, 2 do
+  local there, orphan = look(row, ARGV[6], ARGV[7])
   if there and orphan then
     removed = removed + call('UNLINK', KEYS[row])
-    call('SET', KEYS[row + 1], ARGV[3], 'EX', ARGV[4])
+    call('SET', KEYS[row + 1], ARGV[8], 'EX', ARGV[9])
   end
 end
 return removed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from connectors.change import Claim
+from connectors.change import Claim, Watermark
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, guard_of_value, is_own, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, place_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import RouteSpec
+    from connectors.redis.client import Identity
 
 SCAN_PAGE: Final = 500
 VALUE_TYPES: Final = {"json": "string", "hash": "hash"}
@@ -47,7 +48,7 @@ class RedisSink(ArrowSink):
     def __init__(self, settings: RedisSettings) -> None:
         super().__init__(settings)
         self._client: redis.Redis | None = None
-        self._server: str | None = None
+        self._server: Identity | None = None
         self._claim = ""
         self._kept: tuple[str, ...] = ()
 
@@ -65,13 +66,18 @@ class RedisSink(ArrowSink):
             check(self._connected(), self.endpoint)
 
     def claim(self, route: RouteSpec) -> Claim | None:
+        from connectors.redis.client import identity_of
+
         with self._classified():
-            self._server = self._run_id()
+            self._server = identity_of(self._connected())
             owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
         if owner is None or epoch is None:
             return None
-        told = None if mark is None else int(mark)
-        return Claim(_bytes(owner).decode(), int(epoch), told, restored=told is not None and told < route.mark)
+        filled_by = _bytes(owner).decode()
+        told = None if mark is None else Watermark.parse(_bytes(mark).decode())
+        older = route.mark is not None and (told is None or not told.reaches(route.mark))
+        batch = told.txn_version if told is not None and filled_by == route.owner else -1
+        return Claim(filled_by, int(epoch), told, restored=older, txn_version=batch)
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
         from connectors.redis.client import info_of
@@ -80,6 +86,9 @@ class RedisSink(ArrowSink):
             client = self._connected()
             client.eval(script.CLAIM, 1, _names(route).claim, route.owner, route.epoch, route.fence)
             info = info_of(client)
+        if not info:
+            unseen = "a restart, or a fail-over, that loses the newest writes may go unnoticed"
+            return [f"The user of Redis at {self.endpoint} may not read INFO: {unseen}. Grant +info."]
         policy = info.get("maxmemory_policy", "noeviction")
         if not info.get("maxmemory") or policy == "noeviction":
             return []
@@ -89,14 +98,15 @@ class RedisSink(ArrowSink):
         ]
 
     def kept(self) -> bool:
-        """By default Redis has on disk what it acknowledged a second ago, or minutes: what a crash takes, no mark tells."""
+        """By default Redis has on disk what it acknowledged a second ago, or minutes; a replica may lag behind."""
+        from connectors.redis.client import identity_of
+
         with self._classified():
-            return self._run_id() == self._server
-
-    def _run_id(self) -> str | None:
-        from connectors.redis.client import info_of
-
-        return info_of(self._connected()).get("run_id")
+            now = identity_of(self._connected())
+        if now is not None and self._server is not None and not now.goes_on_from(self._server):
+            return False
+        self._server = now
+        return True
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
         from connectors.redis import resp
@@ -109,12 +119,14 @@ class RedisSink(ArrowSink):
             self._connected().script_load(script.WRITE)
         self._claim = _names(route).claim
         layout, ttl = VALUE_TYPES[self.settings.layout], str(self.settings.ttl_seconds or 0)
-        claimed = (route.owner, str(route.fence), str(route.mark))
-        self._kept = (*claimed, layout, ttl, str(self.settings.tombstone_seconds))
+        self._kept = (*_held(route), layout, ttl, str(self.settings.tombstone_seconds))
 
-    def mark(self, route: RouteSpec, version: int) -> None:
+    def mark(self, route: RouteSpec, watermark: Watermark) -> None:
+        server = self._server
+        known = ("", "", "") if server is None else (server.run_id, server.replication_id, str(server.offset))
         with self._classified():
-            self._connected().eval(script.MARK, 1, _names(route).claim, route.owner, route.fence, version)
+            arguments = (*_held(route), str(watermark), *known)
+            self._connected().eval(script.MARK, 1, _names(route).claim, *arguments)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
         from connectors.redis import resp
@@ -174,11 +186,17 @@ class RedisSink(ArrowSink):
         removed = 0
         # One below: every change of the new epoch still wins over the tombstone, every older one loses to it.
         tombstone = (f"{_digits(below_guard - 1)}d", self.settings.tombstone_seconds)
-        arguments = (_digits(below_guard), VALUE_TYPES[self.settings.layout], *tombstone)
+        arguments: tuple[str | int, ...] = (
+            *_held(route),
+            _digits(below_guard),
+            VALUE_TYPES[self.settings.layout],
+            *tombstone,
+        )
+        names = _names(route)
         with self._classified():
             sweep = self._connected().register_script(script.SWEEP)
-            for keys in self._values(_names(route)):
-                removed += sweep(keys=keys, args=arguments)
+            for keys in self._values(names):
+                removed += sweep(keys=[names.claim, *keys], args=arguments)
         return removed
 
     def _values(self, names: KeyNames) -> Iterator[list[bytes]]:
@@ -217,6 +235,13 @@ class RedisSink(ArrowSink):
 def _bytes(reply: bytes | str) -> bytes:
     """A reply as it came, or as ``decode_responses=true`` in the url has turned it."""
     return reply.encode() if isinstance(reply, str) else reply
+
+
+def _held(route: RouteSpec) -> tuple[str, ...]:
+    """What the scripts want the claim to be."""
+    mark = route.mark
+    batch = ("", "") if mark is None or mark.generation < 0 else (str(mark.generation), str(mark.number))
+    return route.owner, str(route.fence), *batch, "" if mark is None else str(mark.version)
 
 
 def _digits(guard: int) -> str:

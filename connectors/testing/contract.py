@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.change import Change, Claim, RouteSpec
+from connectors.change import Change, Claim, RouteSpec, Watermark
 from connectors.errors import PermanentError
 from connectors.result import WriteResult
 from connectors.testing.chunk import SCHEMA, deletion, render_chunk, upsert
@@ -150,7 +150,7 @@ class FenceContract:
         with pytest.raises(PermanentError):
             leftover.prepare(schema, older)
         with pytest.raises(PermanentError):
-            leftover.mark(older, 9)
+            leftover.mark(older, Watermark(0, 9, 9))
         assert read(route, "a") is not None
         assert read(route, "b") is None
         assert_applied(sink.write(render_chunk(spark, sink, newer, schema, [deletion("a", 3), upsert("c", 3, "x")])))
@@ -160,9 +160,11 @@ class FenceContract:
         self, sink: ArrowSink, route: RouteSpec, schema: StructType
     ) -> None:
         sink.prepare(schema, route)
-        sink.mark(route, 7)
+        sink.mark(route, Watermark(2, 3, 7))
         sink.prepare(schema, replace(route, fence=1))
-        assert sink.claim(route) == Claim(route.owner, route.epoch, mark=7)
+        assert sink.claim(route) == Claim(
+            route.owner, route.epoch, mark=Watermark(2, 3, 7), txn_version=Watermark(2, 3, 7).txn_version
+        )
         following = replace(route, epoch=route.epoch + 1, fence=1)
         sink.prepare(schema, following)
         assert sink.claim(following) == Claim(route.owner, route.epoch + 1)

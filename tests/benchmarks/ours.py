@@ -21,7 +21,7 @@ from cdf_replicator.shared import Service
 from cdf_replicator.source import SourceTable
 from cdf_replicator.state import RouteState, StatePath
 from cdf_replicator.stream import Stream
-from connectors import change
+from connectors import Watermark, change
 from tests.benchmarks.works import FOLDER
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class OurRoute:
         self.sink.claim(self.spec)
         self._stream.prepare(self._state, self._source.schema(), self.sink)
         if self._work.versions is not None:
-            self.sink.mark(self.spec, self._work.versions[0] - 1)
+            self.sink.mark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))
 
     def key_text(self) -> Column:
         """Of the work's rows, as our sinks see it."""

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors import Claim, Held, PermanentError, RetryableError
+from connectors import Claim, Held, PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
 
@@ -285,36 +285,52 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
 ):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
-    sink.mark(route, 4)
+    early, late = Watermark(0, 4, 4), Watermark(0, 9, 9)
+    sink.mark(route, early)
     es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
     with closing(sink_to(elasticsearch.url)) as later:
-        later.mark(route, 9)
-        assert later.claim(route) == Claim("us", 1, mark=9)
+        later.mark(route, late)
+        assert later.claim(route) == Claim("us", 1, mark=late, txn_version=9)
+    assert sink.kept()
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
-    assert sink.claim(route) == Claim("us", 1, mark=4, restored=True)
+    assert not sink.kept()
+    with pytest.raises(RetryableError, match="is another one now"):
+        sink.prepare(SCHEMA, route)
+    assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4)
     with (
         closing(sink_to(elasticsearch.url)) as later,
-        pytest.raises(PermanentError, match="ends with version 4") as raised,
+        pytest.raises(RetryableError, match="back from a copy") as raised,
     ):
-        later.mark(route, 9)
-    assert raised.value.hint == "Run: cdf-replicator replay {route} --starting-version 5"
+        later.mark(route, late)
+    assert raised.value.reason == "lost"
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, mark=4)
+    assert sink.claim(route) == Claim("us", 1, mark=early, txn_version=4)
 
 
-def test_a_mark_is_told_the_cluster_now_and_then(sink, route):
+def test_a_mark_is_told_the_cluster_now_and_then_and_the_first_of_a_generation_at_once(sink, route):
     sink.prepare(SCHEMA, route)
-    for version in (4, 5):
-        sink.mark(route, version)
-    assert sink.claim(route).mark == 4
+    for number in (4, 5):
+        sink.mark(route, Watermark(0, number, number))
+    assert sink.claim(route).mark == Watermark(0, 4, 4)
+    sink.mark(route, Watermark(1, 0, 2))
+    assert sink.claim(route).mark == Watermark(1, 0, 2)
+
+
+def test_a_mark_of_the_code_before_is_read(sink, es, route):
+    sink.prepare(SCHEMA, route)
+    meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
+    meta["cdf_replicator"]["mark"] = 7
+    es("PUT", f"/{route.table}/_mapping", {"_meta": meta})
+    assert sink.claim(replace(route, mark=Watermark(2, 5, 7))) == Claim("us", 1, mark=Watermark(-1, 0, 7))
 
 
 def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
     sink.prepare(SCHEMA, route)
     es("DELETE", f"/{route.table}")
+    assert not sink.kept()
     with pytest.raises(PermanentError, match="is gone"):
-        sink.mark(route, 4)
+        sink.mark(route, Watermark(0, 4, 4))
 
 
 def test_another_state_path_takes_over_whatever_the_number_of_its_lease(sink, elasticsearch, spark):

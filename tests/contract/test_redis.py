@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors import Held, PermanentError, RetryableError, RouteSpec, guard_of
+from connectors import Claim, Held, PermanentError, RetryableError, RouteSpec, Watermark, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
 from connectors.redis.resp import bulk
 from connectors.testing import (
@@ -38,6 +38,7 @@ from connectors.testing import (
 )
 from deploy.servers import Redis
 from tests.support.session import replaced
+from tests.support.waiting import until
 
 DAY = 86_400
 
@@ -564,23 +565,53 @@ def test_a_server_that_was_emptied_is_noticed_by_the_next_write(spark, opened, r
     assert raised.value.hint == "Run: cdf-replicator resync {route}"
     assert client.keys() == []
     with pytest.raises(PermanentError, match="it was emptied"):
-        opened.mark(route, 2)
+        opened.mark(route, Watermark(0, 1, 2))
 
 
-def test_a_server_brought_back_from_a_copy_is_noticed_by_the_next_write_and_by_its_claim(spark, opened, route, client):
-    opened.mark(route, 4)
+@pytest.mark.parametrize(
+    ("held", "known"),
+    [
+        (Watermark(0, 4, 4), Watermark(0, 9, 9)),
+        (Watermark(0, 1, 4), Watermark(0, 2, 4)),  # of one commit, which takes several micro-batches
+        (Watermark(0, 9, 9), Watermark(1, 0, 3)),
+        (Watermark(-1, 0, 4), Watermark(0, 1, 9)),  # of the code before: a version alone
+        (None, Watermark(0, 0, 4)),
+    ],
+)
+def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_its_claim(
+    spark, opened, route, client, held, known
+):
+    if held is not None:
+        opened.mark(route, held)
     copy = client.hgetall("cdf:claim:{orders:}")
-    later = replace(route, mark=9)
-    opened.mark(route, 9)
+    opened.mark(route, known)
+    later = replace(route, mark=known)
     opened.open(later)
     opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("1", 10, "a")]))
     assert not opened.claim(later).restored
-    client.flushall()
     client.hset("cdf:claim:{orders:}", mapping=copy)
-    with pytest.raises(PermanentError, match="a copy that ends with version 4") as raised:
-        opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")]))
-    assert raised.value.hint == "Run: cdf-replicator replay {route} --starting-version 5"
-    assert (opened.claim(later).mark, opened.claim(later).restored) == (4, True)
+    if held is None:
+        client.hdel("cdf:claim:{orders:}", "mark")
+    assert (opened.claim(later).mark, opened.claim(later).restored) == (held, True)
+    chunk = render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")])
+    for attempt in (
+        lambda: opened.write(chunk),
+        lambda: opened.mark(later, replace(known, number=known.number + 1)),
+        lambda: opened.sweep(later, guard_of(2, 0, upsert=False)),
+    ):
+        with pytest.raises(RetryableError, match="brought back from a copy") as raised:
+            attempt()
+        assert raised.value.reason == "lost"
+    assert client.exists("orders:1", "orders:2") == 1, "nothing is written or swept"
+    assert opened.claim(later).mark == held
+
+
+def test_a_mark_of_the_code_before_is_read_and_replaced(opened, route, client):
+    client.hset("cdf:claim:{orders:}", "mark", "4")
+    later = replace(route, mark=Watermark(3, 7, 4))
+    assert opened.claim(later) == Claim("us", 1, mark=Watermark(-1, 0, 4))
+    opened.mark(later, Watermark(3, 8, 5))
+    assert client.hget("cdf:claim:{orders:}", "mark") == "3:8:5"
 
 
 def test_another_state_path_that_took_over_is_no_longer_written_to(spark, opened, route, client):
@@ -596,8 +627,44 @@ def test_a_server_that_was_started_anew_may_have_lost_what_it_took(route):
         assert sink.kept()
         server.restart()
         assert not sink.kept()
-        sink.claim(route)
+        with pytest.raises(RetryableError, match="restarted, or failed over"):
+            sink.mark(route, Watermark(0, 1, 1))
+        assert sink.claim(route).mark is None
         assert sink.kept()
+        sink.mark(route, Watermark(0, 1, 1))
+
+
+def test_a_fail_over_and_back_is_noticed_though_the_process_is_the_same(route):
+    with (
+        Redis.start() as server,
+        Redis.start() as other,
+        closing(RedisSink(RedisSettings(type="redis", url=server.url))) as sink,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        sink.prepare(SCHEMA, route)
+        sink.claim(route)
+        run_id = client.info("server")["run_id"]
+        failed_over_and_back(client, other)
+        assert client.info("server")["run_id"] == run_id
+        assert not sink.kept()
+
+
+def test_a_user_who_may_not_read_info_is_warned(route):
+    with Redis.start() as server, redis.Redis.from_url(server.url) as client:
+        client.acl_setuser("plain", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-info"])
+        settings = RedisSettings(type="redis", url=server.url, username="plain", password="any")
+        with closing(RedisSink(settings)) as sink:
+            assert "Grant +info" in sink.prepare(SCHEMA, route)[0]
+            sink.claim(route)
+            sink.mark(route, Watermark(0, 1, 1))
+            assert sink.kept()
+
+
+def failed_over_and_back(client, other):
+    """The other server takes over, as a replica that lags behind would, and the first one then follows it and is promoted."""
+    client.replicaof("127.0.0.1", other.port)
+    until(lambda: client.info("replication")["master_link_status"] == "up")
+    client.replicaof("NO", "ONE")
 
 
 def test_the_json_of_a_row_is_made_once(spark, sink_of, route):

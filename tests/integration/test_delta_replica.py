@@ -302,3 +302,16 @@ def test_a_constraint_that_somebody_else_has_set_is_named(spark, tmp_path):
     with pytest.raises(PermanentError, match=r"refuses a row: CHECK constraint short \(.*\)\.") as caught:
         sink.write(change_frame(spark, SCHEMA, [upsert("a", 1, "too long")]), Batch(ROUTE, 0, 1, table_id="t"))
     assert f"ALTER TABLE delta.`{sink.target(ROUTE)}` DROP CONSTRAINT short" in caught.value.hint
+
+
+def test_a_replica_that_somebody_truncated_wants_a_resync(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert run(world) is None
+    world.insert("(3, 'c')")
+    assert run(world) is None
+    world.spark.sql(f"TRUNCATE TABLE {world.copy}")
+    world.insert("(4, 'd')")
+    verdict = run(world)
+    assert (verdict.reason, verdict.next_step) == ("target_restored", "Run: cdf-replicator resync orders_copy")
+    assert run(world, ask=Request("resync", "orders_copy")) is None
+    assert same(world)

@@ -104,7 +104,7 @@ def test_what_a_server_took_before_it_was_started_anew_is_sent_again(world):
     for phase in ("bootstrapping", "streaming"):
         world.trouble("started anew")
         verdict = world.run()
-        assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "unavailable", phase)
+        assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "lost", phase)
         for file in (world.files / "orders").glob("*.json"):
             file.unlink()
         world.trouble(None)

@@ -1,4 +1,4 @@
-"""A sink that was emptied, or brought back from a copy: the route halts, says what to run, and that makes it right."""
+"""A sink that was emptied: the route halts, says what to run, and that makes it right. One from a copy is filled by itself."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ def mended(chaos: World, *routes: str, verb: str) -> None:
     assert chaos.differences() == []
 
 
+def made_up(chaos: World) -> None:
+    """Nothing is run: what is missing is delivered again."""
+    chaos.wait_caught_up()
+    assert chaos.differences() == []
+
+
 def test_redis_is_emptied_while_the_service_runs(chaos: World):
     change(chaos, 1)
     chaos.wait_caught_up()
@@ -81,7 +87,7 @@ def test_redis_is_brought_back_from_a_copy_while_the_service_runs(chaos: World):
         for key, held in copy.items():
             client.restore(key, 0, held)
     change(chaos, 4)
-    mended(chaos, "orders_cache", verb="replay")
+    made_up(chaos)
 
 
 def test_an_index_is_deleted_while_the_service_runs(chaos: World, search: Callable[..., Any]):
@@ -103,4 +109,4 @@ def test_an_index_is_brought_back_from_a_snapshot_while_the_service_is_down(chao
     search("DELETE", "/orders")
     search("POST", "/_snapshot/copies/before/_restore?wait_for_completion=true", {"indices": "orders"})
     chaos.begin()
-    mended(chaos, "orders_search", verb="replay")
+    made_up(chaos)

@@ -1,0 +1,53 @@
+"""Commits of a table that somebody else made: a RESTORE, a TRUNCATE or a DELETE takes back what was acknowledged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from connectors.delta import table
+
+HELD_GUARD: Final = "_cdf_guard"
+_OURS: Final = "cdf-replicator:"
+"""With it begins the ``txnAppId`` of our batches. A sweep of ours is none, and compares guards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One of the log. ``apps``: the ``txnAppId`` of its transactions. ``takes_back``: it is none of ours, and removes rows."""
+
+    operation: str
+    apps: frozenset[str]
+    takes_back: bool
+
+
+def read(path: str, version: int) -> Commit | None:
+    """Return None where log cleanup has removed it."""
+    text = table.commit_text(path, version)
+    if text is None:
+        return None
+    actions = [json.loads(line) for line in text.splitlines() if line]
+    info: dict[str, object] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    apps = frozenset(action["txn"]["appId"] for action in actions if "txn" in action)
+    ours = any(app.startswith(_OURS) for app in apps) or HELD_GUARD in str(info.get("operationParameters"))
+    operation = str(info.get("operation"))
+    removes = operation == "RESTORE" or any(action.get("remove", {}).get("dataChange") for action in actions)
+    return Commit(operation, apps, removes and not ours)
+
+
+def taken_back(path: str, since: int, until: int) -> Commit | None:
+    """Return the newest commit that takes rows back, after a version and up to another one."""
+    commits = (read(path, version) for version in range(until, since, -1))
+    return next((commit for commit in commits if commit is not None and commit.takes_back), None)
+
+
+def taken_back_since(path: str, app: str, until: int) -> Commit | None:
+    """As ``taken_back``, after the last transaction of an application, or of a request to it."""
+    for version in range(until, -1, -1):
+        commit = read(path, version)
+        if commit is None or any(name.startswith(app) for name in commit.apps):
+            return None
+        if commit.takes_back:
+            return commit
+    return None

@@ -1,0 +1,123 @@
+"""A target loses what it acknowledged, at each step of a bootstrap, a batch, a mark and a resync: nothing stays missing.
+
+A step is a call by which the driver reads or writes the target or the state path. A run of the history without a fault counts
+them; then the history runs again for each of them, or for a sample, and the target goes back to what it held at an earlier
+step, which a seeded draw chooses. Afterwards the route goes on as an operator has it: it starts again, and a halt is answered
+with the command that it names.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdf_replicator import batch
+from cdf_replicator.requests import Request
+from cdf_replicator.state import StatePath
+from tests.integration.losing import CutLog, FailOver, RestoredIndex, RestoredTable, Snapshots, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.conftest import World
+
+SEED = 7
+MOST_RUNS = 8
+FEWEST_STEPS = 20
+SAMPLE = 3
+"""Steps of each target in CI."""
+
+
+class Steps:
+    """Counts the steps of a history, and acts before some of them."""
+
+    def __init__(self) -> None:
+        self.begin({})
+
+    def begin(self, plan: dict[int, Callable[[], None]]) -> None:
+        self.reached, self.plan, self.names = 0, dict(plan), []
+
+    def before(self, monkeypatch: pytest.MonkeyPatch, owner: Any, *names: str) -> None:
+        for name in names:
+            monkeypatch.setattr(owner, name, self._stepped(getattr(owner, name), name))
+
+    def _stepped(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def stepped(*arguments: Any, **named: Any) -> Any:
+            self.reached += 1
+            self.names.append(name)
+            self.plan.pop(self.reached, lambda: None)()
+            return call(*arguments, **named)
+
+        return stepped
+
+
+class History:
+    """Bootstrap, a commit that takes several micro-batches, a resync; each time of the same table, under a new state path."""
+
+    def __init__(self, world: World, target: Target, steps: Steps) -> None:
+        self.world, self.target, self.steps, self.runs = world, target, steps, 0
+        del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+        world.environ |= {"CDF_TABLES__ORDERS__SINKS": "copy", "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "1"}
+        world.create(rows=[f"({number}, 'a')" for number in range(20)])
+
+    def run(self, plan: dict[int, Callable[[], None]]) -> None:
+        """Stop after the part in which the plan comes to its end, and compare key by key."""
+        self.runs += 1
+        self.world.environ["CDF_STATE_PATH"] = str(self.world.folder / f"state-{self.runs}")
+        self.world.environ |= self.target.emptied(self.runs)
+        self.steps.begin(plan)
+        for part in (self.bootstrap, self.follow, self.resync):
+            part()
+            if plan and not self.steps.plan:
+                break
+        self.go_on()
+        assert self.target.held() == self.world.expected(), f"lost before the last of {self.steps.names}, plan {plan}"
+
+    def bootstrap(self) -> None:
+        self.go_on()
+
+    def follow(self) -> None:
+        first = self.runs * 100
+        rows = self.world.spark.range(first, first + 3, 1, 3).selectExpr("id", "'b' AS name")
+        rows.write.format("delta").mode("append").save(self.world.table)
+        self.world.sql(f"DELETE FROM {{t}} WHERE id = {first - 100}")
+        self.go_on()
+
+    def resync(self) -> None:
+        self.go_on(Request("resync", "orders_copy"))
+
+    def go_on(self, ask: Request | None = None) -> None:
+        for _ in range(MOST_RUNS):
+            verdict = self.world.run("orders_copy", ask=ask)
+            if verdict is None:
+                return
+            ask = told(verdict.next_step) if verdict.action == "halt" else None
+        raise AssertionError(verdict)
+
+
+def told(next_step: str) -> Request:
+    """The command that a halted route names."""
+    found = re.search(r"cdf-replicator (.*)", next_step)
+    assert found, next_step
+    kind, route, *options = shlex.split(found[1])
+    return Request(kind, route, int(options[1]) if options else None)
+
+
+@pytest.mark.parametrize("kind", [Snapshots, CutLog, FailOver, RestoredIndex, *RestoredTable.__subclasses__()])
+def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request, monkeypatch, pytestconfig):
+    steps, draw = Steps(), random.Random(SEED)
+    steps.before(monkeypatch, StatePath, "save")
+    steps.before(monkeypatch, batch, "deliver")
+    with kind.opened(world, request) as target:
+        steps.before(monkeypatch, target.sink, *target.calls)
+        history = History(world, target, steps)
+        history.run({})
+        last = steps.reached
+        assert last >= FEWEST_STEPS, "the history has all its parts"
+        stride = 1 if pytestconfig.getoption("every_step") else last // SAMPLE
+        for at in range(last - stride * ((last - 2) // stride), last + 1, stride):
+            history.run({draw.randrange(1, at): target.remember, at: target.lose})
