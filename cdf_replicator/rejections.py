@@ -66,7 +66,7 @@ class Rejections:
         raise HaltError(
             "duplicate_keys" if halts else "too_many_rejected",
             f"Key columns {', '.join(self.route.keys)} of table {table} do not identify a row: at version {version} there "
-            f"are several rows of {found} keys: {named}{', …' if found > len(examples) else ''}.",
+            f"are several rows of {found} key{'s' if found > 1 else ''}: {named}{', …' if found > len(examples) else ''}.",
             f"Correct {variable}KEYS or the data, or {raised}. Then " + RESYNC[0].lower() + RESYNC[1:],
         )
 

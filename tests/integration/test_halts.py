@@ -40,7 +40,7 @@ def test_duplicate_keys_in_a_snapshot_are_named(world):
     verdict = halted(world, "duplicate_keys")
     assert "Key columns id of table orders" in verdict.what
     assert "at version 1" in verdict.what
-    assert "several rows of 1 keys: 2 (2 rows)." in verdict.what
+    assert "several rows of 1 key: 2 (2 rows)." in verdict.what
     assert "ON_DUPLICATE_KEYS=dead_letter" in verdict.next_step
     assert world.delivered() == {}
     world.sql("DELETE FROM {t} WHERE name = 'c'")
