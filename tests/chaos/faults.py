@@ -1,18 +1,21 @@
-"""What may go wrong, by name. Each fault is brought about, held for a while, and healed; the service must not need to be told."""
+"""What may go wrong, by name. Each fault is brought about, held until the service has felt it, and healed.
+
+A fault of a server is felt when a write to it was tried again, one of a process when that process is gone.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import psutil
 import redis
 
-from tests.chaos.world import TABLES
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
     from deploy.servers.server import Server
     from tests.chaos.proxy import Mode, Proxy
     from tests.chaos.world import World
+    from tests.support.service import Service
 
     Fault = Callable[[World], AbstractContextManager[None]]
 
 GONE_SECONDS: Final = 30
+FELT_SECONDS: Final = 60
 
 
 # The service's own processes
@@ -32,17 +37,27 @@ GONE_SECONDS: Final = 30
 
 @contextmanager
 def _killed(world: World, find: Callable[[psutil.Process], psutil.Process | None], *, ends: bool) -> Iterator[None]:
-    """SIGKILL one process of the service; ``ends``: the service goes with it, and whoever runs it starts it again."""
+    """SIGKILL one process of the service; ``ends``: the service goes with it, and is started again."""
     driver = psutil.Process(world.service.pid)
+    until(lambda: find(driver), FELT_SECONDS, lambda: "no process to kill")
     found = find(driver)
-    if found is not None:
-        with suppress(psutil.NoSuchProcess):
-            os.kill(found.pid, signal.SIGKILL)
-    if ends and found is not None:
+    assert found is not None
+    os.kill(found.pid, signal.SIGKILL)
+    until(lambda: _gone(found), GONE_SECONDS)
+    if ends:
         driver.wait(GONE_SECONDS)
     yield
-    if not world.service.running:
+    assert world.service.running is not ends
+    if ends:
         world.begin()
+        assert world.service.pid != driver.pid
+
+
+def _gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _child(driver: psutil.Process, words: str, *, leaf: bool = False) -> psutil.Process | None:
@@ -67,10 +82,12 @@ def worker_killed(world: World) -> AbstractContextManager[None]:
 
 @contextmanager
 def terminated(world: World) -> Iterator[None]:
+    before = world.service.pid
     code = world.service.end()
     assert code == 0, f"exit code {code} after SIGTERM"
     yield
     world.begin()
+    assert world.service.pid != before
 
 
 # The servers
@@ -102,7 +119,30 @@ def _faulty(proxy: Proxy, mode: Mode) -> Iterator[None]:
 
 
 @contextmanager
-def redis_read_only(world: World) -> Iterator[None]:
+def _slow(proxy: Proxy) -> Iterator[None]:
+    """Need no retry: the requests take longer."""
+    with _faulty(proxy, "slow"):
+        before = proxy.slowed
+        yield
+        until(lambda: proxy.slowed > before, FELT_SECONDS, lambda: "no request was slowed down")
+
+
+@contextmanager
+def _retried(world: World, sink: str, fault: AbstractContextManager[None]) -> Iterator[None]:
+    """Hold a fault of a sink's server until a write was tried again."""
+    before = _retries(world.service, sink)
+    with fault:
+        yield
+        until(lambda: _retries(world.service, sink) > before, FELT_SECONDS, lambda: f"nothing was retried into {sink}")
+
+
+def _retries(service: Service, sink: str) -> float:
+    counted = service.metrics()["cdf_retries_total"].items()
+    return sum(value for labels, value in counted if ("sink", sink) in labels)
+
+
+@contextmanager
+def _redis_read_only(world: World) -> Iterator[None]:
     """A replica of a master that is not there, as after a failover that went wrong."""
     with redis.Redis.from_url(world.redis.url) as client:
         client.replicaof("127.0.0.1", 1)
@@ -111,7 +151,7 @@ def redis_read_only(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def redis_full(world: World) -> Iterator[None]:
+def _redis_full(world: World) -> Iterator[None]:
     with redis.Redis.from_url(world.redis.url) as client:
         client.config_set("maxmemory", 1)
         yield
@@ -119,7 +159,7 @@ def redis_full(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def elasticsearch_disk_full(world: World) -> Iterator[None]:
+def _elasticsearch_disk_full(world: World) -> Iterator[None]:
     """The block that Elasticsearch itself puts on every index when a disk passes the flood stage."""
     _block(world, held=True)
     yield
@@ -127,33 +167,52 @@ def elasticsearch_disk_full(world: World) -> Iterator[None]:
 
 
 def _block(world: World, *, held: Any) -> None:
-    for name in TABLES:
+    for name in world.tables:
         setting = {"index.blocks.read_only_allow_delete": held}
         httpx.put(f"{world.elasticsearch.url}/{name}/_settings", json=setting, trust_env=False).raise_for_status()
 
 
-FAULTS: Final[dict[str, Fault]] = {
+PROCESS_FAULTS: Final[dict[str, Fault]] = {
     "driver killed": driver_killed,
     "jvm killed": jvm_killed,
     "worker killed": worker_killed,
     "terminated": terminated,
-    "elasticsearch down": lambda world: _down(world.elasticsearch),
-    "elasticsearch paused": lambda world: _paused(world.elasticsearch),
-    "elasticsearch disk full": elasticsearch_disk_full,
-    "redis down": lambda world: _down(world.redis),
-    "redis paused": lambda world: _paused(world.redis),
-    "redis read only": redis_read_only,
-    "redis full": redis_full,
-    **{
-        f"{name} {mode}": lambda world, side=side, mode=mode: _faulty(getattr(world, side), mode)
-        for name, side in (("elasticsearch", "search"), ("redis", "cache"))
-        for mode in ("refuse", "hang", "cut", "garbage", "slow")
-    },
 }
+ELASTICSEARCH_FAULTS: Final[dict[str, Fault]] = {
+    "elasticsearch down": lambda world: _retried(world, "search", _down(world.elasticsearch)),
+    "elasticsearch paused": lambda world: _retried(world, "search", _paused(world.elasticsearch)),
+    "elasticsearch disk full": lambda world: _retried(world, "search", _elasticsearch_disk_full(world)),
+    "elasticsearch refuse": lambda world: _retried(world, "search", _faulty(world.search, "refuse")),
+    "elasticsearch hang": lambda world: _retried(world, "search", _faulty(world.search, "hang")),
+    "elasticsearch cut": lambda world: _retried(world, "search", _faulty(world.search, "cut")),
+    "elasticsearch garbage": lambda world: _retried(world, "search", _faulty(world.search, "garbage")),
+    "elasticsearch slow": lambda world: _slow(world.search),
+}
+REDIS_FAULTS: Final[dict[str, Fault]] = {
+    "redis down": lambda world: _retried(world, "cache", _down(world.redis)),
+    "redis paused": lambda world: _retried(world, "cache", _paused(world.redis)),
+    "redis read only": lambda world: _retried(world, "cache", _redis_read_only(world)),
+    "redis full": lambda world: _retried(world, "cache", _redis_full(world)),
+    "redis refuse": lambda world: _retried(world, "cache", _faulty(world.cache, "refuse")),
+    "redis hang": lambda world: _retried(world, "cache", _faulty(world.cache, "hang")),
+    "redis cut": lambda world: _retried(world, "cache", _faulty(world.cache, "cut")),
+    "redis garbage": lambda world: _retried(world, "cache", _faulty(world.cache, "garbage")),
+    "redis slow": lambda world: _slow(world.cache),
+}
+FAULTS: Final = PROCESS_FAULTS | ELASTICSEARCH_FAULTS | REDIS_FAULTS
+
+
+@contextmanager
+def held(world: World, *names: str) -> Iterator[None]:
+    """Hold some faults at once for the block, and longer where one of them is not felt yet."""
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(FAULTS[name](world))
+            world.injected[name] += 1
+        yield
 
 
 def inject(world: World, name: str, seconds: float) -> None:
     """Bring a fault about, hold it, heal it."""
-    with FAULTS[name](world):
-        world.injected[name] += 1
+    with held(world, name):
         time.sleep(seconds)

@@ -1,6 +1,6 @@
-"""The command, with a driver that kills itself at a named point: ``python -m tests.chaos.killed_at POINT run``.
+"""The command, with a driver that kills itself at a named point: ``python -m tests.chaos.killed_at FILE run``.
 
-The n-th time it comes there, which ``CHAOS_TIMES`` says: micro-batches before are delivered as always.
+The service runs as always until the file names the point; from then on the calls of that point are counted.
 """
 
 from __future__ import annotations
@@ -9,37 +9,80 @@ import functools
 import os
 import signal
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import batch
-from cdf_replicator.batch import Delivering
 from cdf_replicator.cli import main
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.report import Report
+from connectors.delta.audit import DeltaAuditSink
+from deploy.servers.server import PROJECT
+from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-POINTS: Final[dict[str, tuple[Any, str, bool]]] = {
-    "after the offset log": (Delivering, "write", False),
-    "after the sink write": (batch, "deliver", True),
-    "after the dead-letter write": (DeadLetters, "bury", True),
-    "before the commit log": (Report, "batch", True),
+KILLED: Final = "killed "
+"""What is written to stderr before the end; the name of the point follows."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """``place``, ``name``: what is called there. ``done``: whether that call ends first. ``times``: which call it is."""
+
+    place: Any
+    name: str
+    done: bool
+    times: int
+
+
+POINTS: Final = {
+    "after the offset log": Point(batch.Delivering, "write", done=False, times=3),
+    "after the audit append": Point(DeltaAuditSink, "write", done=True, times=1),
+    "after the dead-letter write": Point(DeadLetters, "bury", done=True, times=1),
+    "before the commit log": Point(Report, "batch", done=True, times=3),
 }
-"""Where, what is called there, and whether it is done before the end."""
+"""With the third call, some routes have delivered and others have not."""
 
 
-def fatal(function: Callable[..., Any], times: int, *, done: bool) -> Callable[..., Any]:
-    calls = 0
+class Doomed(Service):
+    """The service, which ``doom`` makes kill itself."""
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.chaos.killed_at", str(self._file), "run"]
+
+    def _environment(self) -> Mapping[str, str]:
+        return {**self.given, "PYTHONPATH": str(PROJECT)}
+
+    def _prepare(self) -> None:
+        self._file.write_text("")
+
+    @property
+    def _file(self) -> Path:
+        return self.home / "point"
+
+    def doom(self, point: str) -> None:
+        self._file.write_text(point)
+
+    def killed(self, point: str) -> bool:
+        """Whether it has killed itself there, and not otherwise."""
+        return not self.running and f"{KILLED}{point}\n" in self.log.read_text()
+
+
+def fatal(file: Path, name: str, point: Point) -> Callable[..., Any]:
+    function, calls = getattr(point.place, point.name), 0
 
     @functools.wraps(function)
     def wrapped(*given: Any, **named: Any) -> Any:
         nonlocal calls
-        calls += 1
-        if calls < times:
+        calls += file.read_text() == name
+        if calls < point.times:
             return function(*given, **named)
-        if done:
+        if point.done:
             function(*given, **named)
+        os.write(sys.stderr.fileno(), f"{KILLED}{name}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
@@ -47,6 +90,7 @@ def fatal(function: Callable[..., Any], times: int, *, done: bool) -> Callable[.
 
 
 if __name__ == "__main__":
-    place, name, done = POINTS[sys.argv.pop(1)]
-    setattr(place, name, fatal(getattr(place, name), int(os.environ["CHAOS_TIMES"]), done=done))
+    path = Path(sys.argv.pop(1))
+    for title, where in POINTS.items():
+        setattr(where.place, where.name, fatal(path, title, where))
     main()

@@ -37,12 +37,12 @@ NONSENSE: Final = bytes(range(255, 0, -1)) * 4
 class Proxy:
     """Listens on a port of its own from ``with`` on; ``mode`` may be set at any time, and holds for open connections too.
 
-    ``stalled``: connections that hang in the middle of what a client sends.
+    ``stalled``: connections that hang in the middle of what a client sends. ``slowed``: pieces that were held up.
     """
 
     def __init__(self, upstream: int) -> None:
         self.mode: Mode = "pass"
-        self.stalled = 0
+        self.stalled = self.slowed = 0
         self._upstream = upstream
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(LOOK_SECONDS)
@@ -99,6 +99,7 @@ class Proxy:
                         client.sendall(NONSENSE)
                         return
                     if mode == "slow":
+                        self.slowed += 1
                         time.sleep(SLOW_SECONDS)
                     if mode != "hang":
                         (server if one is client else client).sendall(data)

@@ -1,4 +1,4 @@
-"""A service that follows several tables into an audit table, Elasticsearch and Redis, each behind a proxy; and what must be so at the end."""
+"""A service that follows tables into an audit table, Elasticsearch and Redis, each behind a proxy; and what must be so at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.reading import documents, entries, folded, table
 from tests.support.service import Service, Status, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ CAUGHT_UP_SECONDS = 300
 
 @dataclass
 class World:
-    """``injected``: faults by name. ``restarts``: of the service."""
+    """``tables``: those that the service follows. ``injected``: faults by name. ``restarts``: of the service."""
 
     spark: SparkSession
     folder: Path
@@ -40,6 +40,7 @@ class World:
     cache: Proxy
     service: Service
     random: random.Random
+    tables: Sequence[str] = TABLES
     injected: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
 
@@ -55,9 +56,17 @@ class World:
         self.service.started()
         self.restarts += 1
 
+    def change(self) -> None:
+        """Have some rows come, change and go, in three commits on each table."""
+        for name in self.tables:
+            t, first = f"delta.`{self.path(name)}`", self.version(name) * 1000
+            self.spark.sql(f"INSERT INTO {t} SELECT id, 'new', id, map('t', 1) FROM range({first}, {first + 50})")
+            self.spark.sql(f"UPDATE {t} SET amount = {first} WHERE id % 5 = 0")
+            self.spark.sql(f"DELETE FROM {t} WHERE id % 7 = 0")
+
     def wait_caught_up(self, within: float = CAUGHT_UP_SECONDS) -> None:
         """Until every route has delivered the newest version of its table."""
-        wanted = {(name, sink): self.version(name) for name in TABLES for sink in SINKS}
+        wanted = {(name, sink): self.version(name) for name in self.tables for sink in SINKS}
 
         def caught_up(status: Status) -> bool:
             at = {(route["table"], route["sink"]): route["delivered_version"] for route in status["routes"]}
@@ -67,7 +76,7 @@ class World:
 
     def differences(self) -> list[str]:
         """What a sink shows that the source does not hold, or the other way round; each change in the audit once."""
-        return [said for name in TABLES for said in self._differences(name)]
+        return [said for name in self.tables for said in self._differences(name)]
 
     def _differences(self, name: str) -> Iterator[str]:
         where = f"NOT coalesce(map_contains_key(tags, {REFUSED_KEY}), false)"
@@ -83,7 +92,7 @@ class World:
                 if held.get(key) != expected.get(key):
                     yield f"{name} in {sink}, key {key}: {held.get(key)} instead of {expected.get(key)}"
         yield from self._audited(name)
-        letters = self._letters(name)
+        letters = self.letters(name)
         if letters != (absent := everything.keys() - taken.keys()):
             yield f"{name}: open dead letters of {sorted(letters)}, rows that Elasticsearch refuses of {sorted(absent)}"
 
@@ -99,7 +108,7 @@ class World:
             for row in one.exceptAll(other).limit(5).collect():
                 yield f"{name}: {what} the audit table: {row}"
 
-    def _letters(self, name: str) -> set[str]:
+    def letters(self, name: str) -> set[str]:
         folder = self.folder / "state" / "dead_letters"
         if not folder.exists():
             return set()
@@ -109,8 +118,24 @@ class World:
 
 
 @contextmanager
-def world(spark: SparkSession, folder: Path, seed: int, **variables: object) -> Iterator[World]:
-    """Servers, tables and a running service; all of it is gone afterwards, however the block ends."""
+def world(
+    spark: SparkSession,
+    folder: Path,
+    seed: int,
+    tables: Sequence[str] = TABLES,
+    command: type[Service] = Service,
+    **variables: object,
+) -> Iterator[World]:
+    """Start servers, make tables and run a service; all of it is gone afterwards, however the block ends.
+
+    Args:
+        spark: Writes the tables.
+        folder: Of tables, audit tables and state.
+        seed: Of ``World.random``.
+        tables: Their names.
+        command: Starts the service.
+        variables: Further settings of the service.
+    """
     with ExitStack() as stack:
         search, cache = stack.enter_context(Elasticsearch.start()), stack.enter_context(Redis.start())
         before_search = stack.enter_context(Proxy(search.port))
@@ -132,7 +157,7 @@ def world(spark: SparkSession, folder: Path, seed: int, **variables: object) -> 
             SHUTDOWN_SECONDS=60,
             **{
                 f"TABLES__{name.upper()}__{key}": value
-                for name in TABLES
+                for name in tables
                 for key, value in {
                     "PATH": folder / name,
                     "KEYS": "id",
@@ -149,10 +174,11 @@ def world(spark: SparkSession, folder: Path, seed: int, **variables: object) -> 
             cache,
             before_search,
             before_cache,
-            stack.enter_context(Service(given)),
+            stack.enter_context(command(given)),
             random.Random(seed),
+            tables,
         )
-        for name in TABLES:
+        for name in tables:
             spark.sql(
                 f"CREATE TABLE delta.`{made.path(name)}` (id BIGINT, name STRING, amount BIGINT, tags MAP<STRING, INT>) "
                 "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"

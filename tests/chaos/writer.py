@@ -6,7 +6,7 @@ import random
 import threading
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos.world import REFUSED_KEY, TABLES
+from tests.chaos.world import REFUSED_KEY
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,7 +76,7 @@ class Writer:
         (operation,) = self._random.choices(OPERATIONS, WEIGHTS)
         first = self._random.randrange(KEYS)
         words = {
-            "t": f"delta.`{self._world.path(self._random.choice(TABLES))}`",
+            "t": f"delta.`{self._world.path(self._random.choice(self._world.tables))}`",
             "seed": self._random.randrange(2**31),
             "first": first,
             "last": first + self._random.randint(1, MOST_ROWS),

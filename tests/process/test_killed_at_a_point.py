@@ -1,18 +1,17 @@
-"""SIGKILL of the driver at each point of a micro-batch that matters: the batch is delivered again, and nothing differs."""
+"""SIGKILL of the driver at each point of a micro-batch that matters: the batch is delivered again, and nothing differs.
+
+Each test begins with the service that the test before it has started after its kill, or with the first one.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
-from deploy.servers.server import PROJECT
-from tests.chaos.killed_at import POINTS
-from tests.chaos.world import REFUSED_KEY, TABLES, world
-from tests.support.service import Service
+from tests.chaos.killed_at import POINTS, Doomed
+from tests.chaos.world import REFUSED_KEY, SINKS, world
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -21,69 +20,75 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 SEED = 2
-TIMES = 3
-"""Some routes have delivered by then, others have not."""
-
-
-class Doomed(Service):
-    point = ""
-
-    def _command(self) -> list[str]:
-        return [sys.executable, "-m", "tests.chaos.killed_at", self.point, "run"]
 
 
 @pytest.fixture(scope="module")
 def chaos(spark, tmp_path_factory) -> Iterator[World]:
-    with world(spark, tmp_path_factory.mktemp("points"), SEED) as made:
+    folder = tmp_path_factory.mktemp("points")
+    with world(spark, folder, SEED, ("orders",), Doomed, TABLES__ORDERS__MAX_FILES_PER_TRIGGER=1) as made:
         made.wait_caught_up()
-        made.service.end()
         yield made
 
 
-def change(chaos: World, number: int) -> None:
-    """Some rows come, some of them to be refused; some change, some go."""
-    first = number * 1000
-    for name in TABLES:
-        t = f"delta.`{chaos.path(name)}`"
-        for more in range(first, first + 300, 100):
-            bad = f"IF(id % 50 = 7, map({REFUSED_KEY}, 1), map('t', 1))"
-            chaos.spark.sql(f"INSERT INTO {t} SELECT id, 'new', id, {bad} FROM range({more}, {more + 100})")
-        chaos.spark.sql(f"UPDATE {t} SET amount = -1 WHERE id % 3 = 0")
-        chaos.spark.sql(f"DELETE FROM {t} WHERE id % 7 = 0")
+def change(chaos: World) -> str:
+    """Have some rows come, one of them to be refused by Elasticsearch, some change and some go; returns that one's key."""
+    t, first = f"delta.`{chaos.path('orders')}`", (chaos.version("orders") + 1) * 1000
+    refused = first + 1
+    tags = f"IF(id = {refused}, map({REFUSED_KEY}, 1), map('t', 1))"
+    for begin in (first, first + 200):
+        chaos.spark.sql(f"INSERT INTO {t} SELECT id, 'new', id, {tags} FROM range({begin}, {begin + 200})")
+    chaos.spark.sql(f"UPDATE {t} SET amount = -1 WHERE id % 10 = 0")
+    chaos.spark.sql(f"DELETE FROM {t} WHERE id % 10 = 7")
+    return str(refused)
+
+
+def recovered(chaos: World) -> None:
+    chaos.begin()
+    chaos.wait_caught_up()
+    assert chaos.differences() == []
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
-    change(chaos, list(POINTS).index(point))
-    given = {
-        **chaos.service.given,
-        "PYTHONPATH": str(PROJECT),
-        "CHAOS_TIMES": str(TIMES),
-        "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "1",
-    }
-    with Doomed(given) as doomed:
-        doomed.point = point
-        doomed.started()
-        until(lambda: not doomed.running, PATIENCE_SECONDS, doomed.log.read_text)
+    doomed = chaos.service
+    assert isinstance(doomed, Doomed)
+    before = chaos.version("orders")
+    doomed.doom(point)
+    refused = change(chaos)
+    until(lambda: not doomed.running, PATIENCE_SECONDS, doomed.log.read_text)
 
-    chaos.begin()
-    chaos.wait_caught_up()
-    assert chaos.differences() == []
-    chaos.service.end()
+    assert doomed.killed(point)
+    opened = {sink for sink in SINKS if batches(chaos, sink, "offsets") > batches(chaos, sink, "commits")}
+    assert opened, "a micro-batch has begun and not ended"
+    if point == "after the audit append":
+        assert "audit" in opened
+        assert appended(chaos) > before
+    if point == "after the dead-letter write":
+        assert "search" in opened
+        assert refused in chaos.letters("orders")
+    recovered(chaos)
 
 
 @pytest.mark.parametrize("side", ["search", "cache"])
 def test_after_a_kill_in_the_middle_of_a_chunk_nothing_differs(chaos: World, side: str):
     """A part of a request has reached the server by then, and nobody will read its answer."""
-    chaos.begin()
     proxy = getattr(chaos, side)
     proxy.mode, proxy.stalled = "stall", 0
-    change(chaos, len(POINTS) + ["search", "cache"].index(side))
+    change(chaos)
     until(lambda: proxy.stalled, PATIENCE_SECONDS, chaos.service.log.read_text)
-    os.kill(chaos.service.pid, signal.SIGKILL)
+    chaos.service.kill()
     proxy.mode = "pass"
 
-    chaos.begin()
-    chaos.wait_caught_up()
-    assert chaos.differences() == []
-    chaos.service.end()
+    recovered(chaos)
+
+
+def batches(chaos: World, sink: str, log: str) -> int:
+    """Return the newest micro-batch of a route in a log of Spark's checkpoint; -1 if there is none."""
+    (checkpoint,) = (chaos.folder / "state" / "routes" / f"orders_{sink}" / "checkpoints").iterdir()
+    return max((int(file.name) for file in (checkpoint / log).glob("[0-9]*")), default=-1)
+
+
+def appended(chaos: World) -> int:
+    """Return the newest version in the audit table."""
+    audit = chaos.spark.read.format("delta").load(str(chaos.folder / "audit" / "orders"))
+    return int(audit.select(F.max("commit_version")).collect()[0][0])

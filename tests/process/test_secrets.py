@@ -14,14 +14,14 @@ import pytest
 
 from deploy.servers import Redis
 from deploy.servers.server import free_port
-from tests.support.service import SPARK_CONF, Service, command, environment
+from tests.support.service import SPARK_CONF, Ended, Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from deploy.servers import Elasticsearch
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 SECRETS = (
     "r3dis:p@ss/word",
@@ -132,16 +132,16 @@ def test_sparks_own_pages_and_event_log_hold_none(service: Service, folder: Path
     assert found_in("\n".join((*pages, *events))) == []
 
 
-def test_no_command_shows_one(service: Service):
+def test_no_command_shows_one(service: Service, here: Callable[..., Ended]):
     for ended in (
-        command(service.given, "config", "show"),
-        command(service.given, "config", "show", "--format", "json"),
-        command(service.given, "config", "env"),
-        command(service.given, "config", "schema"),
-        command(service.given, "validate", "--offline"),
-        command(service.given, "status"),
-        command(service.given, "healthcheck"),
-        command(service.given, "version"),
+        here(service.given, "config", "show"),
+        here(service.given, "config", "show", "--format", "json"),
+        here(service.given, "config", "env"),
+        here(service.given, "config", "schema"),
+        here(service.given, "validate", "--offline"),
+        here(service.given, "status"),
+        here(service.given, "healthcheck"),
+        here(service.given, "version"),
     ):
         assert ended.code == 0, ended.log
         assert ended.output

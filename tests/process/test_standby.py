@@ -1,15 +1,16 @@
-"""Two instances of one state path: the second waits, takes over within seconds, and a first that wakes up again does no harm."""
+"""Two instances of one state path: the second waits and takes over within seconds, and a first that wakes up again does no harm."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chaos.proxy import Proxy
 from tests.support.reading import documents, entries, folded
 from tests.support.service import Service, Standby, command, environment
 from tests.support.waiting import until
@@ -19,98 +20,97 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deploy.servers import Elasticsearch, Redis
-    from tests.process.conftest import Source
+    from tests.support.source import Source
 
 SINKS = ("audit", "search", "cache")
-numbers = itertools.count(1)
 TAKEN_OVER_SECONDS = 90
 """A Spark of its own included, on a machine that runs two."""
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("standby")
+@dataclass(frozen=True)
+class Scene:
+    """What the instances follow and fill. ``cache``: stands before Redis."""
+
+    given: dict[str, str]
+    folder: Path
+    orders: Source
+    elasticsearch: Elasticsearch
+    redis: Redis
+    cache: Proxy
+
+    def delivered(self, service: Service, version: int) -> None:
+        """Wait for that version; afterwards every sink holds what the table holds."""
+        for sink in SINKS:
+            service.wait_delivered(f"orders_{sink}", version, TAKEN_OVER_SECONDS)
+        assert entries(self.redis.url, "orders:") == self.orders.rows
+        assert documents(self.elasticsearch.url, "orders") == self.orders.rows
+        assert folded(self.orders.spark, self.folder / "audit" / "orders", ["id"]) == self.orders.rows
 
 
 @pytest.fixture
-def orders(folder: Path, new_source: Callable[..., Source]) -> Source:
-    """A name of its own, so that no test finds what another one has left in the sinks."""
-    return new_source(folder, f"orders{next(numbers)}", 1000)
+def scene(
+    tmp_path: Path,
+    new_source: Callable[..., Source],
+    sinks: Callable[[Path], dict[str, object]],
+    elasticsearch: Elasticsearch,
+    redis_server: Redis,
+) -> Iterator[Scene]:
+    orders = new_source(tmp_path, "orders", 1000)
+    with Proxy(redis_server.port) as cache:
+        given = environment(
+            tmp_path,
+            **sinks(tmp_path) | {"SINKS__CACHE__URL": f"redis://127.0.0.1:{cache.port}/0"},
+            TRIGGER_SECONDS=0.2,
+            TABLES__ORDERS__PATH=orders.path,
+            TABLES__ORDERS__KEYS="id",
+            TABLES__ORDERS__SINKS=",".join(SINKS),
+            TABLES__ORDERS__INCLUDE_PREIMAGES=True,
+        )
+        yield Scene(given, tmp_path, orders, elasticsearch, redis_server, cache)
 
 
-@pytest.fixture
-def pair(folder: Path, orders: Source, sinks: Callable[[Path], dict[str, object]]) -> Iterator[tuple[Service, Standby]]:
-    """One that runs and has delivered, one that stands by."""
-    given = environment(
-        folder,
-        **sinks(folder),
-        TRIGGER_SECONDS=0.2,
-        **{
-            f"TABLES__{orders.path.name.upper()}__PATH": orders.path,
-            f"TABLES__{orders.path.name.upper()}__KEYS": "id",
-            f"TABLES__{orders.path.name.upper()}__SINKS": ",".join(SINKS),
-            f"TABLES__{orders.path.name.upper()}__INCLUDE_PREIMAGES": True,
-        },
-    )
-    with Service(given) as first, Standby(given) as second:
+def test_a_standby_takes_over_from_one_that_was_paused_and_from_one_that_was_killed(scene: Scene):
+    """One history of three instances: the first is paused past its lease, wakes up and ends; the second is killed."""
+    with ExitStack() as stack:
+        first, second, third = (stack.enter_context(kind(scene.given)) for kind in (Service, Standby, Standby))
         first.started()
-        delivered(first, orders, orders.version)
+        scene.delivered(first, scene.orders.version)
         second.started()
-        yield first, second
+        waits_and_ends_when_it_is_stopped(first, second)
+        second.started()
+        paused_in_a_micro_batch(first, scene)
+        scene.delivered(second, scene.orders.sql("DELETE FROM {} WHERE id < 500"))
+
+        ends_when_it_wakes_up(first)
+        scene.delivered(second, scene.orders.sql("INSERT INTO {} SELECT id + 5000, 'late', 0 FROM range(10)"))
+
+        third.started()
+        second.kill()
+        scene.delivered(third, scene.orders.sql("UPDATE {} SET amount = amount + 1 WHERE id < 600"))
+        assert third.end() == 0
 
 
-@pytest.fixture
-def same(folder: Path, orders: Source, redis_server: Redis, elasticsearch: Elasticsearch) -> Callable[[], None]:
-    def check() -> None:
-        name = orders.path.name
-        assert entries(redis_server.url, f"{name}:") == orders.rows
-        assert documents(elasticsearch.url, name) == orders.rows
-        assert folded(orders.spark, folder / "audit" / name, ["id"]) == orders.rows
-
-    return check
+def waits_and_ends_when_it_is_stopped(holder: Service, standby: Service) -> None:
+    summary = standby.status()["service"]["summary"]
+    assert "Standing by: the lease is held (host" in summary
+    assert f"pid {holder.pid}" in summary
+    assert (standby.get("/livez").status_code, standby.get("/readyz").status_code) == (200, 200)
+    assert command(holder.given, "run").code == 75
+    assert standby.end() == 0
 
 
-def delivered(service: Service, source: Source, version: int) -> None:
-    for sink in SINKS:
-        service.wait_delivered(f"{source.path.name}_{sink}", version, TAKEN_OVER_SECONDS)
+def paused_in_a_micro_batch(service: Service, scene: Scene) -> None:
+    """A part of a request has reached Redis by then, and what else there is to write has not."""
+    scene.cache.mode = "stall"
+    scene.orders.sql("UPDATE {} SET amount = amount + 1")
+    until(lambda: scene.cache.stalled, describe=service.log.read_text)
+    service.pause()
+    scene.cache.mode = "pass"
+    assert entries(scene.redis.url, "orders:") != scene.orders.rows
 
 
-def test_a_standby_says_whom_it_waits_for_and_takes_over_from_one_that_was_killed(
-    pair: tuple[Service, Standby], orders: Source, same: Callable[[], None]
-):
-    first, second = pair
-    assert "Standing by: the lease is held (host" in second.status()["service"]["summary"]
-    assert f"pid {first.pid}" in second.status()["service"]["summary"]
-    assert (second.get("/livez").status_code, second.get("/readyz").status_code) == (200, 200)
-    assert command(first.given, "run").code == 75
-
-    first.kill()
-    version = orders.sql("UPDATE {} SET amount = amount + 1 WHERE id < 100")
-    delivered(second, orders, version)
-    same()
-    assert second.end() == 0
-
-
-def test_one_that_was_paused_past_its_lease_ends_when_it_wakes_up_and_has_changed_nothing(
-    pair: tuple[Service, Standby], orders: Source, same: Callable[[], None]
-):
-    first, second = pair
-    orders.sql("UPDATE {} SET amount = amount + 1")
-    time.sleep(0.3)  # in the midst of it, as a rule
-    first.pause()
-    version = orders.sql("DELETE FROM {} WHERE id < 500")
-    delivered(second, orders, version)
-    same()
-
-    os.killpg(first.pid, signal.SIGCONT)
-    until(lambda: not first.running, 30, first.log.read_text)
-    assert first._process.returncode == 75
-    assert "the lease is lost" in first.log.read_text()
-    version = orders.sql("INSERT INTO {} SELECT id + 5000, 'late', 0 FROM range(10)")
-    delivered(second, orders, version)
-    same()
-
-
-def test_a_standby_that_is_told_to_stop_ends_well(pair: tuple[Service, Standby]):
-    _, second = pair
-    assert second.end() == 0
+def ends_when_it_wakes_up(service: Service) -> None:
+    os.killpg(service.pid, signal.SIGCONT)
+    until(lambda: not service.running, 30, service.log.read_text)
+    assert service._process.returncode == 75
+    assert "the lease is lost" in service.log.read_text()

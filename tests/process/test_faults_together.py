@@ -1,0 +1,48 @@
+"""Faults of both servers at once, and of the service's own processes: afterwards it catches up by itself, and nothing differs.
+
+``tests/nightly/test_faults.py`` has each fault alone.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from tests.chaos.faults import ELASTICSEARCH_FAULTS, PROCESS_FAULTS, REDIS_FAULTS, held
+from tests.chaos.world import world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SEED = 18
+PAIRS = 4
+HELD_SECONDS = 3
+
+
+def schedule(seed: int) -> list[tuple[str, ...]]:
+    """Draw pairs of a fault of Elasticsearch and one of Redis, among all faults of a process."""
+    drawn = random.Random(seed)
+    pairs = zip(drawn.sample(list(ELASTICSEARCH_FAULTS), PAIRS), drawn.sample(list(REDIS_FAULTS), PAIRS), strict=True)
+    rounds = [*pairs, *((name,) for name in PROCESS_FAULTS)]
+    drawn.shuffle(rounds)
+    return rounds
+
+
+def test_after_faults_at_once_nothing_differs(spark: SparkSession, tmp_path: Path):
+    """Each fault is felt, or ``held`` fails: a write is tried again, or a process is another one."""
+    with world(spark, tmp_path, SEED, tables=("orders",)) as chaos:
+        chaos.wait_caught_up()
+        for names in schedule(SEED):
+            print(f"{' and '.join(names)}, seed {SEED}")
+            chaos.change()
+            with held(chaos, *names):
+                chaos.change()
+                time.sleep(HELD_SECONDS)
+            chaos.wait_caught_up()
+            assert chaos.differences() == [], names
+        log = chaos.service.log.read_text()
+    assert "This is a bug" not in log
+    assert "(CDF_LOG__LEVEL=debug shows where)" not in log
