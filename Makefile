@@ -90,5 +90,5 @@ compose-test: setup ## Run deploy/compose.yaml with podman-compose, as root (por
 
 clean: ## Remove what tests, builds and runs leave behind; .venv and what was downloaded stay
 	rm -rf .cache/servers .cache/demo .cache/screenshots .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-		build dist spark-warehouse metastore_db derby.log
+		build dist mutants spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -213,6 +213,18 @@ def test_the_servers_own_word_on_waiting_is_respected(naps):
     assert naps.taken == [7.5, 2.0]
 
 
+def test_without_a_word_of_the_server_it_waits_as_long_as_the_policy_says(naps, monkeypatch):
+    monkeypatch.setattr(RetryPolicy, "backoff", lambda policy, attempt: attempt / 4)
+    write(sink(*[always(RetryableError("overloaded"))] * 3), inserts("a"), sleep=naps)
+    assert naps.taken == [0.25, 0.5, 0.75]
+
+
+def test_waits_double_up_to_the_longest(monkeypatch):
+    monkeypatch.setattr("random.uniform", lambda least, most: (least, most))
+    waits = [RetryPolicy(first_seconds=0.5, cap_seconds=7).backoff(attempt) for attempt in range(1, 6)]
+    assert waits == [(0, 1), (0, 2), (0, 4), (0, 7), (0, 7)]
+
+
 def test_a_server_that_asks_for_more_time_than_there_is_gets_the_batch_later(naps):
     """A worker that slept for minutes could not be stopped; the route waits instead."""
     memory = sink(always(RetryableError("overloaded", "busy", retry_after=600)))

@@ -145,6 +145,21 @@ def test_parts_of_a_chunk_that_are_sent_again_do_so_for_the_worse_reason():
     assert joined(overloaded, full, 2).retry_reason == "read_only"
     assert joined(full, overloaded, 2).retry_reason == "read_only"
     assert joined(overloaded, WriteResult(stale=[0], retry_reason="read_only"), 2).retry_reason == "overloaded"
+    assert joined(WriteResult(), WriteResult(), 2).retry_reason == WriteResult().retry_reason
+
+
+def test_what_was_sent_is_counted_and_no_answer_is_unavailable():
+    assert result_of([index(201)], changes=1, route="r", sent_bytes=7).sent_bytes == 7
+    with pytest.raises(RetryableError) as caught:
+        result_of([], changes=1, route="r")
+    assert caught.value.reason == "unavailable"
+
+
+@pytest.mark.parametrize("item", [BUSY, AWAY, FULL])
+def test_the_clusters_own_words_are_handed_on(item):
+    with pytest.raises(RetryableError) as caught:
+        classify(item)
+    assert item["index"]["error"]["reason"] in caught.value.detail
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
