@@ -90,7 +90,7 @@ def reach(path: str, what: str) -> None:
         if any(name in str(error) for name in STORAGE_AWAY):
             raise RetryableError("unreachable", f"the {what} path {path}: {line(error)}") from error
         raise PermanentError(
-            f"the {what} path {path} can't be written: {line(error)}.",
+            f"the {what} path {path} can't be reached or written: {line(error)}.",
             "Correct the sink's PATH or its permissions, or add the file system's jars and credentials by CDF_SPARK__CONF.",
         ) from error
 

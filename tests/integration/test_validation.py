@@ -48,7 +48,7 @@ def test_a_delta_sink_that_can_not_be_written_is_seen(world):
     audit = {"CDF_TABLES__ORDERS__SINKS": "audit", "CDF_SINKS__AUDIT__TYPE": "delta_audit"}
     del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.environ |= audit | {"CDF_SINKS__AUDIT__PATH": "/proc/nope/audit"}
-    with pytest.raises(PermanentError, match="/proc/nope/audit can't be written"):
+    with pytest.raises(PermanentError, match="/proc/nope/audit can't be reached or written"):
         world.settings.sink("audit").check()
     world.environ["CDF_SINKS__AUDIT__PATH"] = str(world.folder / "new" / "audit")
     world.settings.sink("audit").check()
