@@ -57,7 +57,9 @@ _SCHEMA_CHANGES: Final = "tests/integration/test_schema_changes.py"
 
 TABLE: Final = (
     Condition(
-        (UNKNOWN_CHANGE,),
+        (
+            f"[USER_RAISED_EXCEPTION] {UNKNOWN_CHANGE}",
+        ),  # the name alone stands in the plan of every query, which errors show
         "halt",
         "unknown_change",
         "The change files of that commit are not what Delta writes: see which writer made them. Nothing of the commit was "

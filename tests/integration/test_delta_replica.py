@@ -108,7 +108,7 @@ def test_rows_without_a_key_are_judged_by_their_share_of_a_batch_given_again_too
     assert run(world) is None
     lose_commit("orders_copy")
     assert run(world) is None
-    assert world.letters.open_count("orders_copy") == 150
+    assert world.letters.open("orders_copy").count() == 150
     world.sql("INSERT INTO {t} SELECT NULL, concat('nobody ', id) FROM range(150)")
     assert run(world).reason == "too_many_rejected"
 
