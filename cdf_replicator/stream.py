@@ -91,9 +91,10 @@ class Stream:
 
     def batch(self, state: RouteState, number: int) -> Batch:
         """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
-        delivered = generation.delivered_version(state, self._service.state_path)
+        spec = self._spec(state)
+        delivered = spec.mark.version if state.streamed and spec.mark else (state.start_version or 0) - 1
         return Batch(
-            route=self._spec(state),
+            route=spec,
             generation=state.generation,
             number=number,
             table_id=state.table_id,
@@ -136,7 +137,7 @@ class Stream:
             self._service.settings.delivery.max_removed_share,
             load=lambda pinned: self._load(pinned, source, delivering),
             prepare=lambda pinned: self._prepare_snapshot(pinned, source, delivering.sink),
-            mark=lambda pinned: self._mark(delivering.sink, pinned, watermark.bootstrapped(pinned)),
+            mark=lambda pinned: self._mark(delivering.sink, self._spec(pinned), watermark.bootstrapped(pinned)),
         )
         ended = threading.Event()
         onlooker = threading.Thread(
@@ -198,8 +199,9 @@ class Stream:
         state, frame = evolution.settled(self._route, source, state, frame, first, self.row_schema)
         self._service.state_path.save(state)
         state = self.prepare(state, frame.schema, delivering.sink)
-        known = watermark.known(state, self._service.state_path) if state.streamed else None
-        self._mark(delivering.sink, state, known or watermark.beginning(state))
+        spec = self._spec(state)
+        reached = spec.mark if state.streamed else None
+        self._mark(delivering.sink, spec, reached or watermark.beginning(state))
         if not state.streamed:
             state = replace(state, streamed=True)
             self._service.state_path.save(state)
@@ -211,11 +213,11 @@ class Stream:
             batch = self.batch(state, number + 1)
             delivering.write(rows, batch)
             if planned:
-                self._mark(delivering.sink, state, watermark.after(state, number, planned.complete))
+                self._mark(delivering.sink, batch.route, watermark.after(state, number, planned.complete))
 
         changes = feed.change_frame(frame, self._route, epoch=state.epoch)
         self._query.follow(changes, deliver, source, state, committed, upkeep, wake)
 
-    def _mark(self, sink: Sink, state: RouteState, reached: Watermark) -> None:
+    def _mark(self, sink: Sink, spec: RouteSpec, reached: Watermark) -> None:
         """Tell the sink how far it is, before Spark is told that a batch is committed, or the state path of a phase."""
-        self._policy.retrying(lambda _: None)(sink.mark, self._spec(state), reached)
+        self._policy.retrying(lambda _: None)(sink.mark, spec, reached)

@@ -479,13 +479,6 @@ def test_an_acl_user_needs_no_more_than_the_hint_says(sink_of, deliver, client, 
     assert sink.sweep(route, guard_of(2, 0, upsert=False)) == 1
 
 
-def test_a_server_that_tells_nothing_of_itself_is_good_enough(sink_of, client, user, route):
-    client.execute_command("ACL", "SETUSER", "replicator", "-info")
-    sink = sink_of(username=user[0], password=user[1])
-    sink.check()
-    assert list(sink.prepare(SCHEMA, route)) == []
-
-
 def test_missing_rights_are_permanent_and_named(sink_of, deliver, client, user, route):
     client.execute_command("ACL", "SETUSER", "replicator", "resetkeys", "~elsewhere:*")
     sink = sink_of(username=user[0], password=user[1])
