@@ -1,14 +1,25 @@
-"""Commits of a table that somebody else made: a RESTORE, a TRUNCATE or a DELETE takes back what was acknowledged."""
+"""Commits of another writer: a RESTORE, a TRUNCATE or an overwrite takes back what the sink has acknowledged.
+
+A DELETE with a condition does not: an operator removes old or private rows by it.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from connectors.delta import table
 
 HELD_GUARD: Final = "_cdf_guard"
+_WHOLE: Final = (
+    "TRUNCATE",
+    "CREATE OR REPLACE TABLE",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "REPLACE TABLE AS SELECT",
+)
+_NO_CONDITION: Final = ("None", "[]", '["true"]')
 _OURS: Final = "cdf-replicator:"
 """With it begins the ``txnAppId`` of our batches. A sweep of ours is none, and compares guards."""
 
@@ -28,12 +39,19 @@ def read(path: str, version: int) -> Commit | None:
     if text is None:
         return None
     actions = [json.loads(line) for line in text.splitlines() if line]
-    info: dict[str, object] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     apps = frozenset(action["txn"]["appId"] for action in actions if "txn" in action)
     ours = any(app.startswith(_OURS) for app in apps) or HELD_GUARD in str(info.get("operationParameters"))
     operation = str(info.get("operation"))
-    removes = operation == "RESTORE" or any(action.get("remove", {}).get("dataChange") for action in actions)
-    return Commit(operation, apps, removes and not ours)
+    removes = any(action.get("remove", {}).get("dataChange") for action in actions)
+    takes_back = operation == "RESTORE" or (removes and _is_of_every_row(operation, info))
+    return Commit(operation, apps, takes_back and not ours)
+
+
+def _is_of_every_row(operation: str, info: dict[str, Any]) -> bool:
+    given = info.get("operationParameters") or {}
+    overwrites = operation == "DELETE" or (operation == "WRITE" and given.get("mode") == "Overwrite")
+    return operation in _WHOLE or (overwrites and str(given.get("predicate")) in _NO_CONDITION)
 
 
 def taken_back(path: str, since: int, until: int) -> Commit | None:
