@@ -1,6 +1,6 @@
 """What may go wrong, by name. Each fault is brought about, held until the service has felt it, and healed.
 
-A fault of a server is felt when a write to it was tried again, one of a process when that process is gone.
+A fault of a server is felt when a write to it was tried again or its route restarted, one of a process when that process is gone.
 """
 
 from __future__ import annotations
@@ -129,15 +129,17 @@ def _slow(proxy: Proxy) -> Iterator[None]:
 
 @contextmanager
 def _retried(world: World, sink: str, fault: AbstractContextManager[None]) -> Iterator[None]:
-    """Hold a fault of a sink's server until a write was tried again."""
-    before = _retries(world.service, sink)
+    """Hold a fault of a sink's server until a write was tried again, or its route was restarted."""
+    before = _tries(world.service, sink)
     with fault:
         yield
-        until(lambda: _retries(world.service, sink) > before, FELT_SECONDS, lambda: f"nothing was retried into {sink}")
+        until(lambda: _tries(world.service, sink) > before, FELT_SECONDS, lambda: f"nothing was retried into {sink}")
 
 
-def _retries(service: Service, sink: str) -> float:
-    counted = service.metrics()["cdf_retries_total"].items()
+def _tries(service: Service, sink: str) -> float:
+    """Count retries and restarts: a time-out is longer than the world's time for retries, and restarts the route."""
+    metrics = service.metrics()
+    counted = [*metrics["cdf_retries_total"].items(), *metrics["cdf_restarts_total"].items()]
     return sum(value for labels, value in counted if ("sink", sink) in labels)
 
 

@@ -179,7 +179,8 @@ def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
     world.spark.sql(f"CREATE OR REPLACE TEMP VIEW kept AS SELECT DISTINCT * FROM {audit}")
     kept = world.spark.table("kept").collect()
     schema = world.spark.table("kept").schema
-    world.spark.createDataFrame(kept, schema).write.format("delta").mode("overwrite").save(world.audit)
+    left = world.spark.createDataFrame(kept, schema).write.format("delta").mode("overwrite")
+    left.option("replaceWhere", "id = 1").save(world.audit)
     assert len(world.audited("id")) == 1, "of the twins one is left, of the others none"
     ask = Request("replay", "orders_audit", 1, 2)
     assert run(world, ask=ask) is None
