@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import cdf_replicator.spark
 from cdf_replicator.cli import PROGRAM, main
+from cdf_replicator.logs import QUIET, SAID
 from tests.support.service import Ended
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ def _restored() -> Iterator[None]:
     """Restore signal handlers and logging, which a command sets for its process."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     root = logging.getLogger()
-    handling, level = root.handlers[:], root.level
+    handling = root.handlers[:]
+    levels = {logger: logger.level for logger in (root, *map(logging.getLogger, (*QUIET, *SAID)))}
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         root.handlers[:] = handling
-        root.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
         logging.captureWarnings(capture=False)
         structlog.reset_defaults()

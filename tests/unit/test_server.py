@@ -254,7 +254,7 @@ def test_signals_stay_with_the_main_thread():
 
 def test_requests_are_not_logged_and_the_logs_of_others_are_left_alone(caplog):
     handlers = list(logging.getLogger("uvicorn").handlers)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "uvicorn.error"):
         world = World()
         world.get("/livez")
         world.close()
