@@ -17,6 +17,7 @@ from cdf_replicator.conditions import RESYNC
 from cdf_replicator.schema import TableSchema
 from cdf_replicator.verdict import HaltError, SchemaChangedError
 from cdf_replicator.verdict import judge as judge_error
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -197,7 +198,7 @@ def _narrowed_frame(frame: DataFrame, wanted: StructType) -> DataFrame:
     names = {field.name.lower(): field.dataType for field in wanted}
     columns = []
     for field in frame.schema:
-        column = F.col("`" + field.name.replace("`", "``") + "`")
+        column = F.col(quote_identifier(field.name))
         if field.name in feed.FEED_COLUMNS:
             columns.append(column)
         elif field.name.lower() in names:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from connectors.sql import quote_identifier
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,7 +40,7 @@ def widened(held: StructType, wanted: StructType) -> Iterator[tuple[str, DataTyp
     for field in wanted:
         known = names.get(field.name.lower())
         if known is not None:
-            yield from _widened(known.dataType, field.dataType, _quoted(known.name))
+            yield from _widened(known.dataType, field.dataType, quote_identifier(known.name))
 
 
 def _widened(held: DataType, wanted: DataType, path: str) -> Iterator[tuple[str, DataType]]:
@@ -59,7 +61,3 @@ def _widened(held: DataType, wanted: DataType, path: str) -> Iterator[tuple[str,
 def _decimal(name: str) -> tuple[int, int] | None:
     match = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", name)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

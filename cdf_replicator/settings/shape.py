@@ -51,7 +51,6 @@ def _one_by_one(path: Path, example: str, node: Given) -> Problem:
 
 def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: Mode, problems: list[Problem]) -> None:
     """Add a problem for whatever can't be, whatever the tables look like."""
-    _refuse_expressions(path, fields, problems)
     _refuse_names(path, fields, joined, problems)
     _refuse_idle(path, fields, joined, problems)
     if joined and mode != "upsert":
@@ -60,16 +59,6 @@ def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: M
             "day they are read; join when you query it"
         )
         problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
-
-
-def _refuse_expressions(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
-    reason = refusals.row_filter(fields.filter) if fields.filter else None
-    if reason:
-        problems.append(Problem.at((*path, "filter"), repr(fields.filter), reason))
-    for name, text in fields.computed.items():
-        reason = refusals.computed(text)
-        if reason:
-            problems.append(Problem.at((*path, "computed"), repr(shown(f"{name}: {text}")), reason))
 
 
 def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[Problem]) -> None:

@@ -18,6 +18,7 @@ from connectors.delta import replays, table
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -184,7 +185,7 @@ def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Colu
     content = shape.without(given, OWN_COLUMNS)
     wanted = shape.compared(held, content)
     own = shape.without(rows.schema, OWN_COLUMNS)
-    row = shape.shaped(F.struct(*(table.quoted(name) for name in own.names)), own, wanted)
+    row = shape.shaped(F.struct(*(quote_identifier(name) for name in own.names)), own, wanted)
     return rows.select(COMMIT_VERSION, CHANGE_TYPE, F.sha2(content_of(row, wanted), 256).alias(replays.HASH), *further)
 
 

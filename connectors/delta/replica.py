@@ -23,6 +23,7 @@ from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult, Held
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -202,7 +203,7 @@ class DeltaReplicaSink(DeltaSink):
         # Without a guard the row is not ours: somebody else wrote it.
         not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
         if self.settings.soft_delete:
-            columns[table.quoted(DELETED)] = F.col("change.deleted")
+            columns[quote_identifier(DELETED)] = F.col("change.deleted")
             merge = merge.whenMatchedUpdate(not_older, set=columns).whenNotMatchedInsert(values=columns)
         else:
             merge = merge.whenMatchedDelete(f"change.deleted AND {not_older}")
@@ -266,8 +267,8 @@ def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
     columns: dict[str, str | Column] = {}
     for name in held.fieldNames():
         source = given.get(name.lower())
-        value = F.lit(None) if source is None else F.col(f"change.{ROW}.{table.quoted(source)}")
-        columns[table.quoted(name)] = own.get(name, value)
+        value = F.lit(None) if source is None else F.col(f"change.{ROW}.{quote_identifier(source)}")
+        columns[quote_identifier(name)] = own.get(name, value)
     return columns
 
 

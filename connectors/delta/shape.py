@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from connectors.delta.table import quoted
+from connectors.sql import quote_identifier
 from connectors.widening import widens
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def fit(rows: DataFrame, held: StructType) -> DataFrame:
     """Cast the columns of rows to the types that a table holds."""
     wanted = fitted(rows.schema, held)
     columns = (
-        shaped(F.col(quoted(one.name)), one.dataType, other.dataType)
+        shaped(F.col(quote_identifier(one.name)), one.dataType, other.dataType)
         for one, other in zip(rows.schema, wanted, strict=True)
     )
     return rows.select(*(column.alias(name) for column, name in zip(columns, rows.columns, strict=True)))

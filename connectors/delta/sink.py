@@ -11,6 +11,7 @@ from connectors.change import Claim, Watermark
 from connectors.delta import commits, table
 from connectors.errors import PermanentError, lost
 from connectors.sink import FrameSink, SinkSettings
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -176,7 +177,7 @@ class DeltaSink(FrameSink):
 
     def _compact(self, route: RouteSpec) -> str:
         started, path = int(time.time()), self.target(route)
-        by = ", ".join(map(table.quoted, self.settings.zorder_by))
+        by = ", ".join(map(quote_identifier, self.settings.zorder_by))
         told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
         metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
         assert metrics is not None
