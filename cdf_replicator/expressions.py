@@ -26,7 +26,7 @@ _TIMELY: Final = "a time such as 'now' or 'today' changes every day; nothing wou
 _TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
 _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
 _TIMELY_LITERAL: Final = re.compile(
-    r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
+    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
 )
 """Spark's parser replaces such a literal by today's value, so that the analysed plan does not show it."""
 
