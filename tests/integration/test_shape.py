@@ -88,7 +88,7 @@ def test_a_filter_or_expression_that_changes_its_mind_halts_the_route(world):
         "day >= current_date - 30": "when, where or by whom",
         "day > CURRENT_TIMESTAMP()": "when, where or by whom",
         "day > now()": "when, where or by whom",
-        "day > localtimestamp": "when, where or by whom",
+        "day > localtimestamp()": "when, where or by whom",
         "id > unix_timestamp()": "when, where or by whom",
         "rand() < 0.5": "another answer each time",
         "name = uuid()": "another answer each time",
