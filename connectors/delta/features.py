@@ -146,6 +146,8 @@ class DeltaFeaturesSink(DeltaSink):
         from delta.tables import DeltaTable
         from pyspark.sql import functions as F  # noqa: N812
 
+        from connectors.delta import shape
+
         options, version = _options(route), table.latest_version(session, route.source)
         rows = _source(session, route, version)
         if entities is not None:
@@ -157,6 +159,7 @@ class DeltaFeaturesSink(DeltaSink):
             own = [name for name in answer.columns if name.lower() not in _lower(options.entity)]
             named = [F.col(f"touched.{quote_identifier(name)}") for name in options.entity]
             answer = both.select(*named, *(F.col(f"answer.{quote_identifier(name)}") for name in own))
+        answer = shape.fit(answer, table.schema_of(path))
         guard = guard_of(route.epoch, version, upsert=True)
         columns: dict[str, str | Column] = {
             quote_identifier(name): F.col(f"answer.{quote_identifier(name)}")

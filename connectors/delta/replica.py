@@ -70,6 +70,8 @@ class DeltaReplicaSink(DeltaSink):
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the tables, or see that they are ours and take the columns."""
+        from connectors.delta import shape
+
         path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
         self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *_FEED))
         columns = type(schema)([*schema.fields]).add(HELD_KEY, "string").add(HELD_GUARD, "long")
@@ -87,8 +89,7 @@ class DeltaReplicaSink(DeltaSink):
         if not self.settings.soft_delete:
             tombstones.prepare(self.tombstone_path(route))
         self.record_claim(route, definition)
-        known = {name.lower() for name in [*columns.names, DELETED]}
-        lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
+        lost = [name for name in shape.left_over(table.schema_of(path), columns) if name != DELETED]
         return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
 
     def claim(self, route: RouteSpec) -> Claim | None:
