@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator import lease, requests, service, spark
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.lease import Lease, LeaseHeldError
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.state import StatePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from cdf_replicator import asked, errand, requests, spark
 from cdf_replicator.dead_letters import DeadLetters, of_ids
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.state import StatePath
-from cdf_replicator.verdict import HaltError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cdf_replicator import asked, feed, spark
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.state import StatePath
 from connectors import change, guard_of
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.settings import Settings
-    from cdf_replicator.state import RouteState
     from connectors import Held, Sink
 
 

@@ -16,13 +16,14 @@ from cdf_replicator.board import Board
 from cdf_replicator.configuration import definition, in_force
 from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.lease import Lease, LeaseHeldError
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.pod import Pod
 from cdf_replicator.reception import Reception
 from cdf_replicator.runner import Runner
 from cdf_replicator.shared import Service
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.state import StatePath
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 import cdf_replicator
 import connectors
 from cdf_replicator import jars
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.java import JavaNotFoundError, java_home
 from cdf_replicator.remote_path import RemotePath
-from cdf_replicator.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

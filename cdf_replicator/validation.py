@@ -12,9 +12,10 @@ from pyspark.sql.types import DecimalType
 
 from cdf_replicator import feed, spark
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.exceptions import DimensionError, HaltError, StateError
 from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StateError, StatePath
-from cdf_replicator.verdict import DimensionError, HaltError, judge
+from cdf_replicator.state import StatePath
+from cdf_replicator.verdict import judge
 from connectors import ArrowSink, RetryableError, SinkError, change
 from connectors.render import EXACT_DIGITS
 
