@@ -18,6 +18,7 @@ from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.exceptions import StateError
 from cdf_replicator.lease import Lease, LeaseHeldError
+from cdf_replicator.location import state_folder
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.pod import Pod
 from cdf_replicator.reception import Reception
@@ -92,7 +93,7 @@ class Supervisor:
         """
         self._take_signals()
         try:
-            state_path = StatePath.open(spark.state_folder(self._settings))
+            state_path = StatePath.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
                 self._spark = spark.start(self._settings.spark)  # it runs already

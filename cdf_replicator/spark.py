@@ -14,7 +14,6 @@ import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import pyspark
 import structlog
@@ -25,14 +24,12 @@ from pyspark.sql import SparkSession
 import cdf_replicator
 import connectors
 from cdf_replicator import jars
-from cdf_replicator.exceptions import StateError
 from cdf_replicator.java import JavaNotFoundError, java_home
-from cdf_replicator.remote_path import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cdf_replicator.settings import Settings, Spark
+    from cdf_replicator.settings import Spark
 
 __all__ = [
     "JVM_ENVIRON",
@@ -45,7 +42,6 @@ __all__ = [
     "jvm_gone",
     "jvm_pid",
     "start",
-    "state_folder",
     "versions",
 ]
 
@@ -129,23 +125,6 @@ def start(settings: Spark) -> SparkSession:
     if not settings.master.startswith("local"):
         _ship_packages(session)
     return session
-
-
-def state_folder(settings: Settings) -> Path | RemotePath:
-    """Return the state path; Spark is started for one that is not in this machine's own file system.
-
-    Raises what ``start`` raises, and ``StateError``.
-    """
-    location = urlsplit(settings.state_path)
-    if location.scheme in ("", "file"):
-        return Path(location.path if location.scheme else settings.state_path)
-    try:
-        return RemotePath.at(start(settings.spark), settings.state_path)
-    except OSError as error:
-        raise StateError(
-            f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "
-            "Add the file system's jars and credentials by CDF_SPARK__CONF, or name a folder on a volume."
-        ) from error
 
 
 def jvm_pid(spark: SparkSession) -> int | None:
