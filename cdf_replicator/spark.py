@@ -182,8 +182,9 @@ def _ship_packages(session: SparkSession) -> None:
     with zipfile.ZipFile(archive, "w") as packages:
         for package in (cdf_replicator, connectors):
             root = Path(package.__path__[0])
-            for file in sorted(root.rglob("*.py")):
-                packages.write(file, file.relative_to(root.parent))
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and file.suffix != ".pyc":  # a sink may read a file of its package
+                    packages.write(file, file.relative_to(root.parent))
     context.addPyFile(str(archive))
 
 
