@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import start, watermark
 from cdf_replicator.conditions import RESYNC
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors import guard_of
 from connectors.change import EPOCH_STEP
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cdf_replicator.batch import Delivering
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.source import SourceTable
-    from cdf_replicator.state import RouteState, StatePath
+    from cdf_replicator.state import StatePath
     from connectors import Held, RouteSpec
 
 PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import asked
-from cdf_replicator.feed import FEED_COLUMNS
-from cdf_replicator.verdict import HaltError
-from connectors.change import is_delete
+from cdf_replicator.exceptions import HaltError
+from connectors.change import FEED_COLUMNS, is_delete
 from connectors.render import json_of, key_text, text_of
 from connectors.sql import quote_identifier
 

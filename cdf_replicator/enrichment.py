@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegralType, StructField, StructType
 
+from cdf_replicator.exceptions import DimensionError, HaltError, Verdict
 from cdf_replicator.route import Source
 from cdf_replicator.source import SourceTable
-from cdf_replicator.verdict import DimensionError, HaltError, Verdict, judge
+from cdf_replicator.verdict import judge
 from connectors import change
 from connectors.sql import quote_identifier
 

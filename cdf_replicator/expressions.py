@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, NullType
 
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,9 +22,10 @@ from pyspark.sql.types import (
 )
 
 from cdf_replicator.conditions import UNKNOWN_CHANGE
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.expressions import check_filter, computed_types
-from cdf_replicator.verdict import HaltError
 from connectors import change
+from connectors.change import FEED_COLUMNS
 from connectors.render import KEYLESS, json_row, key_text
 from connectors.sql import quote_identifier
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from connectors import Batch, Sink
 
 FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != "snapshot")
-FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 NOTHING: Final = StructType([])
 EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """Of a key column; a number with a point may be written in two ways, a text may be compared by a collation."""

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator import feed
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.delivery import SEVERAL_ROWS, deliver, duplicate_key
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors import FrameSink, change, guard_of
 
 if TYPE_CHECKING:

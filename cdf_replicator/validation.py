@@ -12,10 +12,12 @@ from pyspark.sql.types import DecimalType
 
 from cdf_replicator import feed, spark
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.exceptions import DimensionError, HaltError, StateError
+from cdf_replicator.location import state_folder
 from cdf_replicator.rejections import allowed
 from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StateError, StatePath
-from cdf_replicator.verdict import DimensionError, HaltError, judge
+from cdf_replicator.state import StatePath
+from cdf_replicator.verdict import judge
 from connectors import ArrowSink, RetryableError, SinkError, change
 from connectors.render import EXACT_DIGITS
 
@@ -68,7 +70,7 @@ def check_online(settings: Settings) -> list[Finding]:
 
 def _state_path(settings: Settings) -> Iterator[Finding]:
     try:
-        StatePath.open(spark.state_folder(settings))
+        StatePath.open(state_folder(settings))
     except StateError as error:
         yield Finding("state path", str(error), "")
     except OSError as error:

@@ -38,6 +38,8 @@ KEY_CODES: Final = (NULL_KEY, DUPLICATE_KEY)
 
 CHANGE_TYPES: Final = ("snapshot", "insert", "update_preimage", "update_postimage", "delete")
 DELETES: Final = ("update_preimage", "delete")
+FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns that Delta adds to the table's own in a change feed."""
 
 EPOCH_STEP: Final = 2**44
 GENERATION_STEP: Final = 2**32

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-FEED_COLUMNS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-
 _NEVER_LATE: Final = (
     "a change is never late: order is by commit version, and a watermark would drop changes, so that sinks would "
     "silently differ from the table"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Dimension
-from cdf_replicator.settings import refusals
 from cdf_replicator.settings.given import Given, Path, Tree
 from cdf_replicator.settings.judge import judged
 from cdf_replicator.settings.models import SLUG_EXPECTED, Enrichment, RouteFields, is_slug
 from cdf_replicator.settings.problems import Problem
 from cdf_replicator.settings.redact import shown
+from connectors.change import FEED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], 
     added = [name for dimension in joined for name in dimension.columns.values()]
     for dimension in joined:
         where = (*path, "enrich", dimension.slug, "columns")
-        if wrong := [name for name in dimension.columns.values() if name.lower() in refusals.FEED_COLUMNS]:
+        if wrong := [name for name in dimension.columns.values() if name.lower() in FEED_COLUMNS]:
             problems.append(Problem.at(where, repr(wrong[0]), "another name (column=name): the feed has one of that"))
         elif twice := _twice(added, within=dimension.columns.values()):
             problems.append(Problem.at(where, repr(twice), "another name (column=name): two columns would share it"))

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, commit_version_of, guard_of, is_delete
+from connectors.change import (
+    CHANGE_TYPE,
+    DELETES,
+    FEED_COLUMNS,
+    GUARD,
+    KEY,
+    ROW,
+    commit_version_of,
+    guard_of,
+    is_delete,
+)
 from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
@@ -38,7 +48,6 @@ if TYPE_CHECKING:
 HELD_KEY: Final = "_cdf_key"
 HELD_GUARD: Final = "_cdf_guard"
 DELETED: Final = "_cdf_deleted"
-_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class DeltaReplicaSettings(DeltaSettings):
@@ -73,7 +82,7 @@ class DeltaReplicaSink(DeltaSink):
         from connectors.delta import shape
 
         path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
-        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *_FEED))
+        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *FEED_COLUMNS))
         columns = type(schema)([*schema.fields]).add(HELD_KEY, "string").add(HELD_GUARD, "long")
         if self.settings.soft_delete:
             columns = columns.add(DELETED, "boolean")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cdf_replicator import feed, validation
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
 SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant"

@@ -11,8 +11,8 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from cdf_replicator import conditions
 from cdf_replicator.conditions import TABLE
 from cdf_replicator.delivery import DeliveryBugError
-from cdf_replicator.state import StateError
-from cdf_replicator.verdict import HaltError, judge
+from cdf_replicator.exceptions import HaltError, StateError
+from cdf_replicator.verdict import judge
 from connectors import PermanentError, RetryableError
 
 ROOT = Path(__file__).parents[2]

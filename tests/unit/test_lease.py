@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cdf_replicator.exceptions import LeaseLostError
 from cdf_replicator.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
 from cdf_replicator.lease_mark import TOUCH_SECONDS
-from cdf_replicator.state import LeaseLostError, RouteState, StatePath
+from cdf_replicator.route_state import RouteState
+from cdf_replicator.state import StatePath
 from tests.support.waiting import until
 
 HOLD = """
