@@ -1,6 +1,6 @@
 """The Grafana dashboard, as data: `python -m deploy.grafana.dashboard` writes `cdf-replicator.json` beside it.
 
-Written for schema 36, which every Grafana from 8.4 on reads and newer ones bring up to date.
+Written for schema 36, which every Grafana from 8.4 on reads and newer versions upgrade.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ ROWS = (
             ),
             Panel(
                 "Sent again",
-                "Writes that were sent again, by reason: the sink was away, or asked for it.",
+                "Writes that were sent again, by reason: the sink did not answer, or requested a retry.",
                 {
                     "{{sink}}: {{reason}}": "sum by (sink, reason) "
                     f"(rate(cdf_retries_total{{{ROUTES}}}[$__rate_interval])) > 0"
