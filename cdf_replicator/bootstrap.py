@@ -33,10 +33,13 @@ OURS: Final = guard_of(1, 0, upsert=False)
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Of one route. ``load``: writes a state's snapshot; returns how many rows the sink held newer. ``prepare``: the target.
-    ``mark``: notes in the target that it is loaded, or raises where it no longer is the target that was loaded.
+    """First load of one route.
 
-    ``max_removed_share``: of the target's entries, where nobody asked for another.
+    Args:
+        load: Writes the snapshot of a state; returns the number of rows for which the sink held a newer entry.
+        prepare: Prepares the target.
+        mark: Records in the target that it is loaded; raises an error if the target was replaced since.
+        max_removed_share: Largest share of the target's entries that a sweep may delete, unless the operator gave another.
     """
 
     source: SourceTable

@@ -1,7 +1,7 @@
-"""From rows of Delta to the change frame: filter, key, guard, projection. All of it before ``writeStream``, save where
-a route joins other tables: then ``row`` has every source column until ``finished``, in the micro-batch.
+"""Convert rows of Delta to the change frame: filter, key, guard, projection.
 
-Nothing here is an action, and nothing looks at a row in Python.
+All of it happens before ``writeStream``. If a route joins other tables, ``row`` keeps every source column until
+``finished``, which runs in the micro-batch. No function here runs a Spark action or reads a row in Python.
 """
 
 from __future__ import annotations

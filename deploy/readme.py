@@ -15,6 +15,7 @@ from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
 from deploy import benchmarks_page, cli_page, sizing_page, types_page
 from deploy.grafana import dashboard
+from tests.unit.condition_tests import TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,7 @@ def conditions() -> str:
 
 
 def condition_tests() -> str:
-    rows = [(_names(row), f"`{row.tried}`" if "::" in (row.tried or "") else "its text only") for row in TABLE]
+    rows = [(_names(row), f"`{TESTS[row.names[0]]}`" if row.names[0] in TESTS else "its text only") for row in TABLE]
     return "\n".join(["| Condition | Test |", "|---|---|", *map(_row, rows)])
 
 
