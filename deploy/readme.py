@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from cdf_replicator.conditions import TABLE, Condition
 from cdf_replicator.metrics import catalogue
 from deploy import benchmarks_page, cli_page, sizing_page, types_page
-from deploy.grafana import dashboard
 from tests.unit.condition_tests import TESTS
 
 if TYPE_CHECKING:
@@ -90,5 +89,4 @@ if __name__ == "__main__":
         page.write_text(current(page.read_text()))
     types_page.PAGE.write_text(types_page.page())
     CHART_RULES.write_text(RULES.read_text())
-    dashboard.FILE.write_text(dashboard.text())
     benchmarks_page.PLOT.write_text(benchmarks_page.plot())
