@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+DASHBOARD = ROOT / "deploy/grafana/cdf-replicator.json"
 RULES = ROOT / "deploy/prometheus/rules.yml"
 CHART_RULES = ROOT / "deploy/helm/cdf-replicator/files/rules.yml"
 PAGES = [README, ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
