@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -283,3 +286,67 @@ def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_mean
         Lease.acquire(tmp_path)
     assert first[0].held
     first[0].release()
+
+
+def test_a_holder_says_its_host_process_start_and_url_and_not_the_nonce_of_its_file(tmp_path):
+    lease = Lease.acquire(tmp_path, url="http://here:9102")
+    said = holder(tmp_path)
+    assert said.keys() == {"host", "pid", "since", "url"}
+    assert (said["host"], said["pid"], said["url"]) == (socket.gethostname(), os.getpid(), "http://here:9102")
+    assert abs(datetime.fromisoformat(said["since"]) - datetime.now(timezone.utc)) < timedelta(hours=1)
+    assert {"host", "pid", "since", "url", "nonce"} == json.loads(mark(tmp_path, lease).read_text()).keys()
+    lease.release()
+    lease = Lease.acquire(tmp_path)
+    assert "url" not in holder(tmp_path)
+    lease.release()
+
+
+def test_two_lease_files_of_one_process_differ(tmp_path):
+    texts = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        lease = Lease.acquire(tmp_path / name)
+        texts.add(json.loads(mark(tmp_path / name, lease).read_text())["nonce"])
+        lease.release()
+    assert len(texts) == 2
+
+
+def test_a_standby_is_told_of_each_holder_once(tmp_path):
+    held, later = Lease.acquire(tmp_path, url="http://first"), []
+
+    def meanwhile(now):
+        if now == 2:
+            held.release()
+            later.append(Lease.acquire(tmp_path, url="http://second"))
+        for lease in later:
+            alive(tmp_path, lease)(now)
+
+    lease, told = waited(tmp_path, Clock(meanwhile, ends=40))
+    assert lease is None
+    assert [said["url"] for said in told] == ["http://first", "http://second"]
+    later[0].release()
+
+
+def test_a_watched_holder_is_silent_only_after_the_whole_time(tmp_path):
+    held, clock = Lease.acquire(tmp_path), Clock()
+    watched = Watched(tmp_path, clock)
+    assert watched.look()[1]
+    for now in range(1, int(SILENT_SECONDS) + 1):
+        clock.now = float(now)
+        assert not watched.look()[1]
+    assert not watched.silent
+    clock.now = SILENT_SECONDS + 0.001
+    assert watched.silent
+    os.utime(mark(tmp_path, held), (1, 1))
+    watched.look()
+    assert not watched.silent
+    held.release()
+
+
+def test_a_lease_takes_a_number_above_the_newest_even_where_the_clock_is_behind_it(tmp_path, monkeypatch):
+    first = Lease.acquire(tmp_path)
+    first.release()
+    monkeypatch.setattr(time, "time", lambda: 5.0)
+    second = Lease.acquire(tmp_path)
+    assert second.token == first.token + 1
+    second.release()
