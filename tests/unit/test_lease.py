@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from cdf_replicator.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
-from cdf_replicator.lease_mark import TOUCH_SECONDS
+from cdf_replicator.lease_mark import TOUCH_SECONDS, LockedFile
 from cdf_replicator.state import LeaseLostError, RouteState, StatePath
 from tests.support.waiting import until
 
@@ -350,3 +350,35 @@ def test_a_lease_takes_a_number_above_the_newest_even_where_the_clock_is_behind_
     second = Lease.acquire(tmp_path)
     assert second.token == first.token + 1
     second.release()
+
+
+def test_a_standby_that_takes_over_says_its_own_url(tmp_path):
+    lease = Lease.wait(tmp_path, lambda said: None, Clock().wait, "http://standby:9102", Clock())
+    assert holder(tmp_path)["url"] == "http://standby:9102"
+    lease.release()
+
+
+def test_a_standby_that_is_stopped_first_takes_nothing(tmp_path):
+    held, clock = Lease.acquire(tmp_path), Clock(ends=LOOK_SECONDS)
+    assert waited(tmp_path, clock)[0] is None
+    assert clock.now == LOOK_SECONDS
+    assert held.held
+    held.release()
+
+
+def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monkeypatch):
+    answers, tried, release = threading.Event(), threading.Event(), LockedFile.release
+
+    def hang(file):
+        tried.set()
+        answers.wait(60)
+        release(file)
+
+    monkeypatch.setattr(LockedFile, "release", hang)
+    monkeypatch.setattr("cdf_replicator.lease.RELEASE_SECONDS", 0.01)
+    held = Lease.acquire(tmp_path)
+    held.release()
+    assert tried.wait(60)
+    assert holder(tmp_path) is not None
+    answers.set()
+    until(lambda: holder(tmp_path) is None, 60)
