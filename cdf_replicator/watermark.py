@@ -51,4 +51,4 @@ def replay_from(state: RouteState, held: Watermark) -> int:
     """
     version = held.version + 1
     older = 0 <= held.generation < state.generation
-    return min(version, state.start_version or version) if older else version
+    return min(version, state.start_version) if older and state.start_version is not None else version

@@ -6,7 +6,15 @@ import zlib
 
 import pytest
 
-from cdf_replicator.checkpoint import Offset, is_whole, last_committed, last_planned, start_of_last_committed
+from cdf_replicator.checkpoint import (
+    Offset,
+    is_whole,
+    last_batch,
+    last_committed,
+    last_planned,
+    newest_batch,
+    start_of_last_committed,
+)
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 SOURCE = '{"sourceVersion":1,"reservoirId":"4c1b","reservoirVersion":%d,"index":%d,"isStartingVersion":false}'
@@ -123,3 +131,65 @@ def test_checksums_that_are_cut_off_are_seen_where_hadoop_would_fail_on_them(che
     for length in range(len(whole)):
         sums.write_bytes(whole[:length])
         assert is_whole(folder) == (length < 8), length
+
+
+def test_the_number_of_the_last_committed_batch_and_that_of_the_newest_planned_one(checkpoint, tmp_path):
+    folder, batch = checkpoint
+    assert (last_batch(folder), newest_batch(folder), newest_batch(tmp_path / "nowhere")) == (None, -1, -1)
+    batch(0, 5, -1, committed=True)
+    assert (last_batch(folder), newest_batch(folder)) == ((0, Offset("4c1b", 5, -1)), 0)
+    batch(1, 6, 2, committed=False)
+    assert (last_batch(folder), newest_batch(folder)) == ((0, Offset("4c1b", 5, -1)), 1)
+
+
+def test_the_first_committed_batch_has_no_start_in_the_checkpoint(checkpoint):
+    folder, batch = checkpoint
+    assert start_of_last_committed(folder) is None
+    batch(0, 5, -1, committed=True)
+    assert start_of_last_committed(folder) is None
+    batch(1, 6, -1, committed=True)
+    assert start_of_last_committed(folder) == Offset("4c1b", 5, -1)
+
+
+def test_a_checkpoint_whose_commit_is_newer_than_its_plan_is_not_whole(checkpoint):
+    folder, batch = checkpoint
+    for number in range(3):
+        batch(number, 5 + number, -1, committed=True)
+    (folder / "offsets" / "2").unlink()
+    assert not is_whole(folder)
+
+
+def test_a_checkpoint_with_a_commit_and_no_plan_is_not_whole(checkpoint):
+    folder, _ = checkpoint
+    (folder / "metadata").write_text('{"id":"f9d5"}')
+    (folder / "commits" / "0").write_text("v1\n{}")
+    assert not is_whole(folder)
+
+
+def test_a_checkpoint_needs_the_newest_two_plans_and_the_newest_commit_and_no_older_file(checkpoint):
+    folder, batch = checkpoint
+    for number in range(4):
+        batch(number, 5 + number, -1, committed=True)
+    for name in ("offsets/0", "offsets/1", "commits/0", "commits/1", "commits/2"):
+        (folder / name).unlink()
+    assert is_whole(folder)
+    (folder / "offsets" / "2").unlink()
+    assert not is_whole(folder)
+
+
+def test_a_file_of_a_checkpoint_is_compared_with_the_checksum_of_each_of_its_parts(checkpoint):
+    folder, batch = checkpoint
+    batch(0, 5, -1, committed=True)
+    content, step = (folder / "offsets" / "0").read_bytes(), 16
+    parts = [content[at : at + step] for at in range(0, len(content), step)]
+    head = b"crc\0" + step.to_bytes(4, "big")
+    sums = [zlib.crc32(part).to_bytes(4, "big") for part in parts]
+    assert len(sums) > 2
+    file = folder / "offsets" / ".0.crc"
+    file.write_bytes(head + b"".join(sums))
+    assert is_whole(folder)
+    for wrong in range(len(sums)):
+        file.write_bytes(head + b"".join([*sums[:wrong], b"\0\0\0\0", *sums[wrong + 1 :]]))
+        assert not is_whole(folder), wrong
+    file.write_bytes(b"CRC\0" + head[4:] + b"\0\0\0\0")
+    assert is_whole(folder), "Hadoop ignores a file that does not begin as one of checksums"

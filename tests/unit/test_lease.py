@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from cdf_replicator.exceptions import LeaseLostError
 from cdf_replicator.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
-from cdf_replicator.lease_mark import TOUCH_SECONDS
+from cdf_replicator.lease_mark import TOUCH_SECONDS, LockedFile
 from cdf_replicator.route_state import RouteState
 from cdf_replicator.state import StatePath
 from tests.support.waiting import until
@@ -285,3 +288,99 @@ def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_mean
         Lease.acquire(tmp_path)
     assert first[0].held
     first[0].release()
+
+
+def test_a_holder_says_its_host_process_start_and_url_and_not_the_nonce_of_its_file(tmp_path):
+    lease = Lease.acquire(tmp_path, url="http://here:9102")
+    said = holder(tmp_path)
+    assert said.keys() == {"host", "pid", "since", "url"}
+    assert (said["host"], said["pid"], said["url"]) == (socket.gethostname(), os.getpid(), "http://here:9102")
+    assert abs(datetime.fromisoformat(said["since"]) - datetime.now(timezone.utc)) < timedelta(hours=1)
+    assert {"host", "pid", "since", "url", "nonce"} == json.loads(mark(tmp_path, lease).read_text()).keys()
+    lease.release()
+    lease = Lease.acquire(tmp_path)
+    assert "url" not in holder(tmp_path)
+    lease.release()
+
+
+def test_two_lease_files_of_one_process_differ(tmp_path):
+    texts = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        lease = Lease.acquire(tmp_path / name)
+        texts.add(json.loads(mark(tmp_path / name, lease).read_text())["nonce"])
+        lease.release()
+    assert len(texts) == 2
+
+
+def test_a_standby_is_told_of_each_holder_once(tmp_path):
+    held, later = Lease.acquire(tmp_path, url="http://first"), []
+
+    def meanwhile(now):
+        if now == 2:
+            held.release()
+            later.append(Lease.acquire(tmp_path, url="http://second"))
+        for lease in later:
+            alive(tmp_path, lease)(now)
+
+    lease, told = waited(tmp_path, Clock(meanwhile, ends=40))
+    assert lease is None
+    assert [said["url"] for said in told] == ["http://first", "http://second"]
+    later[0].release()
+
+
+def test_a_watched_holder_is_silent_only_after_the_whole_time(tmp_path):
+    held, clock = Lease.acquire(tmp_path), Clock()
+    watched = Watched(tmp_path, clock)
+    assert watched.look()[1]
+    for now in range(1, int(SILENT_SECONDS) + 1):
+        clock.now = float(now)
+        assert not watched.look()[1]
+    assert not watched.silent
+    clock.now = SILENT_SECONDS + 0.001
+    assert watched.silent
+    os.utime(mark(tmp_path, held), (1, 1))
+    watched.look()
+    assert not watched.silent
+    held.release()
+
+
+def test_a_lease_takes_a_number_above_the_newest_even_where_the_clock_is_behind_it(tmp_path, monkeypatch):
+    first = Lease.acquire(tmp_path)
+    first.release()
+    monkeypatch.setattr(time, "time", lambda: 5.0)
+    second = Lease.acquire(tmp_path)
+    assert second.token == first.token + 1
+    second.release()
+
+
+def test_a_standby_that_takes_over_says_its_own_url(tmp_path):
+    lease = Lease.wait(tmp_path, lambda said: None, Clock().wait, "http://standby:9102", Clock())
+    assert holder(tmp_path)["url"] == "http://standby:9102"
+    lease.release()
+
+
+def test_a_standby_that_is_stopped_first_takes_nothing(tmp_path):
+    held, clock = Lease.acquire(tmp_path), Clock(ends=LOOK_SECONDS)
+    assert waited(tmp_path, clock)[0] is None
+    assert clock.now == LOOK_SECONDS
+    assert held.held
+    held.release()
+
+
+def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monkeypatch):
+    answers, tried, release = threading.Event(), threading.Event(), LockedFile.release
+
+    def hang(file):
+        tried.set()
+        answers.wait(60)
+        release(file)
+
+    monkeypatch.setattr(LockedFile, "release", hang)
+    monkeypatch.setattr("cdf_replicator.lease.RELEASE_SECONDS", 0.01)
+    held = Lease.acquire(tmp_path)
+    held.release()
+    assert tried.wait(60)
+    assert holder(tmp_path) is not None
+    answers.set()
+    until(lambda: holder(tmp_path) is None, 60)

@@ -54,3 +54,14 @@ def test_rows_of_many_arguments_share_a_command_with_fewer_others():
 def test_a_row_of_more_arguments_than_a_command_should_hold_goes_alone():
     made = list(resp.calls(chunk_of(2, pa.string(), count=30_000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 1]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_rows_whose_arguments_are_larger_than_a_bound_are_named_by_their_positions(kind):
+    texts = ["x" * size for size in (9, 10, 11, 2000, 10)]
+    columns = [pa.array(["k"] * 5, kind), pa.array(texts, kind), pa.array([1] * 5, pa.int32())]
+    chunk = pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
+    assert resp.larger(chunk, 10) == [2, 3]
+    assert resp.larger(chunk, 1999) == [3]
+    assert resp.larger(chunk, 2000) == []
+    assert resp.larger(chunk, 1_000_000) == []

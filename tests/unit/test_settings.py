@@ -221,6 +221,25 @@ def test_what_kubernetes_injects_is_passed_over(variable: str) -> None:
     assert load(GOOD | {variable: "tcp://10.0.0.1:9102"}).state_path == "/state"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CDF_REPLICATOR_PORT", "9102"),
+        ("CDF_REPLICATOR_PORT", "http://10.0.0.1:9102"),
+        ("CDF_REPLICATOR_PORT", "at tcp://10.0.0.1:9102"),
+        ("CDF_REPLICATOR_PORTS", "tcp://10.0.0.1:9102"),
+        ("CDF_REPLICATOR_PORT_HTTP_TCP", "tcp://10.0.0.1:9102"),
+        ("CDF_REPLICATOR_PORT_9102_HTTP", "tcp://10.0.0.1:9102"),
+        ("CDF_REPLICATOR_SERVICE_NAME", "x"),
+        ("CDF_STATE_SERVICE", "x"),
+    ],
+)
+def test_what_only_resembles_a_variable_of_kubernetes_is_an_unknown_setting(variable: str, value: str) -> None:
+    problem = the_problem({variable: value})
+    assert problem.variable == variable
+    assert problem.expected.startswith("no such setting")
+
+
 def test_a_sinks_option_is_not_taken_for_something_kubernetes_injected() -> None:
     problem = the_problem({"CDF_SINKS__STORE__SERVICE_PORT": "1"})
     assert problem.variable == "CDF_SINKS__STORE__SERVICE_PORT"

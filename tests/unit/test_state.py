@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
 from cdf_replicator import state as state_module
 from cdf_replicator.exceptions import StateError
+from cdf_replicator.lease import Lease
+from cdf_replicator.route import Route, Source
 from cdf_replicator.route_state import RouteState
 from cdf_replicator.state import FORMAT, StatePath, write_json
+from connectors import RouteOptions, Watermark
 
 STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)
 
@@ -140,3 +144,81 @@ def test_the_newest_generation_is_read_off_the_checkpoints(path):
     for name in ("0", "2", "10", "junk"):
         (path.checkpoint("orders_search", 0).parent / name).mkdir(parents=True)
     assert path.newest_generation("orders_search") == 10
+
+
+FURTHER = RouteState(
+    route="orders_search",
+    identity={"keys": ["id"]},
+    table_id="table-1",
+    epoch=3,
+    generation=4,
+    phase="streaming",
+    pinned_version=7,
+    start_version=8,
+    asked=6,
+    replay_until=9,
+    prepared=True,
+    streamed=True,
+    loaded=True,
+    max_removed_share=0.5,
+    table_schema={"columns": []},
+    held_version=5,
+    mark="3:2:5",
+)
+
+
+def test_a_replay_changes_of_a_state_what_belongs_to_a_generation_and_nothing_else():
+    assert FURTHER.next_generation(2, replay_until=4, asked=1, mark=Watermark(4, 1, 8)) == replace(
+        FURTHER,
+        generation=5,
+        pinned_version=None,
+        start_version=2,
+        asked=1,
+        streamed=False,
+        mark="4:1:8",
+    )
+    assert FURTHER.next_generation(2, replay_until=4, asked=None).mark is None
+
+
+def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
+    assert FURTHER.next_epoch(20, table_id="table-2", share=0.1) == RouteState(
+        route="orders_search",
+        identity={"keys": ["id"]},
+        table_id="table-2",
+        epoch=4,
+        generation=5,
+        pinned_version=20,
+        asked=6,
+        max_removed_share=0.1,
+    )
+    assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
+
+
+def test_a_resync_is_above_the_epoch_of_the_state_and_that_of_the_target():
+    epochs = [FURTHER.next_epoch(20, table_id="table-1", above=above).epoch for above in (0, 2, 3, 4)]
+    assert epochs == [4, 4, 4, 5]
+
+
+def test_a_route_of_a_state_path_is_paused_until_it_is_resumed(path):
+    assert not path.is_paused("orders_search")
+    path.pause("orders_search")
+    assert StatePath(path.root).is_paused("orders_search")
+    assert not path.is_paused("orders_cache")
+    path.pause("orders_search", paused=False)
+    path.pause("orders_search", paused=False)
+    assert not path.is_paused("orders_search")
+
+
+def test_a_state_path_keeps_the_checkpoint_of_each_generation_apart(path):
+    assert path.checkpoint("orders_search", 3) == path.root / "routes" / "orders_search" / "checkpoints" / "3"
+    assert path.dead_letters == path.root / "dead_letters"
+    assert path.requests == path.root / "requests"
+
+
+def test_a_state_path_tells_a_sink_its_owner_the_epoch_and_the_number_of_the_lease(path):
+    route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
+    spec = path.spec(route, replace(STATE, epoch=3))
+    assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)
+    path.lease = Lease.acquire(path.root)
+    assert path.spec(route, STATE).fence == path.lease.token > 0
+    path.lease.release()

@@ -56,5 +56,24 @@ def test_a_replay_begins_after_the_watermark_unless_that_is_older_than_a_replay_
     state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, streamed=True)
     assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9
     assert watermark.replay_from(state, Watermark(1, 30, 8)) == 5
+    assert watermark.replay_from(state, Watermark(0, 30, 8)) == 5
     assert watermark.replay_from(state, Watermark(1, 30, 2)) == 3
     assert watermark.replay_from(state, Watermark(-1, 0, 8)) == 9
+
+
+def test_a_watermark_of_an_old_form_is_compared_by_its_version_whatever_the_other_says_of_batches():
+    assert Watermark(4, 9, 5).reaches(Watermark(-1, 0, 5))
+    assert not Watermark(4, 9, 4).reaches(Watermark(-1, 0, 5))
+    assert Watermark(0, 2, 5).reaches(Watermark(-1, 0, 5))
+    assert not Watermark(0, 9, 4).reaches(Watermark(-1, 0, 5))
+
+
+def test_the_watermark_of_a_stream_that_begins_is_the_version_before_its_first(tmp_path):
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
+    assert watermark.known(state, StatePath.open(tmp_path)) == Watermark(2, 0, -1)
+
+
+def test_a_replay_from_version_0_that_was_lost_with_the_target_is_delivered_again_from_version_0():
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
+    assert watermark.replay_from(state, Watermark(1, 30, 8)) == 0
+    assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9
