@@ -71,11 +71,11 @@ class DeltaAuditSink(DeltaSink):
         self.record_claim(route)
         return ()
 
-    def complete(self, route: RouteSpec) -> int | None:
+    def complete(self, route: RouteSpec, restored_at: int) -> int | None:
         """All commits before that of its newest row are in it."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        rows = table.session().read.format("delta").load(self.target(route)).where(F.col("route") == route.name)
+        rows = table.at(self.target(route), restored_at).where(F.col("route") == route.name)
         told = rows.agg(F.max_by(COMMIT_VERSION, F.struct("generation", COMMIT_VERSION))).first()
         return None if told is None or told[0] is None else int(told[0]) - 1
 

@@ -123,11 +123,11 @@ class DeltaReplicaSink(DeltaSink):
         except Exception as error:
             raise classified(error, path) from error
 
-    def complete(self, route: RouteSpec) -> int | None:
+    def complete(self, route: RouteSpec, restored_at: int) -> int | None:
         """All commits before that of its newest row are in it."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        rows = table.session().read.format("delta").load(self.target(route))
+        rows = table.at(self.target(route), restored_at)
         told = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
         return None if told is None or told[0] is None else commit_version_of(told[0]) - 1
 

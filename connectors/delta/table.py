@@ -53,6 +53,11 @@ def schema_of(path: str) -> StructType:
     return session().read.format("delta").load(path).schema
 
 
+def at(path: str, version: int) -> DataFrame:
+    """Read the rows of an older version."""
+    return session().read.format("delta").option("versionAsOf", version).load(path)
+
+
 def properties(path: str) -> dict[str, str]:
     held: dict[str, str] = json.loads(_snapshot(path).metadata().json())["metaData"]["configuration"]
     return held
