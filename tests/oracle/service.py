@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
-FEATURES = "SELECT region, count(*) AS held, sum(amount) AS total, max(name) AS newest FROM {source} GROUP BY region"
+FEATURES = '{"held": "count(*)", "total": "sum(amount)", "newest": "max(name)"}'
 NARROW = "amount > 40 OR region = 'us'"
 NARROW_COLUMNS = ("id", "amount")
 PATIENCE_SECONDS = 240
@@ -71,7 +71,7 @@ class Replicator:
             }
         if shape.further == "features":
             route = f"CDF_ROUTES__{slug.upper()}_FEATURES__"
-            environ |= {route + "ENTITY": "region", route + "QUERY": FEATURES}
+            environ |= {route + "ENTITY": "region", route + "AGGREGATES": FEATURES}
         if shape.from_version is not None:
             environ[prefix + "STARTING_VERSION"] = str(shape.from_version)
         self.settings = load(environ)
