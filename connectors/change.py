@@ -125,7 +125,8 @@ class Claim:
 
     ``mark``: the last watermark it was given; None if it was given none. ``restored``: it was brought back from a copy, since
     it is another one or does not reach the route's own ``mark``. ``txn_version``: the
-    highest of a batch that it has recorded of this owner, and would not take again; -1: of none.
+    highest of a batch that it has recorded of this owner and route, and would not take again; -1: of none. ``route``: the name
+    of the route that fills it; empty where the sink does not record it, so that only owners are compared.
     """
 
     owner: str
@@ -133,6 +134,22 @@ class Claim:
     mark: Watermark | None = None
     restored: bool = False
     txn_version: int = -1
+    route: str = ""
+
+    def is_of(self, route: RouteSpec) -> bool:
+        """Return whether this route, of this state path, recorded the claim."""
+        return self.owner == route.owner and self.route in {"", route.name}
+
+    def other(self, route: RouteSpec) -> str | None:
+        """Name the other route or state path that holds the target; None where the claim is the route's, or of an older epoch.
+
+        A resync begins an epoch above the claim, and so takes the target over.
+        """
+        if self.is_of(route) or self.epoch < route.epoch:
+            return None
+        if self.route in {"", route.name}:
+            return "another state path"
+        return f"route {self.route}" + ("" if self.owner == route.owner else " of another state path")
 
 
 @dataclass(frozen=True, slots=True)

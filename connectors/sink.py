@@ -86,6 +86,14 @@ class Sink(ABC):
 
     targets_are_prefixes: ClassVar[bool] = False
 
+    def places(self, route: RouteSpec) -> frozenset[str]:  # noqa: ARG002
+        """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
+
+        Two routes that have one in common share a target, whatever else their sinks are configured with. Empty: not known.
+        Then ``target`` is compared, between sinks of equal settings.
+        """
+        return frozenset()
+
     rejection_codes: ClassVar[tuple[str, ...]] = ()
     """Codes of ``Rejected`` that it gives, so that each is counted from 0 before the first row is refused."""
 
