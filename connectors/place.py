@@ -1,4 +1,4 @@
-"""Where a target is, in one spelling: two sinks that reach the same place by other words are found by it."""
+"""Write the place of a target in one spelling, so that two sinks that reach it by other words are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAME_STORE: Final = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "wasb": "wasbs
 
 
 def server(host: str | None, port: int) -> str:
-    """Return a host and port; every name of the machine itself is one."""
+    """Return a host and port; the names of the machine itself are replaced by ``localhost``."""
     name = (host or "localhost").lower().rstrip(".")
     return f"{'localhost' if name in _LOOPBACK else name}:{port}"
 

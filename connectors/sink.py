@@ -89,8 +89,8 @@ class Sink(ABC):
     def places(self, route: RouteSpec) -> frozenset[str]:  # noqa: ARG002
         """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
 
-        Two routes that have one in common share a target, whatever else their sinks are configured with. Empty: not known.
-        Then ``target`` is compared, between sinks of equal settings.
+        Two routes with an address in common share a target, whatever else their sinks are configured with. Where the set is
+        empty, ``target`` is compared instead, between sinks of equal settings.
         """
         return frozenset()
 

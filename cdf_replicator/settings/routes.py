@@ -41,7 +41,7 @@ class _Target:
     places: frozenset[str]
 
     def meets(self, other: _Target) -> bool:
-        """Return whether a row of the one route may be a row of the other."""
+        """Return whether both routes may write the same entry."""
         prefixes = self.kind.targets_are_prefixes and other.kind.targets_are_prefixes
         if self.places and other.places:
             pairs = product(self.places, other.places)

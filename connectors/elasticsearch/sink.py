@@ -83,7 +83,7 @@ class ElasticsearchSink(ArrowSink):
         return f"index {_name(route)}"
 
     def places(self, route: RouteSpec) -> frozenset[str]:
-        """One for each node: a cluster may be reached by any of them."""
+        """Return an address for each node, since a cluster is reached by any of them."""
         return frozenset(f"elasticsearch {node} {_name(route)}" for node in configuration.nodes(self.settings.hosts))
 
     def check(self) -> None:
