@@ -82,10 +82,11 @@ def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: Stat
         state = None
     if state is not None and state.phase == "bootstrapping" and state.loaded:
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
-        claim = sink.claim(route.spec(owner=state_path.owner, epoch=state.epoch))
+        spec = route.spec(owner=state_path.owner, epoch=state.epoch)
+        claim = sink.claim(spec)
         same = state.identity == identity and state.table_id == source.metadata.table_id
         goes_on = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
-        if same and goes_on and claim and (claim.owner, claim.epoch) == (state_path.owner, state.epoch):
+        if same and goes_on and claim and claim.is_of(spec) and claim.epoch == state.epoch:
             return replace(state, max_removed_share=share)
     return resync_state(route, source, sink, state_path, share=share)
 
@@ -182,7 +183,7 @@ def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float |
 
     What was deleted since then is swept at its end.
     """
-    ours = (claim.owner, claim.epoch) == (state_path.owner, state.epoch)
+    ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
     if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
         return state
     return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
@@ -245,13 +246,8 @@ def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath)
     if claim is None:
         if state.prepared:
             raise HaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
-    elif claim.owner != state_path.owner and claim.epoch >= state.epoch:  # a resync takes over, above it
-        raise HaltError(
-            "target_claimed",
-            f"{target} was filled from another state path; what that one delivered would not be removed, and newer epochs of "
-            "it would win.",
-            "Use that state path, or rebuild the target from this one. " + RESYNC,
-        )
+    elif (other := claim.other(spec)) is not None:  # a resync takes over, above it
+        raise _taken(target, claim, other, route)
     elif claim.epoch > state.epoch:
         raise HaltError(
             "target_claimed",
@@ -259,3 +255,19 @@ def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath)
             RESYNC,
         )
     return claim
+
+
+def _taken(target: str, claim: Claim, other: str, route: Route) -> HaltError:
+    """Say who fills the target, and what an operator may do about it."""
+    if claim.route in {"", route.name}:
+        return HaltError(
+            "target_claimed",
+            f"{target} was filled from {other}; what that one delivered would not be removed, and newer epochs of it would win.",
+            "Use that state path, or rebuild the target from this one. " + RESYNC,
+        )
+    return HaltError(
+        "target_claimed",
+        f"{target} is filled by {other}: two routes in one target would overwrite and remove each other's rows.",
+        f"Give either route another target. If this route is {claim.route} under a new name, give it the old name back; if "
+        f"{claim.route} is no more, take the target over. " + RESYNC,
+    )

@@ -135,7 +135,8 @@ class Claim:
         epoch: Identity of the target's content.
         mark: The last watermark; None if the target has none.
         restored: Whether the target was restored from a copy: it was replaced, or its watermark is below the route's.
-        txn_version: The highest batch that the target recorded for this owner and will skip; -1 if none.
+        txn_version: The highest batch that the target recorded for this owner and route and will skip; -1 if none.
+        route: Name of the route that fills the target; empty if the sink does not record it. Then only owners are compared.
     """
 
     owner: str
@@ -143,6 +144,22 @@ class Claim:
     mark: Watermark | None = None
     restored: bool = False
     txn_version: int = -1
+    route: str = ""
+
+    def is_of(self, route: RouteSpec) -> bool:
+        """Return whether this route, of this state path, recorded the claim."""
+        return self.owner == route.owner and self.route in {"", route.name}
+
+    def other(self, route: RouteSpec) -> str | None:
+        """Name the other route or state path that holds the target; None where the claim is the route's, or of an older epoch.
+
+        A resync begins an epoch above the claim, and so takes the target over.
+        """
+        if self.is_of(route) or self.epoch < route.epoch:
+            return None
+        if self.route in {"", route.name}:
+            return "another state path"
+        return f"route {self.route}" + ("" if self.owner == route.owner else " of another state path")
 
 
 @dataclass(frozen=True, slots=True)

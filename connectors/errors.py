@@ -82,10 +82,19 @@ def lost(what: str) -> RetryableError:
     return RetryableError(LOST, f"{what}: what it took may be lost, and is delivered again")
 
 
+def claimed(what: str, other: str) -> PermanentError:
+    """``other``: who holds the target, as ``Claim.other`` names it."""
+    return PermanentError(
+        f"{what} is filled by {other}.",
+        "Give either of the two routes another target; or let this route take it over: cdf-replicator resync {route}",
+    )
+
+
 def fenced(what: str) -> PermanentError:
     return PermanentError(
         f"{what} is written by another instance, which has taken over.",
-        "Nothing: this one ends by itself. If it does not, another state path claimed the target: see the other's log.",
+        "Nothing: this one ends by itself. If it does not, another state path, or another route, claimed the target: "
+        "a restart of this route names it.",
     )
 
 

@@ -86,6 +86,14 @@ class Sink(ABC):
 
     targets_are_prefixes: ClassVar[bool] = False
 
+    def places(self, route: RouteSpec) -> frozenset[str]:  # noqa: ARG002
+        """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
+
+        Two routes with an address in common share a target, whatever else their sinks are configured with. Where the set is
+        empty, ``target`` is compared instead, between sinks of equal settings.
+        """
+        return frozenset()
+
     rejection_codes: ClassVar[tuple[str, ...]] = ()
     """Every code of ``Rejected`` that the sink returns. The metric of each code starts at 0."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Route, Source
@@ -27,6 +28,26 @@ class Parts:
     tables: Mapping[str, Table | None]
     sinks: Mapping[str, tuple[type[Sink], SinkSettings | None] | None]
     shorthands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where a route writes. ``text``: for people. ``places``: see ``Sink.places``."""
+
+    route: Route
+    kind: type[Sink]
+    settings: SinkSettings
+    text: str
+    places: frozenset[str]
+
+    def meets(self, other: _Target) -> bool:
+        """Return whether both routes may write the same entry."""
+        prefixes = self.kind.targets_are_prefixes and other.kind.targets_are_prefixes
+        if self.places and other.places:
+            pairs = product(self.places, other.places)
+            return any(_overlap(here, there, prefixes=prefixes) for here, there in pairs)
+        same = self.kind is other.kind and self.settings == other.settings
+        return same and _overlap(self.text, other.text, prefixes=prefixes)
 
 
 def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str, tuple[str, str]]:
@@ -162,8 +183,8 @@ def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
 
 
 def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: list[Problem]) -> None:
-    """No two routes may write to one target, whichever of two equal sinks they go through."""
-    targets: list[tuple[Route, type[Sink], SinkSettings, str]] = []
+    """No two routes may write to one target, whatever else their sinks are configured with."""
+    targets: list[_Target] = []
     for route in routes.values():
         sink = parts.sinks[route.sink]
         if sink is None or sink[1] is None:
@@ -171,19 +192,30 @@ def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: 
         target = _target(route, sink[0], sink[1], problems)
         if target is None:
             continue
-        for other, kind, settings, taken in targets:
-            if kind is sink[0] and settings == sink[1] and _overlap(target, taken, prefixes=kind.targets_are_prefixes):
-                options = ", ".join(name.upper() for name in kind.Options.model_fields)
-                remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
-                expected = f"a target of its own, but route {other.name!r} already writes to {taken!r}; {remedy}"
-                problems.append(Problem.at(("routes", route.name), repr(target), expected))
-                break
-        targets.append((route, *sink, target))  # type: ignore[arg-type]
+        other = next((other for other in targets if target.meets(other)), None)
+        if other is not None:
+            expected = (
+                f"a target of its own, but route {other.route.name!r} already writes to {other.text!r}; "
+                f"{_remedy(target, other)}"
+            )
+            problems.append(Problem.at(("routes", route.name), repr(target.text), expected))
+        targets.append(target)
 
 
-def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[Problem]) -> str | None:
+def _remedy(target: _Target, other: _Target) -> str:
+    kind, sink = target.kind, target.route.sink
+    options = ", ".join(name.upper() for name in kind.Options.model_fields) if kind is other.kind else ""
+    remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
+    if sink == other.route.sink:
+        return remedy
+    return f"{remedy}, or point sink {sink!r} at another place than sink {other.route.sink!r}"
+
+
+def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[Problem]) -> _Target | None:
+    spec = route.spec(owner="", epoch=0)
     try:
-        return kind(settings).target(route.spec(owner="", epoch=0))
+        sink = kind(settings)
+        return _Target(route, kind, settings, sink.target(spec), sink.places(spec))
     except (SinkError, ValueError) as error:
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)

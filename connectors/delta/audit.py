@@ -62,6 +62,7 @@ class DeltaAuditSink(DeltaSink):
         self.check_columns(schema, route, OWN_COLUMNS)
         if table.exists(path):
             self.check_table(path, OWN_COLUMNS)
+            self.check_sole(path, route)
             table.grow(path, schema)
         else:
             columns = type(schema)([*schema.fields, *_own_schema().fields])

@@ -82,6 +82,10 @@ class ElasticsearchSink(ArrowSink):
     def target(self, route: RouteSpec) -> str:
         return f"index {_name(route)}"
 
+    def places(self, route: RouteSpec) -> frozenset[str]:
+        """Return an address for each node, since a cluster is reached by any of them."""
+        return frozenset(f"elasticsearch {node} {_name(route)}" for node in configuration.nodes(self.settings.hosts))
+
     def check(self) -> None:
         self._connected().check()
 

@@ -30,6 +30,7 @@ OLDEST: Final = 8
 PRODUCT: Final = ("x-elastic-product", "Elasticsearch")
 
 CONNECTIONS: Final = 64
+EXISTS: Final = "resource_already_exists_exception"
 """To one node at once: the routes of a process share its client, and one more would wait for as long as it takes."""
 
 UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_LARGE, TOO_MANY, SERVER_ERROR = 401, 403, 404, 413, 429, 500
@@ -149,6 +150,12 @@ class Cluster:
         if not reply.ok:
             raise refusal(reply, f"GET {target}")
         return reply.json()
+
+    def create(self, target: str, body: object) -> None:
+        """As ``ask`` with PUT; does nothing where the index is there already."""
+        reply = self.send("PUT", target, orjson.dumps(body))
+        if not reply.ok and reply.error[0] != EXISTS:
+            raise refusal(reply, f"PUT {target}")
 
     def exists(self, target: str) -> bool:
         reply = self.send("HEAD", target)

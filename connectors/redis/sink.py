@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.change import Claim, Watermark
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, guard_of_value, is_own, key_names
-from connectors.redis.settings import RedisOptions, RedisSettings, place_of
+from connectors.redis.settings import RedisOptions, RedisSettings, normal_place_of, place_of
 from connectors.result import Held, Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 
@@ -59,6 +59,9 @@ class RedisSink(ArrowSink):
     def target(self, route: RouteSpec) -> str:
         return f"redis {self.endpoint} {_names(route).prefix}"
 
+    def places(self, route: RouteSpec) -> frozenset[str]:
+        return frozenset({f"redis {normal_place_of(self.settings.url.get_secret_value())} {_names(route).prefix}"})
+
     def check(self) -> None:
         from connectors.redis.client import check
 
@@ -73,18 +76,18 @@ class RedisSink(ArrowSink):
             owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
         if owner is None or epoch is None:
             return None
-        filled_by = _bytes(owner).decode()
+        filled_by, _, name = _bytes(owner).decode().partition(":")
         told = None if mark is None else Watermark.parse(_bytes(mark).decode())
         older = route.mark is not None and (told is None or not told.reaches(route.mark))
-        batch = told.txn_version if told is not None and filled_by == route.owner else -1
-        return Claim(filled_by, int(epoch), told, restored=older, txn_version=batch)
+        claim = Claim(filled_by, int(epoch), told, restored=older, route=name)
+        return replace(claim, txn_version=told.txn_version) if told is not None and claim.is_of(route) else claim
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
         from connectors.redis.client import info_of
 
         with self._classified():
             client = self._connected()
-            client.eval(script.CLAIM, 1, _names(route).claim, route.owner, route.epoch, route.fence)
+            client.eval(script.CLAIM, 1, _names(route).claim, _holder(route), route.epoch, route.fence)
             info = info_of(client)
         if not info:
             unseen = "a restart, or a fail-over, that loses the newest writes may go unnoticed"
@@ -241,7 +244,12 @@ def _held(route: RouteSpec) -> tuple[str, ...]:
     """What the scripts want the claim to be."""
     mark = route.mark
     batch = ("", "") if mark is None or mark.generation < 0 else (str(mark.generation), str(mark.number))
-    return route.owner, str(route.fence), *batch, "" if mark is None else str(mark.version)
+    return _holder(route), str(route.fence), *batch, "" if mark is None else str(mark.version)
+
+
+def _holder(route: RouteSpec) -> str:
+    """Who fills the target, as the claim has it: the state path and the route."""
+    return f"{route.owner}:{route.name}"
 
 
 def _digits(guard: int) -> str:

@@ -96,7 +96,7 @@ def test_an_index_somebody_made_is_used_as_it_is(sink, es, route, write):
     assert mapping["properties"] == index["mappings"]["properties"]
     assert mapping["_meta"]["team"] == "search"
     assert es("GET", f"/{route.table}/_settings") == before
-    assert sink.claim(route) == Claim("us", 1)
+    assert sink.claim(route) == Claim("us", 1, route=route.name)
     assert es.search(route.table, {"term": {"id": "a"}}) == ["a"]
 
 
@@ -162,7 +162,7 @@ def test_an_alias_with_a_write_index_is_written_through(sink, es, route, write):
     es("PUT", f"/{new}", {"aliases": {route.table: {"is_write_index": True}}})
     warnings = sink.prepare(SCHEMA, route)
     assert any(f"also covers {old}" in warning for warning in warnings)
-    assert sink.claim(route) == Claim("us", 1)
+    assert sink.claim(route) == Claim("us", 1, route=route.name)
     write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
     assert es.document(new, "a")
     assert es.document(old, "a") is None
@@ -265,14 +265,14 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
     es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
     with closing(sink_to(elasticsearch.url)) as later:
         later.mark(route, late)
-        assert later.claim(route) == Claim("us", 1, mark=late, txn_version=9)
+        assert later.claim(route) == Claim("us", 1, mark=late, txn_version=9, route=route.name)
     assert sink.kept()
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
     assert not sink.kept()
     with pytest.raises(RetryableError, match="is another one now"):
         sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4)
+    assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4, route=route.name)
     with (
         closing(sink_to(elasticsearch.url)) as later,
         pytest.raises(RetryableError, match="back from a copy") as raised,
@@ -280,7 +280,7 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
         later.mark(route, late)
     assert raised.value.reason == "lost"
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, mark=early, txn_version=4)
+    assert sink.claim(route) == Claim("us", 1, mark=early, txn_version=4, route=route.name)
 
 
 def test_a_mark_is_told_the_cluster_now_and_then_and_the_first_of_a_generation_at_once(sink, route):
@@ -297,7 +297,9 @@ def test_a_mark_of_the_code_before_is_read(sink, es, route):
     meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
     meta["cdf_replicator"]["mark"] = 7
     es("PUT", f"/{route.table}/_mapping", {"_meta": meta})
-    assert sink.claim(replace(route, mark=Watermark(2, 5, 7))) == Claim("us", 1, mark=Watermark(-1, 0, 7))
+    assert sink.claim(replace(route, mark=Watermark(2, 5, 7))) == Claim(
+        "us", 1, mark=Watermark(-1, 0, 7), route=route.name
+    )
 
 
 def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):

@@ -602,13 +602,28 @@ def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_
 def test_a_mark_of_the_code_before_is_read_and_replaced(opened, route, client):
     client.hset("cdf:claim:{orders:}", "mark", "4")
     later = replace(route, mark=Watermark(3, 7, 4))
-    assert opened.claim(later) == Claim("us", 1, mark=Watermark(-1, 0, 4))
+    assert opened.claim(later) == Claim("us", 1, mark=Watermark(-1, 0, 4), route=route.name)
     opened.mark(later, Watermark(3, 8, 5))
     assert client.hget("cdf:claim:{orders:}", "mark") == "3:8:5"
 
 
 def test_another_state_path_that_took_over_is_no_longer_written_to(spark, opened, route, client):
     opened.prepare(SCHEMA, replace(route, owner="somebody else", epoch=2))
+    with pytest.raises(PermanentError, match="has taken over"):
+        opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
+
+
+def test_a_target_of_another_route_is_refused_and_a_later_epoch_takes_it_over(spark, opened, sink_of, route):
+    other, other_sink = replace(route, name="orders_copy"), sink_of(layout="hash")
+    claim = other_sink.claim(other)
+    assert claim.route == route.name
+    assert claim.other(other) == f"route {route.name}"
+    with pytest.raises(PermanentError, match="is filled by another route") as refused:
+        other_sink.prepare(SCHEMA, other)
+    assert "resync {route}" in refused.value.hint
+    assert opened.claim(route) == claim
+    other_sink.prepare(SCHEMA, replace(other, epoch=2))
+    assert opened.claim(route).other(route) == "route orders_copy"
     with pytest.raises(PermanentError, match="has taken over"):
         opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
 
