@@ -8,9 +8,10 @@ import structlog
 
 from cdf_replicator import service, spark
 from cdf_replicator.bounded_read import OF_A_RANGE, step_for
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.route import Source
 from cdf_replicator.source import SourceTable
-from cdf_replicator.verdict import HaltError, judge
+from cdf_replicator.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,7 +1,8 @@
-"""Delivers one micro-batch of one route, and settles what the sink refused. The order here is the guarantee:
+"""Deliver one micro-batch of one route and record the rows that the sink rejected.
 
-write to the sink -> delete the older entry of refused keys -> keep the letters -> return, and Spark commits.
-A kill between any two steps redelivers the same batch, and every step may run twice.
+The order of the steps is the guarantee: write to the sink, delete the older entries of rejected keys, record the dead
+letters, return; then Spark commits the batch. After a kill between two steps Spark repeats the batch. Every step may run
+twice.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdf_replicator import start, watermark
 from cdf_replicator.conditions import RESYNC
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors import guard_of
 from connectors.change import EPOCH_STEP
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cdf_replicator.batch import Delivering
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.source import SourceTable
-    from cdf_replicator.state import RouteState, StatePath
+    from cdf_replicator.state import StatePath
     from connectors import Held, RouteSpec
 
 PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
@@ -32,10 +33,13 @@ OURS: Final = guard_of(1, 0, upsert=False)
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Of one route. ``load``: writes a state's snapshot; returns how many rows the sink held newer. ``prepare``: the target.
-    ``mark``: notes in the target that it is loaded, or raises where it no longer is the target that was loaded.
+    """First load of one route.
 
-    ``max_removed_share``: of the target's entries, where nobody asked for another.
+    Args:
+        load: Writes the snapshot of a state; returns the number of rows for which the sink held a newer entry.
+        prepare: Prepares the target.
+        mark: Records in the target that it is loaded; raises an error if the target was replaced since.
+        max_removed_share: Largest share of the target's entries that a sweep may delete, unless the operator gave another.
     """
 
     source: SourceTable

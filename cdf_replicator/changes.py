@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator import asked
-from cdf_replicator.feed import FEED_COLUMNS
-from cdf_replicator.verdict import HaltError
-from connectors.change import is_delete
+from cdf_replicator.exceptions import HaltError
+from connectors.change import FEED_COLUMNS, is_delete
 from connectors.render import json_of, key_text, text_of
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
     schema = feed.schema
     _known(table, schema, wanted.keys)
     rows = _selected(feed, wanted)
-    columns = [(F.col(_quoted(field.name)), field.dataType) for field in schema.fields]
+    columns = [(F.col(quote_identifier(field.name)), field.dataType) for field in schema.fields]
     if wanted.format == "json":
         struct = F.struct(*(column for column, _ in columns))
         out.writelines(row[0] + "\n" for row in _lines(rows.select(json_of(struct, schema))))
@@ -133,7 +133,7 @@ def _known(table: SourceTable, schema: StructType, keys: Sequence[str]) -> None:
 def _selected(feed: DataFrame, wanted: Wanted) -> DataFrame:
     """The rows wanted, in the order in which they take effect; those of one key stand together in a version."""
     types = {field.name.lower(): field.dataType for field in feed.schema.fields}
-    keys = [(F.col(_quoted(name)), types[name.lower()]) for name in wanted.keys]
+    keys = [(F.col(quote_identifier(name)), types[name.lower()]) for name in wanted.keys]
     if wanted.key is not None:
         feed = feed.where(key_text(keys) == wanted.key)
     effect = F.when(is_delete("_change_type"), 0).otherwise(1)
@@ -176,7 +176,3 @@ def _write_table(names: Sequence[str], rows: Iterator[Sequence[str]], out: TextI
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

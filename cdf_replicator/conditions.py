@@ -1,7 +1,7 @@
-"""What each error means for a route: the error-condition table, as data (``docs/conditions.md`` is made of it).
+"""Define the reaction of a route to each error of Spark and Delta, as data. ``docs/conditions.md`` is generated from it.
 
-Spark and Delta name their errors (``[DELTA_...]`` in the text; the Python class says little). Source of the table:
-the error conditions of Delta 4.4 and what was seen when they were provoked. Rows are tried from the top.
+Spark and Delta name an error condition in the error's text (``[DELTA_...]``); the Python class is too general. The table
+follows the error conditions of Delta 4.4 and the texts of provoked errors. The first row that fits counts.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ from typing import Final, Literal
 from connectors.errors import STORAGE_AWAY
 
 Action = Literal["restart", "wait", "retry_then_halt", "halt"]
-"""restart: now, the stream is rebuilt. wait: back off for as long as it takes. retry_then_halt: a few times first."""
+"""restart: rebuild the stream now. wait: retry with back-off without end. retry_then_halt: retry a few times, then halt."""
 
 TRIES: Final = 5
-"""Failures in a row after which ``retry_then_halt`` halts, where a row does not say otherwise."""
+"""Default of ``Condition.tries``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``names``: any of them, or one that begins so, is in the error's text. ``tried``: the test that provokes it.
+    """A group of errors with the same cause.
 
-    A row without such a test is tried by texts only (``tests/unit/test_conditions.py``): what it stands for can't be
-    brought about with one machine and its file system.
+    Args:
+        names: Error conditions, or beginnings of their names. An error belongs to the row if its text holds any of them.
+        action: The reaction of the route.
+        reason: Label of the metrics and of the status.
+        next_step: The operator's next step; ``{route}`` becomes the route's name.
+        tries: Failures in a row after which ``retry_then_halt`` halts.
     """
 
     names: tuple[str, ...]
     action: Action
     reason: str
     next_step: str
-    tried: str | None = None
     tries: int = TRIES
 
     def fits(self, text: str) -> bool:
@@ -39,77 +42,68 @@ class Condition:
 
 RESYNC: Final = "Run: cdf-replicator resync {route}"
 INTERRUPTED: Final = "interrupted"
-"""Reason of what a stop brings about in the middle of a micro-batch: no failure."""
+"""Reason of an error that a stop causes in the middle of a micro-batch; not a failure."""
 
 UNFORESEEN: Final = "spark"
-"""Reason of an error of Spark or Delta that the table below does not know."""
+"""Reason of an error of Spark or Delta that fits no row."""
 
 STALLED: Final = "stalled"
-"""Reason of the new begin of a query that did not move."""
+"""Reason of the restart of a query that made no progress."""
 
 SCHEMA_CHANGE: Final = "schema_change"
-"""Reason of what a change of the source table's columns brings about."""
+"""Reason of errors after a change of the source table's columns."""
 UNKNOWN_CHANGE: Final = "CDF_UNKNOWN_CHANGE_TYPE"
-"""Our own condition, since Delta reads whatever type of change a writer has put into a change file."""
-
-_CONDITIONS: Final = "tests/integration/test_conditions.py"
-_SCHEMA_CHANGES: Final = "tests/integration/test_schema_changes.py"
+"""Condition that the service raises itself, since Delta does not check the change types in a change file."""
 
 TABLE: Final = (
     Condition(
         (
             f"[USER_RAISED_EXCEPTION] {UNKNOWN_CHANGE}",
-        ),  # the name alone stands in the plan of every query, which errors show
+        ),  # the name alone is in the plan of every query, and errors can hold the plan
         "halt",
         "unknown_change",
-        "The change files of that commit are not what Delta writes: see which writer made them. Nothing of the commit was "
-        "delivered. The table itself can be read, so to go on past it, run: cdf-replicator resync {route}",
-        f"{_CONDITIONS}::test_a_change_of_an_unknown_type_halts_and_names_its_commit",
+        "Delta did not write the change files of that commit: find the writer. The sink received nothing of the commit. "
+        "The table itself can be read. To continue after the commit, run: cdf-replicator resync {route}",
     ),
     Condition(
         ("DELTA_STREAMING_METADATA_EVOLUTION",),
         "restart",
         SCHEMA_CHANGE,
-        "Nothing: the stream continues.",
-        f"{_SCHEMA_CHANGES}::test_a_renamed_column_waits_for_its_approval_and_then_goes_on",
+        "No action needed: the stream continues.",
     ),
     Condition(
         ("DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION",),
         "halt",
         SCHEMA_CHANGE,
-        "A column was renamed, dropped or retyped, and this should have been asked about in other words. " + RESYNC,
+        "A column was renamed, dropped or retyped without the usual approval. " + RESYNC,
     ),
     Condition(
         ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE",),
         "retry_then_halt",
         SCHEMA_CHANGE,
-        "Nothing: the table has column mapping now, and the stream starts again tracking its schema. If it halts "
-        "instead, run: cdf-replicator resync {route}",
-        f"{_SCHEMA_CHANGES}::test_column_mapping_that_is_switched_on_under_a_route_is_taken_up",
+        "No action needed: the table has column mapping now, and the stream restarts with a schema log. If the route halts, "
+        "run: cdf-replicator resync {route}",
         tries=3,
     ),
     Condition(
         ("DELTA_SCHEMA_CHANGED",),
         "retry_then_halt",
         SCHEMA_CHANGE,
-        "Nothing: the route starts again with the new schema. If it halts instead, run: cdf-replicator resync {route}",
-        f"{_SCHEMA_CHANGES}::test_three_sinks_follow_a_growing_table_while_they_run",
+        "No action needed: the route restarts with the new schema. If it halts, run: cdf-replicator resync {route}",
         tries=3,
     ),
     Condition(
-        # A torn file of the log has no condition of its own: the reader of its JSON fails in there.
+        # A damaged file of the schema log has no condition of its own: Delta's JSON reader fails in this class.
         ("DELTA_STREAMING_SCHEMA_LOG", "DELTA_STREAMING_SCHEMA_LOCATION", "SchemaTrackingLog.deserialize"),
         "halt",
         SCHEMA_CHANGE,
         RESYNC,
-        f"{_CONDITIONS}::test_a_damaged_schema_log_is_rebuilt_by_a_resync",
     ),
     Condition(
         ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",),
         "halt",
         "table_replaced",
         RESYNC,
-        f"{_CONDITIONS}::test_a_table_that_is_replaced_while_the_route_runs",
     ),
     Condition(
         ("DELTA_MISSING_CHANGE_DATA",),
@@ -117,7 +111,6 @@ TABLE: Final = (
         "change_feed_off",
         "Enable it: ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Then run: cdf-replicator "
         "resync {route}",
-        f"{_CONDITIONS}::test_a_start_where_the_change_feed_was_off",
     ),
     Condition(("DELTA_STREAMING_TRAILING_COMMIT_MISSING",), "retry_then_halt", "history_lost", RESYNC),
     Condition(
@@ -130,24 +123,21 @@ TABLE: Final = (
         ),
         "halt",
         "history_lost",
-        "The log no longer holds what the route still needed. " + RESYNC,
-        f"{_CONDITIONS}::test_a_log_with_a_gap",
+        "The log no longer holds commits that the route needs. " + RESYNC,
     ),
     Condition(
         ("FAILED_READ_FILE.FILE_NOT_EXIST",),
         "retry_then_halt",
         "history_lost",
-        "VACUUM removed change files the route still needed. " + RESYNC,
-        f"{_CONDITIONS}::test_changes_that_vacuum_removed_are_not_passed_over",
+        "VACUUM removed change files that the route needs. " + RESYNC,
         tries=2,
     ),
     Condition(
         ("DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",),
         "halt",
         "history_lost",
-        "That version may no longer be read. (The service does not ask Delta to refuse it, and a bootstrap whose files "
-        "are gone pins a newer version by itself.) " + RESYNC,
-        f"{_CONDITIONS}::test_a_pinned_version_beyond_the_retention_is_pinned_anew",
+        "Delta refuses to read that version. A bootstrap whose files are gone pins a newer version without a command. "
+        + RESYNC,
     ),
     Condition(
         (
@@ -159,14 +149,12 @@ TABLE: Final = (
         "halt",
         "start_out_of_range",
         RESYNC,
-        f"{_CONDITIONS}::test_what_delta_itself_says_is_judged_as_the_table_says",
     ),
     Condition(
         ("DELTA_UNSUPPORTED_FEATURES_FOR_READ", "DELTA_INVALID_PROTOCOL_VERSION"),
         "halt",
         "unsupported_table",
         "The table uses a feature this Delta version can't read: upgrade cdf-replicator.",
-        f"{_CONDITIONS}::test_a_table_feature_of_the_future",
     ),
     Condition(
         (
@@ -176,15 +164,13 @@ TABLE: Final = (
         ),
         "halt",
         "bad_option",
-        "Delta does not take one of the route's settings: correct it, then restart.",
-        f"{_CONDITIONS}::test_what_delta_itself_says_is_judged_as_the_table_says",
+        "Delta refuses one of the route's settings: correct it, then restart.",
     ),
     Condition(
         ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
         "halt",
         "second_writer",
         "Another process uses this checkpoint: stop it, then restart.",
-        f"{_CONDITIONS}::test_a_second_instance_on_one_checkpoint",
     ),
     Condition(
         (
@@ -199,24 +185,21 @@ TABLE: Final = (
         ),
         "wait",
         "table_missing",
-        "The source table is not there. Create it, or correct its PATH or NAME; the route waits for it.",
-        f"{_CONDITIONS}::test_a_table_that_goes_away_is_waited_for_and_followed_on",
+        "The source table does not exist. Create it, or correct its PATH or NAME; the route waits for it.",
     ),
     Condition(
         ("FAILED_READ_FILE", "DELTA_DELETION_VECTOR"),
         "retry_then_halt",
         "read_failed",
-        "A file of the table can't be read: see that its storage answers, and that the file is whole. Then restart. "
-        "If it is lost, mend the table (RESTORE, or FSCK REPAIR of the platform), then run: cdf-replicator resync "
+        "A file of the table can't be read: check that its storage responds and that the file is complete. Then restart. "
+        "If the file is lost, repair the table (RESTORE, or FSCK REPAIR of the platform), then run: cdf-replicator resync "
         "{route}",
-        f"{_CONDITIONS}::test_a_damaged_file_is_tried_again_and_then_told",
     ),
     Condition(
         ("UNRESOLVED_COLUMN", "PARSE_SYNTAX_ERROR", "DATATYPE_MISMATCH", "UNRESOLVED_ROUTINE"),
         "halt",
         "bad_expression",
         "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then restart.",
-        "tests/integration/test_halts.py::test_a_filter_spark_can_not_read_is_told",
     ),
     Condition(
         (
@@ -232,14 +215,12 @@ TABLE: Final = (
         "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like. Then "
         + RESYNC[0].lower()
         + RESYNC[1:],
-        "tests/integration/test_shape.py::test_an_expression_that_fails_on_a_row_halts_and_loses_nothing",
     ),
     Condition(
         ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",),
         "halt",
         "bug",
         "The key columns do not identify a row, or this is a bug: please report it.",
-        f"{_CONDITIONS}::test_what_delta_itself_says_is_judged_as_the_table_says",
     ),
     Condition(
         (
@@ -251,45 +232,39 @@ TABLE: Final = (
         ),
         "wait",
         "storage",
-        "A disk can't be written or read, that of CDF_STATE_PATH or of spark.local.dir: make room, or mount it so that it can. "
-        "The route then goes on by itself.",
-        "tests/system/test_state_path.py::test_it_is_full",
+        "The disk of CDF_STATE_PATH or spark.local.dir can't be written or read: free space, or mount it writable. The route "
+        "then continues without a command.",
     ),
     Condition(
         STORAGE_AWAY,
         "wait",
         "storage",
-        "An object store or a file system on the network does not answer: that of the table, of a Delta sink or of "
-        "CDF_STATE_PATH. The route goes on by itself once it does.",
-        "tests/system/test_object_store.py::test_a_store_that_is_away_is_waited_for",
+        "An object store or a network file system does not respond: that of the table, of a Delta sink or of "
+        "CDF_STATE_PATH. The route continues without a command as soon as it responds.",
     ),
     Condition(
         ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"),
         "wait",
         "conflict",
-        "Nothing: it is tried again, and what is written by then is not written twice.",
-        f"{_CONDITIONS}::test_an_append_that_meets_another_writer_is_tried_again",
+        "No action needed: the write is retried, and rows that were written are not written twice.",
     ),
     Condition(
         ("a query with that name is already active",),
         "wait",
         STALLED,
-        "The query's former run does not end: look at the sink, and at the service's log. If it stays, restart the service.",
-        f"{_CONDITIONS}::test_a_query_whose_former_run_does_not_end_is_waited_for",
+        "The query's former run does not end: check the sink and the service's log. If this persists, restart the service.",
     ),
     Condition(
         ("Invalid batch:",),
         "restart",
         "stale_plan",
-        "Nothing: the stream is built anew.",
-        f"{_CONDITIONS}::test_what_delta_itself_says_is_judged_as_the_table_says",
+        "No action needed: the stream is rebuilt.",
     ),
     Condition(
         ("SPARK_JOB_CANCELLED", "java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException"),
         "restart",
         INTERRUPTED,
-        "Nothing: the route was told to stop; the micro-batch is delivered again at the next start.",
-        f"{_CONDITIONS}::test_a_stop_in_the_middle_of_a_batch_is_no_failure",
+        "No action needed: the route was stopped; Spark repeats the micro-batch at the next start.",
     ),
 )
 
@@ -302,7 +277,7 @@ UNREADABLE: Final = frozenset(
         "bad_expression",
     }
 )
-"""Reasons that may concern the versions of a replay alone."""
+"""Reasons that may concern only the versions of a replay."""
 
 RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, UNFORESEEN)
-"""After which a route's query starts again; so it does after a ``RetryableError``, whose reasons are its own."""
+"""Reasons after which the driver restarts a route's query. A ``RetryableError`` has further reasons of its own."""

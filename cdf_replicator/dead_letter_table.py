@@ -19,8 +19,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.spark import forget_tables
-from cdf_replicator.verdict import HaltError, judge
+from cdf_replicator.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

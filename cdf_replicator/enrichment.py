@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegralType, StructField, StructType
 
-from cdf_replicator.expressions import quoted
+from cdf_replicator.exceptions import DimensionError, HaltError, Verdict
 from cdf_replicator.route import Source
 from cdf_replicator.source import SourceTable
-from cdf_replicator.verdict import DimensionError, HaltError, Verdict, judge
+from cdf_replicator.verdict import judge
 from connectors import change
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +123,7 @@ class _Table:
             raise DimensionError(Verdict("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
 
     def _check_unique(self, snapshot: DataFrame, version: int) -> None:
-        on = [F.col(quoted(name)).alias(f"on_{n}") for n, name in enumerate(self._dimension.on.values())]
+        on = [F.col(quote_identifier(name)).alias(f"on_{n}") for n, name in enumerate(self._dimension.on.values())]
         keys = snapshot.select(*on)
         complete = reduce(and_, (F.col(name).isNotNull() for name in keys.columns))  # a null joins nothing
         doubled = keys.where(complete).groupBy(*keys.columns).count().where("count > 1").limit(EXAMPLES).collect()
@@ -163,8 +164,8 @@ def _joined(frame: DataFrame, route: Route, snapshots: Sequence[DataFrame]) -> D
     fields = [F.col(change.ROW).getField(name).alias(name) for name in row.fieldNames()]
     result = frame
     for place, (dimension, snapshot) in enumerate(zip(route.enrich, snapshots, strict=True)):
-        on = [F.col(quoted(name)).alias(f"on_{place}_{n}") for n, name in enumerate(dimension.on.values())]
-        added = F.struct(*(F.col(quoted(column)).alias(name) for column, name in dimension.columns.items()))
+        on = [F.col(quote_identifier(name)).alias(f"on_{place}_{n}") for n, name in enumerate(dimension.on.values())]
+        added = F.struct(*(F.col(quote_identifier(column)).alias(name) for column, name in dimension.columns.items()))
         right = snapshot.select(*on, added.alias(f"added_{place}"))
         same = [F.col(change.ROW).getField(name) == F.col(f"on_{place}_{n}") for n, name in enumerate(dimension.on)]
         result = result.join(right, reduce(and_, same), "left")

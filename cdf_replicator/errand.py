@@ -15,8 +15,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator import lease, requests, service, spark
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.lease import Lease, LeaseHeldError
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.location import state_folder
+from cdf_replicator.state import StatePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +72,7 @@ def switch(settings: Settings, asked: Sequence[requests.Request]) -> int:
 def _asked(settings: Settings, asked: Sequence[requests.Request], alone: Callable[[StatePath], int]) -> int:
     """``alone``: what to do when nobody holds the lease; raises ``LeaseHeldError`` if somebody does."""
     try:
-        return _followed(StatePath.open(spark.state_folder(settings)), asked, alone)
+        return _followed(StatePath.open(state_folder(settings)), asked, alone)
     except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the sentence says it all
         return service.EXIT_CONFIGURATION

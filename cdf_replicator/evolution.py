@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from cdf_replicator import feed, schema
+from cdf_replicator import schema
 from cdf_replicator.conditions import RESYNC
+from cdf_replicator.exceptions import HaltError, SchemaChangedError
 from cdf_replicator.schema import TableSchema
-from cdf_replicator.verdict import HaltError, SchemaChangedError
 from cdf_replicator.verdict import judge as judge_error
+from connectors.change import FEED_COLUMNS
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.schema import Metadata
     from cdf_replicator.source import SourceTable
-    from cdf_replicator.state import RouteState
 
 
 def settled(
@@ -190,15 +192,15 @@ def _replaced(route: Route, version: int) -> HaltError:
 
 def _columns(frame: DataFrame) -> dict[str, Any]:
     struct = frame.schema.jsonValue()
-    return {**struct, "fields": [field for field in struct["fields"] if field["name"] not in feed.FEED_COLUMNS]}
+    return {**struct, "fields": [field for field in struct["fields"] if field["name"] not in FEED_COLUMNS]}
 
 
 def _narrowed_frame(frame: DataFrame, wanted: StructType) -> DataFrame:
     names = {field.name.lower(): field.dataType for field in wanted}
     columns = []
     for field in frame.schema:
-        column = F.col("`" + field.name.replace("`", "``") + "`")
-        if field.name in feed.FEED_COLUMNS:
+        column = F.col(quote_identifier(field.name))
+        if field.name in FEED_COLUMNS:
             columns.append(column)
         elif field.name.lower() in names:
             columns.append(_narrowed(column, field.dataType, names[field.name.lower()]).alias(field.name))

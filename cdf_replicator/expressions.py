@@ -5,6 +5,7 @@ Judged by the analysed plan and not by the text: only Spark knows that ``unix_ti
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, NullType
 
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Route
 
+_TIMELY: Final = "a time such as 'now' or 'today' changes every day; nothing would remove or renew what ages"
 _TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
 _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
-
-
-def quoted(name: str) -> str:
-    """A column's name as SQL: whatever is in it is the name."""
-    return "`" + name.replace("`", "``") + "`"
+_TIMELY_LITERAL: Final = re.compile(
+    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
+)
+"""Spark's parser replaces such a literal by today's value, so that the analysed plan does not show it."""
 
 
 def check_filter(schema: StructType, route: Route) -> None:
@@ -60,7 +61,7 @@ def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[
             judged = rows.select(F.expr(text).alias("judged"))
         except (AnalysisException, ParseException) as error:
             raise _wrong(route, setting, text, _first_line(error)) from error
-        fault = _fault(judged._jdf.queryExecution().analyzed())
+        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _fault(judged._jdf.queryExecution().analyzed())
         if fault is not None:
             raise _wrong(route, setting, text, fault)
         result[setting] = judged.schema[0].dataType
@@ -80,7 +81,7 @@ def _fault(plan: Any) -> str | None:
     if not expression.deterministic():
         return "it gives another answer each time; a repeated delivery would differ from the first"
     if any(_is_timely(node) for node in _nodes(expression)):
-        return "a time such as 'now' or 'today' is another one tomorrow; nothing would remove or renew what ages"
+        return _TIMELY
     return None
 
 

@@ -1,7 +1,7 @@
-"""From rows of Delta to the change frame: filter, key, guard, projection. All of it before ``writeStream``, save where
-a route joins other tables: then ``row`` has every source column until ``finished``, in the micro-batch.
+"""Convert rows of Delta to the change frame: filter, key, guard, projection.
 
-Nothing here is an action, and nothing looks at a row in Python.
+All of it happens before ``writeStream``. If a route joins other tables, ``row`` keeps every source column until
+``finished``, which runs in the micro-batch. No function here runs a Spark action or reads a row in Python.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from pyspark.sql.types import (
 )
 
 from cdf_replicator.conditions import UNKNOWN_CHANGE
-from cdf_replicator.expressions import check_filter, computed_types, quoted
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
+from cdf_replicator.expressions import check_filter, computed_types
 from connectors import change
+from connectors.change import FEED_COLUMNS
 from connectors.render import KEYLESS, json_row, key_text
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from connectors import Batch, Sink
 
 FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != "snapshot")
-FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 NOTHING: Final = StructType([])
 EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """Of a key column; a number with a point may be written in two ways, a text may be compared by a collation."""
@@ -156,7 +157,7 @@ def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:
     frame = _filtered(snapshot, route)
     key = key_column(frame.schema, route)
     exact = all(isinstance(frame.schema[name].dataType, EXACT_KEYS) for name in route.keys)
-    by = [F.col(quoted(name)) for name in route.keys] if exact else [key.alias(change.KEY)]
+    by = [F.col(quote_identifier(name)) for name in route.keys] if exact else [key.alias(change.KEY)]
     several = F.col(FEED_COLUMNS[0])  # a name that no column of a table with a change feed has
     counted = frame.groupBy(*by).agg(F.count("*").alias(FEED_COLUMNS[0])).where(several > 1)
     told = counted.select((key if exact else F.col(change.KEY)).alias(change.KEY), several.alias("rows"))
@@ -197,7 +198,7 @@ def key_column(table: StructType, route: Route) -> Column:
     """Key text of the route's key columns; null where one of them is null, or where the route has none."""
     if not route.keys:
         return F.lit(None).cast("string")
-    return key_text([(F.col(quoted(name)), table[name].dataType) for name in route.keys])
+    return key_text([(F.col(quote_identifier(name)), table[name].dataType) for name in route.keys])
 
 
 def _shaped(
@@ -209,7 +210,9 @@ def _shaped(
     _check_keys(table, route)
     frame = _filtered(frame, route)
     upsert = (~change_type.isin(*change.DELETES)).cast("long")
-    columns = [F.col(quoted(name)).alias(name) for name in names] if route.enrich else _delivered(names, route)
+    columns = (
+        [F.col(quote_identifier(name)).alias(name) for name in names] if route.enrich else _delivered(names, route)
+    )
     return frame.select(
         key_column(table, route).alias(change.KEY),
         (F.lit(epoch * change.EPOCH_STEP).cast("long") + version * 2 + upsert).alias(change.GUARD),
@@ -226,7 +229,7 @@ def _filtered(frame: DataFrame, route: Route) -> DataFrame:
 
 def _delivered(names: Sequence[str], route: Route) -> list[Column]:
     """The columns of ``row``, from rows that have columns of these names."""
-    columns = [F.col(quoted(name)) for name in _wanted(names, route)]
+    columns = [F.col(quote_identifier(name)) for name in _wanted(names, route)]
     columns += [F.expr(text) for text in route.computed.values()]
     return [column.alias(name) for column, name in zip(columns, _sink_names(names, route), strict=True)]
 

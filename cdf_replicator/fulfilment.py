@@ -12,19 +12,20 @@ from cdf_replicator import evolution, feed, generation, start
 from cdf_replicator.bounded_read import step_for
 from cdf_replicator.conditions import UNFORESEEN
 from cdf_replicator.dead_letters import of_ids
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.redrive import redrive
 from cdf_replicator.requests import Progress, Request, answer, settle
 from cdf_replicator.source import SourceTable
 from cdf_replicator.spark import forget_tables, jvm_gone
-from cdf_replicator.verdict import HaltError, judge
+from cdf_replicator.verdict import judge
 
 if TYPE_CHECKING:
+    from cdf_replicator.exceptions import Verdict
     from cdf_replicator.report import Report
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.shared import Service
-    from cdf_replicator.state import RouteState
     from cdf_replicator.stream import Stream
-    from cdf_replicator.verdict import Verdict
     from cdf_replicator.watch import Watch
     from connectors import Sink
 

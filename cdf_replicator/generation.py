@@ -9,16 +9,18 @@ from pyspark.errors import PySparkException
 
 from cdf_replicator import checkpoint, feed, watermark
 from cdf_replicator.conditions import RESYNC, UNFORESEEN, UNREADABLE
-from cdf_replicator.verdict import HaltError, judge
+from cdf_replicator.exceptions import HaltError
+from cdf_replicator.verdict import judge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cdf_replicator.exceptions import Verdict
     from cdf_replicator.remote_path import RemotePath
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.source import SourceTable
-    from cdf_replicator.state import RouteState, StatePath
-    from cdf_replicator.verdict import Verdict
+    from cdf_replicator.state import StatePath
     from connectors import Sink
 
 

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from cdf_replicator import asked, errand, requests, spark
+from cdf_replicator import asked, errand, requests
 from cdf_replicator.dead_letters import DeadLetters, of_ids
+from cdf_replicator.exceptions import HaltError
+from cdf_replicator.location import state_folder
 from cdf_replicator.state import StatePath
-from cdf_replicator.verdict import HaltError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ def _named(letters: Sequence[str]) -> str:
 
 
 def _kept(session: SparkSession, settings: Settings) -> DeadLetters:
-    return DeadLetters(session, StatePath(spark.state_folder(settings)).dead_letters)
+    return DeadLetters(session, StatePath(state_folder(settings)).dead_letters)
 
 
 def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:

@@ -1,7 +1,6 @@
 """Logs: one line an event on stderr, JSON with ECS names or coloured text; the libraries' lines look the same.
 
-Elsewhere: ``log = structlog.get_logger(__name__)`` and ``log.info("batch delivered", written=5)``. What ``bound`` adds
-is per thread, so it has to be entered inside ``foreachBatch``, which runs on a thread of py4j's.
+Elsewhere: ``log = structlog.get_logger(__name__)`` and ``log.info("batch delivered", written=5)``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from cdf_replicator.settings.redact import masked
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
-    from contextlib import AbstractContextManager
 
     from structlog.typing import EventDict, Processor
 
@@ -73,11 +71,6 @@ def configure(level: str, format_: str | None, stream: TextIO | None = None) -> 
     for name in SAID:
         logging.getLogger(name).setLevel(root.level if root.level == logging.DEBUG else logging.CRITICAL)
     logging.captureWarnings(capture=True)
-
-
-def bound(**fields: Any) -> AbstractContextManager[None]:
-    """Add ``route``, ``batch_id`` and the like to every line of this thread while the block runs."""
-    return structlog.contextvars.bound_contextvars(**fields)
 
 
 def _shared() -> list[Processor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -58,11 +58,6 @@ class Tile(NamedTuple):
 def render(status: Status, nonce: str) -> str:
     """The page; ``nonce`` lets its one script and stylesheet pass the Content-Security-Policy."""
     return _TEMPLATE.render(status=status, nonce=nonce, tiles=tiles(status))
-
-
-def render_api(described: dict[str, Any], nonce: str) -> str:
-    """The page of endpoints, from their OpenAPI description."""
-    return _ENVIRONMENT.get_template("api.html").render(described=described, nonce=nonce)
 
 
 def duration(seconds: float | None) -> str:

@@ -10,9 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator import asked, feed, spark
+from cdf_replicator import asked, feed
+from cdf_replicator.exceptions import StateError
+from cdf_replicator.location import state_folder
 from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.state import StatePath
 from connectors import change, guard_of
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.settings import Settings
-    from cdf_replicator.state import RouteState
     from connectors import Held, Sink
 
 
@@ -93,7 +95,7 @@ def _share(entries: int, held: Held) -> str:
 
 def _waiting(settings: Settings, route: Route) -> RouteState | None:
     try:
-        state = StatePath(spark.state_folder(settings)).load(route.name)
+        state = StatePath(state_folder(settings)).load(route.name)
     except StateError:
         return None
     return state if state is not None and state.phase == "bootstrapping" and state.loaded else None

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdf_replicator import callback, pace
+from cdf_replicator.exceptions import StalledError
 from cdf_replicator.headroom import Headroom
 from cdf_replicator.standstill import Standstill, movement
-from cdf_replicator.verdict import StalledError
 from cdf_replicator.watch import Watch
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from cdf_replicator.checkpoint import Offset
     from cdf_replicator.report import Report
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.shared import Service
     from cdf_replicator.source import SourceTable
-    from cdf_replicator.state import RouteState
     from cdf_replicator.upkeep import Upkeep
 
 POLL_SECONDS: Final = 0.5

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator import feed
 from cdf_replicator.conditions import RESYNC
 from cdf_replicator.delivery import SEVERAL_ROWS, deliver, duplicate_key
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors import FrameSink, change, guard_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Rejections:
             return None
         keys = keys.select(change.KEY).localCheckpoint()
         found, halts = keys.count(), self.route.source.on_duplicate_keys == "halt"
-        if not halts and found <= self._allowed(frame.count()):
+        if not halts and found <= allowed(frame.count(), self.limits):
             return keys
         table, named = self.route.source.slug, ", ".join(f"{row[change.KEY]} ({row['rows']} rows)" for row in examples)
         variable = f"CDF_TABLES__{table.upper()}__"
@@ -146,7 +146,7 @@ class Rejections:
     def _check_share(self, outcome: Outcome, *, asked_for: bool) -> None:
         """``asked_for``: by an operator who has letters redriven, and knows that they were refused."""
         rejected = sum(outcome.rejected.values())
-        too_many = rejected > self._allowed(outcome.changes) and not asked_for
+        too_many = rejected > allowed(outcome.changes, self.limits) and not asked_for
         if too_many or rejected > len(outcome.letters):  # more than is named can't be kept
             example = outcome.letters[0]
             raise HaltError(
@@ -156,9 +156,6 @@ class Rejections:
                 "Correct the sink or the data, or raise CDF_DELIVERY__MAX_REJECTED_SHARE, then restart: "
                 "nothing of the batch is lost.",
             )
-
-    def _allowed(self, changes: int) -> int:
-        return max(ALWAYS_ALLOWED, int(self.limits.max_rejected_share * changes))
 
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:
         """Remove the older entry of a key whose newest change was refused.
@@ -178,6 +175,11 @@ class Rejections:
         outcome = deliver(deletes, self.sink, batch, self.policy)
         self.report.requests(outcome)
         outcome.raise_failure()
+
+
+def allowed(changes: int, limits: Delivery) -> int:
+    """Return how many of a micro-batch's changes, or of a snapshot's rows, may be refused."""
+    return max(ALWAYS_ALLOWED, int(limits.max_rejected_share * changes))
 
 
 def most_known(sink: Sink) -> int:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from cdf_replicator.board import Board
     from cdf_replicator.delivery import Outcome
+    from cdf_replicator.exceptions import Verdict
     from cdf_replicator.metrics import Metrics, State
     from cdf_replicator.metrics import Outcome as BatchOutcome
     from cdf_replicator.route import Route
-    from cdf_replicator.verdict import Verdict
     from connectors import Sink
 
 log = structlog.get_logger(__name__)

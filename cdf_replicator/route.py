@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from connectors import RouteSpec
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +42,7 @@ class Source:
         """The table in SQL."""
         if self.path is None:
             return self.name or ""
-        return "delta.`" + self.path.replace("`", "``") + "`"
+        return f"delta.{quote_identifier(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +130,3 @@ class Route:
             "target": sink_target,
             **{name: value for name, value in later.items() if value},
         }
-
-    def fingerprint(self, sink_target: str) -> str:
-        """SHA-256 of ``identity``, in hex."""
-        text = json.dumps(self.identity(sink_target), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()

@@ -21,13 +21,14 @@ from cdf_replicator.requests import Progress, Request
 from cdf_replicator.source import SourceTable
 from cdf_replicator.spark import forget_tables, jvm_gone
 from cdf_replicator.stream import Stream
-from cdf_replicator.verdict import Verdict, judge, let_go
+from cdf_replicator.verdict import judge, let_go
 from connectors import RetryableError
 
 if TYPE_CHECKING:
+    from cdf_replicator.exceptions import Verdict
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.shared import Service
-    from cdf_replicator.state import RouteState
     from cdf_replicator.watch import Watch
 
 FAST_RESTARTS: Final = 5

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdf_replicator.conditions import RESYNC
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors.widening import WHOLE, widens
 
 if TYPE_CHECKING:

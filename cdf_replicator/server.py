@@ -21,7 +21,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from cdf_replicator import __version__
 from cdf_replicator.connection import BACKLOG, BoundedConnection
 from cdf_replicator.control import BODY_BYTES, router
-from cdf_replicator.page import render, render_api
+from cdf_replicator.page import render
 from cdf_replicator.status import waiting
 
 if TYPE_CHECKING:
@@ -126,10 +126,6 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
         """The status page."""
         return _html(lambda nonce: render(board.snapshot(), nonce))
 
-    def api() -> Response:
-        """The endpoints, for people."""
-        return _html(lambda nonce: render_api(app.openapi(), nonce))
-
     answers: dict[str, Callable[..., Response]] = {
         "/metrics": scrape,
         "/livez": liveness,
@@ -137,7 +133,6 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
         "/readyz": readiness,
         "/status": status,
         "/": page,
-        "/api": api,
     }
     for path, answer in answers.items():
         app.add_api_route(path, answer, methods=["GET"], response_class=Response, name=path.strip("/") or "page")

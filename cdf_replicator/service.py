@@ -16,13 +16,15 @@ from cdf_replicator.board import Board
 from cdf_replicator.configuration import definition, in_force
 from cdf_replicator.control import Control
 from cdf_replicator.dead_letters import DeadLetters
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.lease import Lease, LeaseHeldError
+from cdf_replicator.location import state_folder
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.pod import Pod
 from cdf_replicator.reception import Reception
 from cdf_replicator.runner import Runner
 from cdf_replicator.shared import Service
-from cdf_replicator.state import StateError, StatePath
+from cdf_replicator.state import StatePath
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -91,7 +93,7 @@ class Supervisor:
         """
         self._take_signals()
         try:
-            state_path = StatePath.open(spark.state_folder(self._settings))
+            state_path = StatePath.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
                 self._spark = spark.start(self._settings.spark)  # it runs already

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.commit_log import COMMIT, CommitLog
 from cdf_replicator.conditions import RESYNC
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.schema import CHANGE_FEED_PROPERTY, Metadata
 from cdf_replicator.settings import moment
-from cdf_replicator.verdict import HaltError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -14,7 +14,6 @@ import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import pyspark
 import structlog
@@ -26,13 +25,11 @@ import cdf_replicator
 import connectors
 from cdf_replicator import jars
 from cdf_replicator.java import JavaNotFoundError, java_home
-from cdf_replicator.remote_path import RemotePath
-from cdf_replicator.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cdf_replicator.settings import Settings, Spark
+    from cdf_replicator.settings import Spark
 
 __all__ = [
     "JVM_ENVIRON",
@@ -45,7 +42,6 @@ __all__ = [
     "jvm_gone",
     "jvm_pid",
     "start",
-    "state_folder",
     "versions",
 ]
 
@@ -131,23 +127,6 @@ def start(settings: Spark) -> SparkSession:
     return session
 
 
-def state_folder(settings: Settings) -> Path | RemotePath:
-    """Return the state path; Spark is started for one that is not in this machine's own file system.
-
-    Raises what ``start`` raises, and ``StateError``.
-    """
-    location = urlsplit(settings.state_path)
-    if location.scheme in ("", "file"):
-        return Path(location.path if location.scheme else settings.state_path)
-    try:
-        return RemotePath.at(start(settings.spark), settings.state_path)
-    except OSError as error:
-        raise StateError(
-            f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "
-            "Add the file system's jars and credentials by CDF_SPARK__CONF, or name a folder on a volume."
-        ) from error
-
-
 def jvm_pid(spark: SparkSession) -> int | None:
     """Return the process id of the JVM, for its metrics; None when it was not started by us."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
@@ -203,8 +182,9 @@ def _ship_packages(session: SparkSession) -> None:
     with zipfile.ZipFile(archive, "w") as packages:
         for package in (cdf_replicator, connectors):
             root = Path(package.__path__[0])
-            for file in sorted(root.rglob("*.py")):
-                packages.write(file, file.relative_to(root.parent))
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and file.suffix != ".pyc":  # a sink may read a file of its package
+                    packages.write(file, file.relative_to(root.parent))
     context.addPyFile(str(archive))
 
 

@@ -9,8 +9,8 @@ import structlog
 
 from cdf_replicator import checkpoint, generation, watermark
 from cdf_replicator.conditions import RESYNC
-from cdf_replicator.state import RouteState, StateError
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError, StateError
+from cdf_replicator.route_state import RouteState
 from connectors.change import GENERATION_STEP
 from connectors.errors import restored
 

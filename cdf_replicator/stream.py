@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cdf_replicator.query import Query
     from cdf_replicator.report import Report
     from cdf_replicator.route import Route
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.shared import Service
-    from cdf_replicator.state import RouteState
     from cdf_replicator.watch import Watch
     from connectors import RetryableError, RouteSpec, Sink, Watermark
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,9 +12,12 @@ from pyspark.sql.types import DecimalType
 
 from cdf_replicator import feed, spark
 from cdf_replicator.enrichment import Dimensions
+from cdf_replicator.exceptions import DimensionError, HaltError, StateError
+from cdf_replicator.location import state_folder
+from cdf_replicator.rejections import allowed
 from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StateError, StatePath
-from cdf_replicator.verdict import DimensionError, HaltError, judge
+from cdf_replicator.state import StatePath
+from cdf_replicator.verdict import judge
 from connectors import ArrowSink, RetryableError, SinkError, change
 from connectors.render import EXACT_DIGITS
 
@@ -25,7 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cdf_replicator.route import Route
-    from cdf_replicator.settings import Settings
+    from cdf_replicator.settings import Delivery, Settings
+
+Severity: TypeAlias = Literal["error", "warning"]
+EXAMPLES: Final = 5
+"""Keys of several rows that a finding names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,7 @@ class Finding:
     where: str
     what: str
     next_step: str
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
 
     def __str__(self) -> str:
         mark = "warning: " if self.severity == "warning" else ""
@@ -63,7 +70,7 @@ def check_online(settings: Settings) -> list[Finding]:
 
 def _state_path(settings: Settings) -> Iterator[Finding]:
     try:
-        StatePath.open(spark.state_folder(settings))
+        StatePath.open(state_folder(settings))
     except StateError as error:
         yield Finding("state path", str(error), "")
     except OSError as error:
@@ -94,7 +101,7 @@ def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterato
                 yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
         keyed = [route for route in sound if route.keys and settings.sink(route.sink).mode == "upsert"]
         if keyed:
-            yield from _keys(source.snapshot(source.log.latest_version()), keyed)
+            yield from _keys(source.snapshot(source.log.latest_version()), keyed, settings.delivery)
     except (HaltError, DimensionError) as error:
         yield Finding(where, error.verdict.what, error.verdict.next_step)
     except PySparkException as error:
@@ -126,7 +133,7 @@ def _route(
             )
 
 
-def _keys(snapshot: DataFrame, routes: Sequence[Route]) -> Iterator[Finding]:
+def _keys(snapshot: DataFrame, routes: Sequence[Route], limits: Delivery) -> Iterator[Finding]:
     """Count the rows without a key, and the keys of several rows, in one pass over the table.
 
     Routes mostly share keys and filter; each pair of them counts apart, of one row one key.
@@ -149,23 +156,37 @@ def _keys(snapshot: DataFrame, routes: Sequence[Route]) -> Iterator[Finding]:
     found = counted.agg(
         F.sum(F.when(~named, F.col("rows"))).alias("without"),
         F.count_if(several).alias("doubled"),
-        F.min(F.when(several, F.col(change.KEY))).alias("example"),
+        F.sum("rows").alias("rows"),
+        F.min_by(change.KEY, F.when(several, F.col(change.KEY)), EXAMPLES).alias("examples"),
     )
     by_number = {row["definition"]: row for row in found.collect()}
     for number, ((columns, _), sharing) in enumerate(definitions.items()):
         if number in by_number:
-            yield from _of_keys(by_number[number], ", ".join(columns), sharing)
+            yield from _of_keys(by_number[number], ", ".join(columns), sharing, limits)
 
 
-def _of_keys(row: Row, columns: str, routes: Sequence[Route]) -> Iterator[Finding]:
+def _of_keys(row: Row, columns: str, routes: Sequence[Route], limits: Delivery) -> Iterator[Finding]:
     for route in routes:
         where = f"route {route.name}"
         if row["without"]:
             what = f"Rows with a null in key column {columns}: {row['without']}."
             yield Finding(where, what, "They would become dead letters: correct KEYS or the data.")
         if row["doubled"]:
-            what = f"Keys that several rows have (key columns {columns}): {row['doubled']}, such as {row['example']}."
-            yield Finding(where, what, "The key columns have to identify a row: correct KEYS or the data.")
+            named = ", ".join(row["examples"]) + (", …" if row["doubled"] > len(row["examples"]) else "")
+            what = f"Keys that several rows have (key columns {columns}): {row['doubled']} ({named})."
+            yield Finding(where, what, *_of_doubled(row, route, limits))
+
+
+def _of_doubled(row: Row, route: Route, limits: Delivery) -> tuple[str, Severity]:
+    """Say what a first load or a resync makes of the keys that several rows have, as ``Rejections`` does it."""
+    correct = f"Correct CDF_TABLES__{route.source.slug.upper()}__KEYS or the data"
+    if route.source.on_duplicate_keys == "halt":
+        return f"The first load would halt (duplicate_keys). {correct}.", "error"
+    if row["doubled"] > allowed(row["rows"], limits):
+        raised = "or raise CDF_DELIVERY__MAX_REJECTED_SHARE"
+        return f"The first load would halt: too many rows are refused. {correct}, {raised}.", "error"
+    kept = "The first load keeps each of their rows as a dead letter (duplicate_key), and the sink lacks these keys."
+    return f"{kept} {correct} if that is not meant.", "warning"
 
 
 def _sink(settings: Settings, slug: str) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from cdf_replicator.headroom import Headroom
     from cdf_replicator.report import Report
+    from cdf_replicator.route_state import RouteState
     from cdf_replicator.source import SourceTable
-    from cdf_replicator.state import RouteState
 
 WHOLE_SECONDS: Final = 10
 """Spark tells an idle query's rates no more often."""

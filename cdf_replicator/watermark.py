@@ -8,7 +8,8 @@ from cdf_replicator import checkpoint
 from connectors import Watermark
 
 if TYPE_CHECKING:
-    from cdf_replicator.state import RouteState, StatePath
+    from cdf_replicator.route_state import RouteState
+    from cdf_replicator.state import StatePath
 
 
 def known(state: RouteState, state_path: StatePath) -> Watermark | None:

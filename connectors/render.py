@@ -1,10 +1,9 @@
-"""Spark expressions that turn a row into text in the JVM: the key text and the JSON form of a row.
+"""Build Spark expressions that render a row as text in the JVM: the key text and the JSON form.
 
-JSON form: timestamps in UTC with microseconds, binary as base64, nulls kept, decimals exact in every reader: a number
-up to 15 digits of precision (what a double holds exactly), text above. NaN and infinities, for which JSON has no number,
-are the text ``to_json`` gives them. Keys of a map are texts as ``text_of`` gives them.
-docs/types.md has it type by type. ``to_json`` by itself cuts microseconds, uses the session zone, and writes a map's key as
-what Spark holds inside: 19723 for a date, an object's address for a binary.
+The JSON form has timestamps in UTC with microseconds, binary as base64, and nulls. A decimal of up to 15 digits is a number,
+since a double holds it exactly; a longer one is text. NaN and infinities are the text of Spark's ``to_json``, since JSON has
+no number for them. Keys of a map are texts of ``text_of``. docs/types.md lists every type. Spark's ``to_json`` alone truncates
+microseconds, uses the session's time zone, and writes the internal value of a map's key: 19723 for a date.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from connectors.change import ROW
 EXACT_DIGITS: Final = 15
 NESTED: Final = (ArrayType, MapType, StructType, VariantType)
 KEYLESS: Final = (*NESTED, NullType)
-"""Types no key column may have: nothing tells two values of them apart for ever, or there is none."""
+"""Types that a key column may not have, since two of their values have no stable difference."""
 UNESCAPED: Final = (IntegralType, BooleanType, DateType)
-"""Their text never holds a character that a key text escapes."""
+"""Types whose text never holds a character that a key text escapes."""
 PLAIN_KEYS: Final = (StringType, IntegralType, BooleanType, FloatType, DoubleType)
-"""Keys of a map that ``to_json`` writes as ``text_of`` would."""
+"""Types of a map's keys for which ``to_json`` writes the same text as ``text_of``."""
 TIMESTAMP_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 TIMESTAMP_NTZ_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 
@@ -56,12 +55,12 @@ JSON_OPTIONS: Final = {
 
 
 def json_row(schema: StructType) -> Column:
-    """JSON text of ``row``, whose schema is given."""
+    """Return the JSON text of the column ``row``. ``schema`` is its type."""
     return json_of(F.col(ROW), schema)
 
 
 def json_of(column: Column, data_type: DataType) -> Column:
-    """JSON text of a struct, array, map or variant."""
+    """Return the JSON text of a struct, array, map or variant."""
     told = _with_text_keys(data_type)
     safe = _exact(told)
     column = _text_keys(column, data_type)
@@ -69,19 +68,19 @@ def json_of(column: Column, data_type: DataType) -> Column:
 
 
 def content_of(row: Column, schema: StructType) -> Column:
-    """JSON text of a row to tell rows apart by, not to be shown.
+    """Return a JSON text that identifies the content of a row. It is compared and never displayed.
 
-    Nulls are left out, and decimals are numbers of any length: a column added later, or a decimal of more digits, changes
-    no row's text.
+    It leaves out nulls and writes decimals as numbers of any length. A column added later, or a decimal of more digits,
+    therefore changes no row's text.
     """
     return F.to_json(_text_keys(row, schema), {**JSON_OPTIONS, "ignoreNullFields": "true"})
 
 
 def key_text(values: list[tuple[Column, DataType]]) -> Column:
-    """Key columns as one injective text: each value as text, ``%`` and ``:`` percent-encoded, joined by ``:``.
+    """Return the key text: each value as text, ``%`` and ``:`` percent-encoded, joined by ``:``. It is injective.
 
-    Null as soon as one value is null. A string that is no UTF-8, which Delta may hold and no sink shows, is ``%!`` and its
-    bytes in hexadecimal. Types must not be ``KEYLESS``.
+    It is null if a value is null. A string that is not UTF-8 becomes ``%!`` and its bytes in hexadecimal.
+    Types must not be ``KEYLESS``.
     """
     parts = [_key_part(column, data_type) for column, data_type in values]
     return reduce(lambda left, right: F.concat(left, F.lit(":"), right), parts)
@@ -97,7 +96,7 @@ def _key_part(column: Column, data_type: DataType) -> Column:
 
 
 def text_of(column: Column, data_type: DataType) -> Column:
-    """One value as text. The session's time zone must be UTC, which the service sees to."""
+    """Return a value as text. The session's time zone must be UTC; the service sets it."""
     if isinstance(data_type, NESTED):
         return json_of(column, data_type)
     if isinstance(data_type, TimestampType):
@@ -105,7 +104,9 @@ def text_of(column: Column, data_type: DataType) -> Column:
     if isinstance(data_type, TimestampNTZType):
         return F.date_format(column, TIMESTAMP_NTZ_FORMAT)
     if isinstance(data_type, BinaryType):
-        return F.replace(F.base64(column), F.lit("\r\n"), F.lit(""))  # Spark breaks the line every 76 characters
+        return F.replace(
+            F.base64(column), F.lit("\r\n"), F.lit("")
+        )  # Spark inserts a line break after every 76 characters
     return column.cast("string")
 
 
@@ -115,7 +116,7 @@ def escaped(text: Column, characters: str) -> Column:
 
 
 def _exact(data_type: DataType) -> DataType:
-    """The type to cast to so that no JSON reader rounds: long decimals become text, at any depth."""
+    """Return the type with long decimals as text at any depth, so that no JSON reader rounds them."""
     if isinstance(data_type, DecimalType) and data_type.precision > EXACT_DIGITS:
         return StringType()
     if isinstance(data_type, ArrayType):
@@ -128,7 +129,7 @@ def _exact(data_type: DataType) -> DataType:
 
 
 def _with_text_keys(data_type: DataType) -> DataType:
-    """The type after ``_text_keys``."""
+    """Return the type after ``_text_keys``."""
     if isinstance(data_type, ArrayType):
         return ArrayType(_with_text_keys(data_type.elementType), data_type.containsNull)
     if isinstance(data_type, MapType):
@@ -140,7 +141,7 @@ def _with_text_keys(data_type: DataType) -> DataType:
 
 
 def _text_keys(column: Column, data_type: DataType) -> Column:
-    """Turn keys of maps into text, at any depth, and leave all else as it is."""
+    """Convert keys of maps to text at any depth and keep everything else."""
     if _with_text_keys(data_type) == data_type:
         return column
     if isinstance(data_type, ArrayType):

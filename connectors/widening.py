@@ -1,9 +1,11 @@
-"""Which change of a column's type is a widening: Delta makes it without rewriting files (protocol: Type Widening)."""
+"""Decide which type changes are widenings, which Delta applies without a rewrite of files (protocol: Type Widening)."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -11,16 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 WHOLE: Final = ("byte", "short", "integer", "long")
-"""In the order in which Delta widens them; as text, a number is the same in each of them."""
+"""Integer types in the order in which Delta widens them. A number has the same text in each type."""
 
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-"""Digits before the point that a decimal needs to take them."""
+"""Digits before the decimal point that a decimal needs to hold every value of the type."""
 _OTHERS: Final = {("float", "double"), ("byte", "double"), ("short", "double"), ("integer", "double")}
 _DATES: Final = ("date", "timestamp_ntz")
 
 
 def widens(old: str, new: str) -> bool:
-    """Both by the name that Spark's JSON form and Delta's log have for a type, such as ``integer`` or ``decimal(10,2)``."""
+    """Return whether ``new`` is wider than ``old``. Both are type names of Delta's log: ``integer``, ``decimal(10,2)``."""
     if old in WHOLE and new in WHOLE:
         return WHOLE.index(old) < WHOLE.index(new)
     to = _decimal(new)
@@ -33,12 +35,12 @@ def widens(old: str, new: str) -> bool:
 
 
 def widened(held: StructType, wanted: StructType) -> Iterator[tuple[str, DataType]]:
-    """Columns, and fields within, that ``held`` has too narrow: their path in SQL and the type they need."""
+    """Yield the SQL path and the wanted type of every column and field that is too narrow in ``held``."""
     names = {field.name.lower(): field for field in held}
     for field in wanted:
         known = names.get(field.name.lower())
         if known is not None:
-            yield from _widened(known.dataType, field.dataType, _quoted(known.name))
+            yield from _widened(known.dataType, field.dataType, quote_identifier(known.name))
 
 
 def _widened(held: DataType, wanted: DataType, path: str) -> Iterator[tuple[str, DataType]]:
@@ -59,7 +61,3 @@ def _widened(held: DataType, wanted: DataType, path: str) -> Iterator[tuple[str,
 def _decimal(name: str) -> tuple[int, int] | None:
     match = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", name)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

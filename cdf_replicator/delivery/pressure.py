@@ -1,5 +1,7 @@
-"""How much a sink is asked to take: less at once, then one request at a time, after refusals and slow answers; and never more
-a second than was configured.
+"""Limit the size and number of requests to a sink.
+
+After refusals and slow responses the service sends smaller chunks, then one request at a time. It never exceeds the
+configured rows per second.
 """
 
 from __future__ import annotations

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
-
-FEED_COLUMNS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 _NEVER_LATE: Final = (
     "a change is never late: order is by commit version, and a watermark would drop changes, so that sinks would "
@@ -41,16 +38,6 @@ _SPARK_CONF: Final = {
     "spark.speculation": "a second copy of a task writes to the sinks at the same time",
 }
 
-_TIMELY: Final = re.compile(
-    r"\b(current_date|current_timestamp|current_time|localtimestamp)\b"
-    r"|\b(now|curdate|unix_timestamp(?=\s*\(\s*\))|rand|random|randn|uuid|shuffle|monotonically_increasing_id)\s*\(",
-    re.IGNORECASE,
-)
-_TIMELY_LITERAL: Final = re.compile(
-    r"\b(date|timestamp(_ltz|_ntz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
-)
-_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`", re.DOTALL)
-
 
 def option(name: str) -> str | None:
     """Why an option of a table or route is refused, whatever its spelling; None if it is none of those."""
@@ -72,29 +59,3 @@ def spark_conf(key: str, value: str) -> str | None:
     if name == "spark.sql.session.timezone" and text not in {"utc", "etc/utc"}:
         return "UTC, since timestamps reach the sinks as UTC"
     return None
-
-
-def row_filter(text: str) -> str | None:
-    """Why a filter is refused at sight: it gives another answer later, and nothing would remove what ages out."""
-    name = _fickle(text)
-    return name and (
-        f"a condition on the row alone; {name} gives another answer each time, and no change would ever remove a row "
-        "that has stopped matching"
-    )
-
-
-def computed(text: str) -> str | None:
-    """Why a computed column is refused at sight: a repeated delivery of a row would differ from the first."""
-    name = _fickle(text)
-    return name and (
-        f"an expression of the row alone; {name} gives another answer each time, so that one row would have many values"
-    )
-
-
-def _fickle(text: str) -> str | None:
-    """What in an expression gives another answer another time, as far as the text shows; Spark is asked later."""
-    found = _TIMELY.search(_QUOTED.sub("''", text))
-    if found is not None:
-        return (found[1] or found[2]).lower()
-    literal = _TIMELY_LITERAL.search(text)
-    return " ".join(literal[0].split()).upper() if literal else None

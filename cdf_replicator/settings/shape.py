@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Dimension
-from cdf_replicator.settings import refusals
 from cdf_replicator.settings.given import Given, Path, Tree
 from cdf_replicator.settings.judge import judged
 from cdf_replicator.settings.models import SLUG_EXPECTED, Enrichment, RouteFields, is_slug
 from cdf_replicator.settings.problems import Problem
 from cdf_replicator.settings.redact import shown
+from connectors.change import FEED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,7 +51,6 @@ def _one_by_one(path: Path, example: str, node: Given) -> Problem:
 
 def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: Mode, problems: list[Problem]) -> None:
     """Add a problem for whatever can't be, whatever the tables look like."""
-    _refuse_expressions(path, fields, problems)
     _refuse_names(path, fields, joined, problems)
     _refuse_idle(path, fields, joined, problems)
     if joined and mode != "upsert":
@@ -60,16 +59,6 @@ def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: M
             "day they are read; join when you query it"
         )
         problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
-
-
-def _refuse_expressions(path: Path, fields: RouteFields, problems: list[Problem]) -> None:
-    reason = refusals.row_filter(fields.filter) if fields.filter else None
-    if reason:
-        problems.append(Problem.at((*path, "filter"), repr(fields.filter), reason))
-    for name, text in fields.computed.items():
-        reason = refusals.computed(text)
-        if reason:
-            problems.append(Problem.at((*path, "computed"), repr(shown(f"{name}: {text}")), reason))
 
 
 def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[Problem]) -> None:
@@ -84,7 +73,7 @@ def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], 
     added = [name for dimension in joined for name in dimension.columns.values()]
     for dimension in joined:
         where = (*path, "enrich", dimension.slug, "columns")
-        if wrong := [name for name in dimension.columns.values() if name.lower() in refusals.FEED_COLUMNS]:
+        if wrong := [name for name in dimension.columns.values() if name.lower() in FEED_COLUMNS]:
             problems.append(Problem.at(where, repr(wrong[0]), "another name (column=name): the feed has one of that"))
         elif twice := _twice(added, within=dimension.columns.values()):
             problems.append(Problem.at(where, repr(twice), "another name (column=name): two columns would share it"))

@@ -23,6 +23,7 @@ from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.errors import PermanentError
 from connectors.result import FrameResult, Held
 from connectors.sink import RouteOptions
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ class DeltaFeaturesSink(DeltaSink):
         else:
             session = table.transaction(frame.sparkSession, app, batch.txn_version)
         self.check_kept(route)
-        names = [F.col(f"{ROW}.{table.quoted(name)}").alias(name) for name in entity]
+        names = [F.col(f"{ROW}.{quote_identifier(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:
             given = {row[0]: row[1] for row in touched.groupBy(_KIND).count().collect()}
@@ -145,6 +146,8 @@ class DeltaFeaturesSink(DeltaSink):
         from delta.tables import DeltaTable
         from pyspark.sql import functions as F  # noqa: N812
 
+        from connectors.delta import shape
+
         options, version = _options(route), table.latest_version(session, route.source)
         rows = _source(session, route, version)
         if entities is not None:
@@ -154,15 +157,20 @@ class DeltaFeaturesSink(DeltaSink):
         if entities is not None:
             both = touched.join(answer.alias("answer"), _same("touched", "answer", options.entity), "left")
             own = [name for name in answer.columns if name.lower() not in _lower(options.entity)]
-            named = [F.col(f"touched.{table.quoted(name)}") for name in options.entity]
-            answer = both.select(*named, *(F.col(f"answer.{table.quoted(name)}") for name in own))
+            named = [F.col(f"touched.{quote_identifier(name)}") for name in options.entity]
+            answer = both.select(*named, *(F.col(f"answer.{quote_identifier(name)}") for name in own))
+        answer = shape.fit(answer, table.schema_of(path))
         guard = guard_of(route.epoch, version, upsert=True)
         columns: dict[str, str | Column] = {
-            table.quoted(name): F.col(f"answer.{table.quoted(name)}") for name in answer.columns if name != _PRESENT
+            quote_identifier(name): F.col(f"answer.{quote_identifier(name)}")
+            for name in answer.columns
+            if name != _PRESENT
         }
         columns[HELD_GUARD] = F.lit(guard)
         held = DeltaTable.forPath(session, path).alias("held")
-        on = " AND ".join(f"held.{table.quoted(name)} <=> answer.{table.quoted(name)}" for name in options.entity)
+        on = " AND ".join(
+            f"held.{quote_identifier(name)} <=> answer.{quote_identifier(name)}" for name in options.entity
+        )
         not_older = f"(held.{HELD_GUARD} IS NULL OR held.{HELD_GUARD} <= {guard})"
         merge = held.merge(answer.alias("answer"), on)
         merge = merge.whenMatchedDelete(f"answer.{_PRESENT} IS NULL AND {not_older}")
@@ -197,7 +205,7 @@ def _same(one: str, other: str, entity: Sequence[str]) -> Column:
     """Of two aliases. Null is an entity too: a group of its own."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = [table.quoted(name) for name in entity]
+    names = [quote_identifier(name) for name in entity]
     pairs = (F.col(f"{one}.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in names)
     return reduce(lambda left, right: left & right, pairs)
 

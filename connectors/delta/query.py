@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.delta import table
 from connectors.delta.errors import line
 from connectors.errors import PermanentError
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ def _check_one_row_each(result: DataFrame, entity: Sequence[str]) -> None:
 def _check_separate(result: DataFrame, entity: Sequence[str]) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    marked = result.where(F.hash(*(F.col(table.quoted(name)) for name in entity)) == _MARK)
+    marked = result.where(F.hash(*(F.col(quote_identifier(name)) for name in entity)) == _MARK)
     hashed = ", ".join(rf"{re.escape(name)}#\d+L?" for name in entity)
     mark = re.compile(rf"\(hash\({hashed}, 42\) = {_MARK}\)", re.IGNORECASE)
     for leaf, condition in _leaves(marked._jdf.queryExecution().optimizedPlan()):

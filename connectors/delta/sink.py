@@ -11,6 +11,7 @@ from connectors.change import Claim, Watermark
 from connectors.delta import commits, table
 from connectors.errors import PermanentError, lost
 from connectors.sink import FrameSink, SinkSettings
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,13 +77,17 @@ class DeltaSink(FrameSink):
             return None
         owner, epoch = text.split(":")
         app, self._seen = table.application(route, path), table.newest_version(path)
-        back = commits.taken_back_since(path, app, self._seen)
-        reached = self.complete(route) if back is not None and back.operation == "RESTORE" else None
+        known = -1 if route.mark is None else route.mark.txn_version
+        back = commits.taken_back_since(path, app, known, self._seen)
+        reached = self.complete(route, back.version) if back is not None and back.operation == "RESTORE" else None
         mark = None if reached is None else Watermark(-1, 0, reached)
         return Claim(owner, int(epoch), mark, restored=back is not None, txn_version=table.recorded(path, app))
 
-    def complete(self, route: RouteSpec) -> int | None:  # noqa: ARG002
-        """Of a table that was brought back: the version up to which every commit is surely in it; None if nothing says so."""
+    def complete(self, route: RouteSpec, restored_at: int) -> int | None:  # noqa: ARG002
+        """Return the version up to which every commit is surely in a table that was brought back; None if nothing says so.
+
+        ``restored_at``: the table's version that the RESTORE made.
+        """
         return None
 
     def mark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002 - each write records its batch
@@ -90,7 +95,12 @@ class DeltaSink(FrameSink):
         self.check_kept(route)
 
     def check_kept(self, route: RouteSpec) -> None:
-        """Look at the commits since the last look; raises ``RetryableError`` after a RESTORE, a TRUNCATE and the like."""
+        """Read the commits since the last check; raises ``RetryableError`` after a RESTORE, a TRUNCATE and the like.
+
+        Each commit is read once, but two checks are needed in a micro-batch. That of a write finds a RESTORE before a
+        transaction of ours follows it. That of the mark finds one that came between the check of the write and its commit,
+        before Spark commits the micro-batch: by what Spark has committed last, ``claim`` finds it again.
+        """
         path = self.target(route)
         newest = table.newest_version(path)
         if self._seen is not None:
@@ -176,7 +186,7 @@ class DeltaSink(FrameSink):
 
     def _compact(self, route: RouteSpec) -> str:
         started, path = int(time.time()), self.target(route)
-        by = ", ".join(map(table.quoted, self.settings.zorder_by))
+        by = ", ".join(map(quote_identifier, self.settings.zorder_by))
         told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
         metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
         assert metrics is not None

@@ -16,10 +16,11 @@ from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.query import Query
 from cdf_replicator.report import Report
+from cdf_replicator.route_state import RouteState
 from cdf_replicator.settings import load
 from cdf_replicator.shared import Service
 from cdf_replicator.source import SourceTable
-from cdf_replicator.state import RouteState, StatePath
+from cdf_replicator.state import StatePath
 from cdf_replicator.stream import Stream
 from connectors import Watermark, change
 from tests.benchmarks.works import FOLDER

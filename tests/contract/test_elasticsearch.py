@@ -1,6 +1,5 @@
 """``ElasticsearchSink`` held to the contract, against a real server."""
 
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 from connectors import load
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.testing import SCHEMA, BadRowContract, FenceContract, SinkContract, upsert
-from tests.contract.elasticsearch_reader import Reader, id_of, route_to, sink_to
+from tests.contract.elasticsearch_reader import id_of
 
 
 class TestElasticsearchSink(SinkContract, BadRowContract, FenceContract):
@@ -18,21 +17,11 @@ class TestElasticsearchSink(SinkContract, BadRowContract, FenceContract):
         return StructType([*SCHEMA.fields, StructField("counts", MapType(StringType(), IntegerType()))])
 
     @pytest.fixture
-    def sink(self, elasticsearch):
-        with closing(sink_to(elasticsearch.url)) as sink:
-            yield sink
-
-    @pytest.fixture
-    def route(self):
-        return route_to()
-
-    @pytest.fixture
     def other_route(self, route):
         return replace(route, name="other", table=f"{route.table}_other")
 
     @pytest.fixture
-    def read(self, elasticsearch):
-        es = Reader(elasticsearch.url)
+    def read(self, es):
         return lambda route, key: es.document(route.table, id_of(key))
 
     @pytest.fixture

@@ -16,38 +16,13 @@ from pyspark.sql.types import (
 
 from connectors import Claim, Held, PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
-from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
+from tests.contract.elasticsearch_reader import route_to, sink_to
 
 LONG = {"type": "long"}
 
 
 def with_column(name, kind):
     return StructType([*SCHEMA.fields, StructField(name, kind)])
-
-
-@pytest.fixture
-def es(elasticsearch):
-    return Reader(elasticsearch.url)
-
-
-@pytest.fixture
-def sink(elasticsearch):
-    with closing(sink_to(elasticsearch.url)) as sink:
-        yield sink
-
-
-@pytest.fixture
-def route():
-    return route_to()
-
-
-@pytest.fixture
-def write(spark, sink):
-    def write(route, *changes, schema=SCHEMA):
-        sink.open(route)
-        return sink.write(render_chunk(spark, sink, route, schema, changes))
-
-    return write
 
 
 def test_an_index_of_ours_remembers_deletes_for_as_long_as_set(elasticsearch, sink, es, route):

@@ -9,41 +9,16 @@ import pytest
 from connectors import PermanentError, RetryableError
 from connectors.elasticsearch.transport import cluster_of
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
-from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
-
-
-@pytest.fixture
-def es(elasticsearch):
-    return Reader(elasticsearch.url)
-
-
-@pytest.fixture
-def sink(elasticsearch):
-    with closing(sink_to(elasticsearch.url)) as sink:
-        yield sink
-
-
-@pytest.fixture
-def route():
-    return route_to()
-
-
-@pytest.fixture
-def write(spark, sink, route):
-    def write(*changes):
-        sink.open(route)
-        return sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
-
-    return write
+from tests.contract.elasticsearch_reader import sink_to
 
 
 @pytest.mark.parametrize("setting", ["index.default_pipeline", "index.final_pipeline"])
 def test_a_pipeline_that_is_not_there_halts_and_refuses_no_row(sink, es, route, write, setting):
     sink.prepare(SCHEMA, route)
-    write(upsert("a", 1, "one"), upsert("b", 1, "two"))
+    write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
     es("PUT", f"/{route.table}/_settings", {setting: "enrich"})
     with pytest.raises(PermanentError, match=r"pipeline with id \[enrich\] does not exist") as caught:
-        write(upsert("a", 2, "three"), deletion("b", 2))
+        write(route, upsert("a", 2, "three"), deletion("b", 2))
     assert "Create that ingest pipeline" in caught.value.hint
     assert es.document(route.table, "a") == {"id": "a", "name": "one"}
 
@@ -55,7 +30,7 @@ def test_an_index_that_demands_a_routing_halts_and_refuses_no_row(sink, es, rout
         sink.prepare(SCHEMA, route)
         for change in (upsert("a", 1, "one"), deletion("a", 2)):
             with pytest.raises(PermanentError, match="routing is required") as caught:
-                write(change)
+                write(route, change)
             assert "cdf-replicator resync" in caught.value.hint
     finally:
         es("DELETE", f"/_index_template/{route.table}")
@@ -66,21 +41,21 @@ def test_rows_refused_for_one_reason_are_not_to_blame_where_an_empty_document_is
     es("PUT", f"/{route.table}", {"settings": settings, "mappings": {"properties": {"name": {"type": "keyword"}}}})
     sink.prepare(SCHEMA, route)
     with pytest.raises(PermanentError, match=r"also an empty one: .*@timestamp") as caught:
-        write(upsert("a", 3, "one"), deletion("c", 3))
+        write(route, upsert("a", 3, "one"), deletion("c", 3))
     assert "nothing was deleted" in caught.value.hint
 
 
 def test_rows_that_are_to_blame_are_rejected_where_all_of_them_are(sink, es, route, write):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"name": {"type": "ip"}}}})
     sink.prepare(SCHEMA, route)
-    result = write(upsert("a", 2, "Ann"), upsert("b", 2, "Bob"))
+    result = write(route, upsert("a", 2, "Ann"), upsert("b", 2, "Bob"))
     assert [(row.position, row.code) for row in result.rejected] == [(0, "document_parsing"), (1, "document_parsing")]
     assert es.search(route.table, {"match_all": {}}) == [], "the empty document is not kept"
 
 
 def test_a_closed_index_is_waited_for_by_a_resync_too(sink, es, route, write):
     sink.prepare(SCHEMA, route)
-    write(upsert("a", 1, "one"))
+    write(route, upsert("a", 1, "one"))
     es("POST", f"/{route.table}/_close")
     for call in (lambda: sink.count(route, 2**45), lambda: sink.sweep(route, 2**45)):
         with pytest.raises(RetryableError, match="closed") as caught:

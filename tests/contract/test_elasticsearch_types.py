@@ -1,6 +1,5 @@
 """Every Spark type, from a row in the JVM to what a search finds."""
 
-from contextlib import closing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -27,8 +26,7 @@ from pyspark.sql.types import (
 )
 
 from connectors import Change, PermanentError
-from connectors.testing import SCHEMA, render_chunk, upsert
-from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
+from connectors.testing import SCHEMA, upsert
 
 ADDRESS = StructType([StructField("city", StringType()), StructField("zip", IntegerType())])
 TYPES = {
@@ -126,28 +124,15 @@ FOUND_BY = [
 
 
 @pytest.fixture
-def es(elasticsearch):
-    return Reader(elasticsearch.url)
-
-
-@pytest.fixture
-def sink(elasticsearch):
-    with closing(sink_to(elasticsearch.url)) as sink:
-        yield sink
-
-
-@pytest.fixture
-def deliver(spark, sink):
+def deliver(sink, write):
     def deliver(route, schema, *changes: Change):
         sink.prepare(schema, route)
-        sink.open(route)
-        return sink.write(render_chunk(spark, sink, route, schema, changes))
+        return write(route, *changes, schema=schema)
 
     return deliver
 
 
-def test_a_row_of_every_type_is_kept_to_the_digit_and_found(deliver, es):
-    route = route_to()
+def test_a_row_of_every_type_is_kept_to_the_digit_and_found(deliver, es, route):
     result = deliver(route, EVERY_TYPE, upsert("a", 1, "Ann", **ROW), upsert("nulls", 1))
     assert not result.rejected
     assert es.document(route.table, "a") == SOURCE
@@ -156,8 +141,7 @@ def test_a_row_of_every_type_is_kept_to_the_digit_and_found(deliver, es):
         assert es.search(route.table, query) == ["a"], query
 
 
-def test_the_mapping_says_every_type(sink, es):
-    route = route_to()
+def test_the_mapping_says_every_type(sink, es, route):
     sink.prepare(EVERY_TYPE, route)
     mapping = es.mapping(route.table)
     text = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
@@ -182,8 +166,7 @@ def test_the_mapping_says_every_type(sink, es):
     }
 
 
-def test_a_variant_is_kept_whatever_it_holds(spark, sink, es):
-    route = route_to()
+def test_a_variant_is_kept_whatever_it_holds(spark, sink, es, route):
     frame = spark.sql("""
         SELECT id AS key, 17592186044419L AS guard, 'insert' AS change_type,
                named_struct('id', id, 'body', parse_json(body), 'bodies', array(parse_json(body))) AS row
@@ -198,8 +181,7 @@ def test_a_variant_is_kept_whatever_it_holds(spark, sink, es):
     assert bodies == [{"a": {"b": [1, None]}}, [1, "x"], "2.5", "x"]
 
 
-def test_a_date_that_somebody_elses_index_does_not_take_is_rejected_while_the_rest_is_written(spark, sink, es):
-    route = route_to()
+def test_a_date_that_somebody_elses_index_does_not_take_is_rejected_while_the_rest_is_written(spark, sink, es, route):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"day": {"type": "date"}}}})
     frame = spark.sql("""
         SELECT id AS key, 17592186044419L AS guard, 'insert' AS change_type,
@@ -217,8 +199,7 @@ def test_a_date_that_somebody_elses_index_does_not_take_is_rejected_while_the_re
 @pytest.mark.parametrize(
     "name", ["_id", "_source", "_version", "_routing", "_primary_term", "", " ", "a..b", ".a", "a."]
 )
-def test_a_column_that_elasticsearch_refuses_is_named_with_the_variable_to_set(sink, es, name):
-    route = route_to()
+def test_a_column_that_elasticsearch_refuses_is_named_with_the_variable_to_set(sink, es, name, route):
     with pytest.raises(PermanentError) as caught:
         sink.prepare(StructType([*SCHEMA.fields, StructField(name, LongType())]), route)
     assert repr(name) in caught.value.reason
@@ -226,14 +207,13 @@ def test_a_column_that_elasticsearch_refuses_is_named_with_the_variable_to_set(s
     assert es.missing(f"/{route.table}")
 
 
-def test_a_column_inside_another_is_refused(sink):
+def test_a_column_inside_another_is_refused(sink, route):
     schema = StructType([*SCHEMA.fields, StructField("name.first", StringType())])
     with pytest.raises(PermanentError, match=r"'name.first'.*part of 'name'"):
-        sink.prepare(schema, route_to())
+        sink.prepare(schema, route)
 
 
-def test_a_table_wider_than_the_default_field_limit_fits(deliver, es):
-    route = route_to()
+def test_a_table_wider_than_the_default_field_limit_fits(deliver, es, route):
     schema = StructType([*SCHEMA.fields, *(StructField(f"c{number}", StringType()) for number in range(600))])
     assert not deliver(route, schema, upsert("a", 1, c599="x")).rejected
     assert es.search(route.table, {"term": {"c599.keyword": "x"}}) == ["a"]

@@ -12,8 +12,8 @@ import pytest
 from cdf_replicator import asked
 from cdf_replicator.changes import Wanted, write
 from cdf_replicator.enable import enabled
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.source import SourceTable
-from cdf_replicator.verdict import HaltError
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 

@@ -111,6 +111,26 @@ def test_another_query_needs_a_resync_which_repairs_too(world):
     )
 
 
+def test_a_struct_that_lost_a_field_is_merged_into_the_wider_one_of_the_table(world):
+    text = "SELECT customer, max_by(s, id) AS s FROM {source} GROUP BY customer"
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__QUERY"] = text
+    columns = "id bigint, customer string, s struct<a:int,b:string,c:string>, test boolean"
+    world.create(columns, delta__columnMapping__mode="name")
+    world.insert("(1, 'a', struct(1, 'b', 'c'), false)", "(2, 'z', struct(2, 'b', 'c'), false)")
+    assert run(world) is None
+    world.sql("ALTER TABLE {t} DROP COLUMN s.b")
+    world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(world.version())
+    world.insert("(3, 'a', struct(3, 'd'), false)", "(4, 'n', NULL, false)")
+    assert run(world) is None
+    features = world.spark.table(world.features).select("customer", "s.a", "s.b", "s.c", "s").collect()
+    assert sorted(tuple(row)[:4] for row in features) == [
+        ("a", 3, None, "d"),
+        ("n", None, None, None),
+        ("z", 2, "b", "c"),
+    ]
+    assert [row.s for row in features if row.customer == "n"] == [None]
+
+
 @pytest.mark.parametrize(
     "text",
     [

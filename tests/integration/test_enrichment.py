@@ -9,7 +9,7 @@ import pytest
 
 from cdf_replicator import feed, validation
 from cdf_replicator.enrichment import Dimensions
-from cdf_replicator.verdict import DimensionError, HaltError
+from cdf_replicator.exceptions import DimensionError, HaltError
 from connectors import change
 from tests.support.session import replaced
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdf_replicator import feed
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors import guard_of
 
 CHANGES = "key string, guard long, change_type string, commit_version long, commit_timestamp timestamp, row struct<id:long,name:string>"

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from cdf_replicator import start
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.requests import Request
-from cdf_replicator.verdict import HaltError
 from tests.support.waiting import until
 
 ROUTE = "orders_files"

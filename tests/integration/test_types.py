@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType
 
 from cdf_replicator import feed
-from cdf_replicator.verdict import HaltError
+from cdf_replicator.exceptions import HaltError
 from connectors.render import key_text
 from tests.contract.elasticsearch_reader import Reader
 from tests.contract.type_cases import (

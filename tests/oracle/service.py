@@ -17,7 +17,7 @@ from cdf_replicator.state import StatePath
 from tests.support import reading
 
 if TYPE_CHECKING:
-    from cdf_replicator.verdict import Verdict
+    from cdf_replicator.exceptions import Verdict
     from deploy.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 

@@ -11,9 +11,10 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from cdf_replicator import conditions
 from cdf_replicator.conditions import TABLE
 from cdf_replicator.delivery import DeliveryBugError
-from cdf_replicator.state import StateError
-from cdf_replicator.verdict import HaltError, judge
+from cdf_replicator.exceptions import HaltError, StateError
+from cdf_replicator.verdict import judge
 from connectors import PermanentError, RetryableError
+from tests.unit.condition_tests import TESTS
 
 ROOT = Path(__file__).parents[2]
 QUERY = "Query orders_search [id = 6b0, runId = 9f1] terminated with exception: "
@@ -107,9 +108,10 @@ def test_every_row_of_the_table_has_a_recorded_text():
 
 
 def test_every_row_is_provoked_by_a_test_that_exists_or_by_its_text_only():
-    tried = {tuple(row.tried.split("::")) for row in TABLE if row.tried}
-    assert {(file, name) for file, name in tried if name not in functions(file)} == set()
-    assert {row.names for row in TABLE if not row.tried} == BY_TEXT_ONLY
+    provoked = {tuple(test.split("::")) for test in TESTS.values()}
+    assert {(file, name) for file, name in provoked if name not in functions(file)} == set()
+    assert {row.names for row in TABLE if row.names[0] not in TESTS} == BY_TEXT_ONLY
+    assert TESTS.keys() <= {row.names[0] for row in TABLE}
 
 
 def test_how_often_a_row_is_tried_is_its_own():

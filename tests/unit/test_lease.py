@@ -17,9 +17,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from cdf_replicator.exceptions import LeaseLostError
 from cdf_replicator.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
 from cdf_replicator.lease_mark import TOUCH_SECONDS, LockedFile
-from cdf_replicator.state import LeaseLostError, RouteState, StatePath
+from cdf_replicator.route_state import RouteState
+from cdf_replicator.state import StatePath
 from tests.support.waiting import until
 
 HOLD = """

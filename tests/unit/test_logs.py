@@ -85,7 +85,7 @@ def test_an_exception_of_a_library_is_told_too() -> None:
 
 def test_what_is_bound_is_on_every_line_of_its_thread_and_only_there() -> None:
     logs.configure("info", "json", stream := io.StringIO())
-    with logs.bound(route="orders_search", batch_id=7):
+    with structlog.contextvars.bound_contextvars(route="orders_search", batch_id=7):
         structlog.get_logger("a").info("one")
         logging.getLogger("b").info("two")
         other = threading.Thread(target=lambda: structlog.get_logger("c").info("three"))
@@ -143,7 +143,7 @@ def test_credentials_in_an_address_never_reach_a_line() -> None:
 
 def test_text_is_for_people_and_has_no_colour_off_a_terminal() -> None:
     logs.configure("info", "text", stream := io.StringIO())
-    with logs.bound(route="orders_search"):
+    with structlog.contextvars.bound_contextvars(route="orders_search"):
         structlog.get_logger("a").info("batch delivered", written=5)
     text = stream.getvalue()
     assert "batch delivered" in text

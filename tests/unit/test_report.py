@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 from cdf_replicator import report as room
 from cdf_replicator.board import Board
 from cdf_replicator.delivery import Letter, Outcome
+from cdf_replicator.exceptions import Verdict
 from cdf_replicator.metrics import Metrics
 from cdf_replicator.report import Report
-from cdf_replicator.verdict import Verdict
 from connectors.redis import RedisSink
 
 WHO = {"route": "orders_cache", "table": "orders", "sink": "cache"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cdf_replicator.exceptions import HaltError
 from cdf_replicator.route import Route, Source
 from cdf_replicator.schema import Metadata, TableSchema, compare, judge, without_added
-from cdf_replicator.verdict import HaltError
 from connectors import RouteOptions
 from connectors.widening import widens
 

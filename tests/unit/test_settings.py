@@ -365,32 +365,6 @@ def test_reader_options_that_lose_changes_are_refused_with_the_reason(option: st
     assert problem.expected.startswith("not set: ")
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "day >= current_date - 30",
-        "ts > CURRENT_TIMESTAMP()",
-        "ts > now()",
-        "rand() < 0.5",
-        "id = uuid()",
-        "ts > localtimestamp",
-        "t > unix_timestamp()",
-    ],
-)
-def test_a_filter_that_changes_its_mind_is_refused(condition: str) -> None:
-    problem = the_problem({"CDF_ROUTES__ORDERS_LOG__FILTER": condition})
-    assert problem.variable == "CDF_ROUTES__ORDERS_LOG__FILTER"
-    assert "no change would ever remove" in problem.expected
-
-
-@pytest.mark.parametrize(
-    "condition",
-    ["status <> 'now()'", "`current_date` > '2026-01-01'", "brand(x) = 1", "unix_timestamp(ts) > 5", "random_id = 1"],
-)
-def test_a_filter_that_only_looks_like_it_is_accepted(condition: str) -> None:
-    assert load(GOOD | {"CDF_ROUTES__ORDERS_LOG__FILTER": condition}).resolved["orders_log"].filter == condition
-
-
 def secret_file(folder: Path, text: str) -> str:
     file = folder / "secret"
     file.write_text(text)

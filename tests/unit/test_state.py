@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 
 from cdf_replicator import state as state_module
+from cdf_replicator.exceptions import StateError
 from cdf_replicator.lease import Lease
 from cdf_replicator.route import Route, Source
-from cdf_replicator.state import FORMAT, RouteState, StateError, StatePath, write_json
+from cdf_replicator.route_state import RouteState
+from cdf_replicator.state import FORMAT, StatePath, write_json
 from connectors import RouteOptions, Watermark
 
 STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)

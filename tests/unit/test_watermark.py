@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cdf_replicator import watermark
-from cdf_replicator.state import RouteState, StatePath
+from cdf_replicator.route_state import RouteState
+from cdf_replicator.state import StatePath
 from connectors import Watermark
 
 

@@ -1,0 +1,31 @@
+"""Locates the state path: a folder of this machine, or one in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cdf_replicator import spark
+from cdf_replicator.exceptions import StateError
+from cdf_replicator.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from cdf_replicator.settings import Settings
+
+
+def state_folder(settings: Settings) -> Path | RemotePath:
+    """Return the state path; Spark is started for one that is not in this machine's own file system.
+
+    Raises what ``spark.start`` raises, and ``StateError``.
+    """
+    location = urlsplit(settings.state_path)
+    if location.scheme in ("", "file"):
+        return Path(location.path if location.scheme else settings.state_path)
+    try:
+        return RemotePath.at(spark.start(settings.spark), settings.state_path)
+    except OSError as error:
+        raise StateError(
+            f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "
+            "Add the file system's jars and credentials by CDF_SPARK__CONF, or name a folder on a volume."
+        ) from error
