@@ -178,10 +178,13 @@ def test_a_flood_of_connections_ends_its_own_oldest_and_a_probe_gets_in(world, c
 
 
 def test_a_request_that_never_becomes_whole_is_given_up(monkeypatch, world):
-    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.2)
-    with socket.create_connection(("127.0.0.1", world.server.port), timeout=4) as client:
+    with socket.create_connection(("127.0.0.1", world.server.port), timeout=60) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert client.recv(10_000).startswith(b"HTTP/1.1 200")
+        answer = b""
+        while not answer.endswith(b"}") and (part := client.recv(10_000)):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.2)  # from here on: no answer has to come in that time
         client.sendall(b"GET /livez HT")  # the next one of a kept connection
         assert _ended(client)
 
@@ -216,10 +219,19 @@ def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(
 def test_answers_do_not_wait_for_acknowledgements(world):
     """Without this option each answer on a kept connection waits for a delayed acknowledgement, 40 ms."""
     world.get("/livez")
-    sockets = [one for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() != -1]
-    served = [one for one in sockets if one.getsockname()[1:2] == (world.server.port,)]
+    sockets = [one for one in gc.get_objects() if isinstance(one, socket.socket)]
+    served = [one for one in sockets if _port(one) == world.server.port]
     assert len(served) == 2, "it listens, and serves the client's kept connection"
     assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served)
+
+
+def _port(one: socket.socket) -> int | None:
+    """Where a socket is bound; None for one that another thread, of another test's server perhaps, has closed."""
+    try:
+        name = one.getsockname()
+    except OSError:
+        return None
+    return name[1] if isinstance(name, tuple) else None
 
 
 def test_a_port_in_use_names_the_port_and_the_variable(world):
