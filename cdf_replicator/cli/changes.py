@@ -1,4 +1,4 @@
-"""``changes`` and ``enable``: look at a table's change feed, turn it on."""
+"""The commands ``changes`` and ``enable``."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def changes(
     format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How to print them.")] = "table",
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many rows.")] = None,
 ) -> None:
-    """Print a table's change feed, ordered by version: look before you replay or resync.
+    """Print a table's change feed, ordered by version, to inspect it before a replay or resync.
 
-    Reads the table alone: no lease, no state path, no sink. JSON is one object a line. A key value's % and : are written
-    %25 and %3A.
+    Reads the table only: no lease, no state path, no sink. JSON is one object per line. In key values, % and : are written
+    as %25 and %3A.
 
     \b
     Examples:
       cdf-replicator changes orders --from 12
       cdf-replicator changes orders --from 12 --to 20 --key 4711
       cdf-replicator changes s3a://lake/orders --from-timestamp 2026-01-31 --format json | jq .
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     begin = _one(first, _timestamp("--from-timestamp", from_timestamp), "--from", "--from-timestamp")
     if begin is None:
         raise typer.BadParameter("one of --from and --from-timestamp is needed", param_hint="'--from'")
@@ -64,15 +64,15 @@ def changes(
 
 
 def enable(table: Named) -> None:
-    """Turn on the change feed of an existing table and print from which version it is valid.
+    """Turn on the change feed of an existing table and print the first version it covers.
 
-    Changes nothing where it is on already.
+    Changes nothing if the feed is already on.
 
     \b
     Examples:
       cdf-replicator enable orders
       cdf-replicator enable s3a://lake/orders
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator import logs, settings
 
     reading = settings.load_reading()

@@ -1,4 +1,4 @@
-"""``dead-letters``: rows that a sink refused."""
+"""The command ``dead-letters``: rows that a sink rejected."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def list_(
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 50,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print them.")] = "table",
 ) -> None:
-    """Print letters, newest first. Needs no lease.
+    """Print dead letters, newest first. Needs no lease.
 
     \b
     Examples:
       cdf-replicator dead-letters list
       cdf-replicator dead-letters list orders_search --all --format json
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     loaded = _loaded(route)
 
     from cdf_replicator import letters
@@ -53,12 +53,12 @@ def list_(
 
 @app.command()
 def show(letter: Annotated[str, typer.Argument(metavar="ID", help="Of the letter, or how it begins.")]) -> None:
-    """Print one letter as JSON, with the row that was refused. Needs no lease.
+    """Print one dead letter as JSON, with the rejected row. Needs no lease.
 
     \b
     Examples:
       cdf-replicator dead-letters show 3f2a9c01b7de
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _long_enough([letter])
     loaded = _loaded(None)
 
@@ -69,15 +69,16 @@ def show(letter: Annotated[str, typer.Argument(metavar="ID", help="Of the letter
 
 @app.command()
 def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
-    """Write the present row of each letter's key, or its delete if the row is gone: not the letter's own row.
+    """Write the current row of each dead letter's key, or its delete if the row is gone.
 
-    Mend the row in the source table first, or the sink. What is refused again stays a letter.
+    The stored row of the dead letter is not written. Correct the row in the source table first, or the sink. A row that is
+    rejected again stays a dead letter.
 
     \b
     Examples:
       cdf-replicator dead-letters redrive orders_search
       cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _long_enough(letters or [])
     loaded = _loaded(route)
 
@@ -88,13 +89,13 @@ def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
 
 @app.command()
 def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
-    """Give letters up. They are kept, as discarded; their keys stay absent from the sink until they change again.
+    """Close dead letters as discarded; their keys stay absent from the sink until they change again.
 
     \b
     Examples:
       cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
       cdf-replicator dead-letters discard orders_search --yes
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _long_enough(letters or [])
     loaded = _loaded(route)
 
@@ -114,7 +115,7 @@ def _loaded(route: str | None) -> Settings:
 
 
 def _long_enough(letters: list[str]) -> None:
-    """A letter that is named by too little would not be the only one for long."""
+    """Reject a short id prefix, which would soon match several dead letters."""
     for letter in letters:
         if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
             raise typer.BadParameter(

@@ -1,4 +1,4 @@
-"""``replay`` and ``resync``: deliver again."""
+"""The commands ``replay`` and ``resync``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def replay(
 ) -> None:
     """Deliver changes again from a commit version on.
 
-    A sink that keeps one entry per key goes on from there to the newest version, so that a late older row never stays.
+    A sink that keeps one entry per key continues to the newest version, so that no older row remains.
 
     \b
     Examples:
       cdf-replicator replay orders_search --starting-version 12 --dry-run
       cdf-replicator replay orders --starting-version 12 --yes
       cdf-replicator replay orders_audit --starting-version 12 --ending-version 20
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     if ending_version is not None and ending_version < starting_version:
         raise typer.BadParameter(f"{ending_version} is before {starting_version}", param_hint="'--ending-version'")
     from cdf_replicator import logs, settings
@@ -55,17 +55,17 @@ def resync(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask, and remove however many it takes.")] = False,
 ) -> None:
-    """Rebuild a route's target from the current snapshot of its table and remove what doesn't belong there.
+    """Rebuild a route's target from the current snapshot of its table and remove orphaned entries.
 
     Nothing is removed, and the route halts, if that would be a larger share of the target's entries than
-    CDF_DELIVERY__MAX_REMOVED_SHARE; the same command with --yes then goes on from there.
+    CDF_DELIVERY__MAX_REMOVED_SHARE. Repeat the command with --yes to continue.
 
     \b
     Examples:
       cdf-replicator resync orders_search --dry-run
       cdf-replicator resync orders_search
       cdf-replicator resync orders_search --yes
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator import logs, settings
 
     loaded = settings.load()

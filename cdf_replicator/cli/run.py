@@ -25,7 +25,7 @@ def run(
         bool, typer.Option("--standby", help="Where another instance writes, wait and take over once it is gone.")
     ] = False,
 ) -> None:
-    """Follow the configured tables and keep their sinks in step.
+    """Follow the configured tables and keep their sinks up to date.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def run(
       cdf-replicator run --standby
       cdf-replicator run --starting-version 12
       cdf-replicator run --starting-version orders=12 --starting-version items=40
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     asked = starting_versions(starting_version or [])
 
     from cdf_replicator import logs, settings

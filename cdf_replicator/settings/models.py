@@ -1,4 +1,4 @@
-"""The service's own settings, group by group; each sink brings its own (``connectors.Sink.Settings``)."""
+"""The service's own settings, by group. Each sink defines its own in ``connectors.Sink.Settings``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, f
 
 
 class MayHoldSecrets:
-    """Marks a field that is no ``SecretStr`` and yet may hold secrets: it too can be given as ``..._FILE``."""
+    """Marks a field other than ``SecretStr`` that may hold secrets and may therefore be given as ``..._FILE``."""
 
 
 class JsonObject:
-    """Marks a map whose text is a JSON object and nothing else."""
+    """Marks a map whose text must be a JSON object."""
 
 
 class NamePairs:
@@ -23,7 +23,7 @@ class NamePairs:
 
 
 class AnyCase:
-    """Marks a choice of words in which case does not count."""
+    """Marks a choice of words in any case."""
 
 
 class Group(BaseModel):
@@ -35,12 +35,12 @@ def _lower(value: Any) -> Any:
 
 
 def _timestamp_text(value: Any) -> Any:
-    """YAML turns an unquoted date into a date."""
+    """Return a date as text, since YAML parses an unquoted date."""
     return str(value) if isinstance(value, date | datetime) else value
 
 
 def _conf_texts(value: Any) -> Any:
-    """Spark takes text; JSON and YAML give numbers and booleans."""
+    """Convert numbers and booleans of JSON and YAML to text, the only type of a Spark setting."""
     if not isinstance(value, dict):
         return value
     return {key: _conf_text(item) for key, item in value.items()}
@@ -141,7 +141,7 @@ class Table(Group):
 
 
 class RouteFields(Group):
-    """What the service reads of a route; every other field belongs to the sink's ``Options``."""
+    """Fields of a route that the service reads; every other field belongs to the sink's ``Options``."""
 
     table: str | None = Field(None, description="Table of a route that no table's SINKS makes.")
     sink: str | None = Field(None, description="Sink of a route that no table's SINKS makes.")
@@ -244,13 +244,13 @@ class Delivery(Group):
 
 
 FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
-"""The groups that are there once; of ``tables``, ``sinks`` and ``routes`` there are as many as somebody names."""
+"""Groups that exist once; ``tables``, ``sinks`` and ``routes`` hold one group per slug."""
 
 
 def moment(text: str) -> datetime | None:
-    """The moment that a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00`` names; UTC unless it has an offset.
+    """Parse a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00``; return None if it is no date or time.
 
-    None if it names none.
+    The time is UTC unless the text has an offset.
     """
     match = re.fullmatch(
         r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?(?: ?(?:Z|UTC|([+-]\d{2}):?(\d{2})))?",

@@ -1,4 +1,4 @@
-"""What Delta or Spark would accept and we refuse, each with the reason (design rules 3, 5, 10)."""
+"""Options of Delta and Spark that the service refuses, each with the reason (see ``docs/design.md``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPTIONS: Final = {
     **dict.fromkeys(("dropduplicates", "dedup"), _NO_DUPLICATES),
     **dict.fromkeys(("window", "sessionwindow", "groupby", "aggregate"), _NO_WINDOWS),
 }
-"""By the beginning of a name."""
+"""Reasons by the beginning of the option's name."""
 
 _SPARK_CONF: Final = {
     "spark.sql.files.ignoremissingfiles": "a missing change file has to halt the route, or its changes are lost",
@@ -40,13 +40,13 @@ _SPARK_CONF: Final = {
 
 
 def option(name: str) -> str | None:
-    """Why an option of a table or route is refused, whatever its spelling; None if it is none of those."""
+    """Return the reason why an option of a table or route is refused, in any spelling; None if it is not refused."""
     plain = name.replace("_", "").lower()
     return next((reason for start, reason in _OPTIONS.items() if plain.startswith(start)), None)
 
 
 def spark_conf(key: str, value: str) -> str | None:
-    """Why a Spark setting is refused; None if it may be set."""
+    """Return the expected value if a Spark setting is refused; None if it may be set."""
     name, text = key.lower(), value.strip().lower()
     if name in _SPARK_CONF and text == "true":
         return f"not true: {_SPARK_CONF[name]}"
