@@ -26,6 +26,7 @@ class Address:
         url: base URL without a trailing slash.
         owner: identity of the state path that the service must report; None accepts any.
         state_path: location that the service must report; None accepts any.
+
     """
 
     url: str

@@ -10,14 +10,16 @@ Named = Annotated[
     str,
     typer.Argument(metavar="TABLE", help="A configured table, a path, or a name in the catalog.", show_default=False),
 ]
-Moment = typer.Option(metavar="T", help="The same by time, such as 2026-01-31T12:00:00Z; UTC unless it has an offset.")
+Moment = typer.Option(
+    metavar="T", help="Commit time instead of a version, such as 2026-01-31T12:00:00Z; UTC unless it has an offset."
+)
 
 
 def changes(
     table: Named,
     first: Annotated[int | None, typer.Option("--from", metavar="N", min=0, help="First commit version.")] = None,
     last: Annotated[
-        int | None, typer.Option("--to", metavar="M", min=0, help="Last one. [default: the newest]")
+        int | None, typer.Option("--to", metavar="M", min=0, help="Last commit version. [default: the newest]")
     ] = None,
     from_timestamp: Annotated[str | None, Moment] = None,
     to_timestamp: Annotated[str | None, Moment] = None,
@@ -27,8 +29,8 @@ def changes(
     keys: Annotated[
         str | None, typer.Option(metavar="A,B", help="Key columns. [default: KEYS of the configured table]")
     ] = None,
-    format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How to print them.")] = "table",
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many rows.")] = None,
+    format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Output format.")] = "table",
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most N rows.")] = None,
 ) -> None:
     """Print a table's change feed, ordered by version, to inspect it before a replay or resync.
 
@@ -95,5 +97,5 @@ def _timestamp(option: str, text: str | None) -> str | None:
 
 def _one(version: int | None, timestamp: str | None, option: str, other: str) -> int | str | None:
     if version is not None and timestamp is not None:
-        raise typer.BadParameter(f"either this or {option}, not both", param_hint=f"'{other}'")
+        raise typer.BadParameter(f"give either this or {option}, not both", param_hint=f"'{other}'")
     return timestamp if version is None else version

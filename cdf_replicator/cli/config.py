@@ -32,7 +32,7 @@ def config() -> None:
 
 @app.command()
 def show(
-    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")] = "text",
+    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
     """Show every effective value and its origin; secrets are hidden.
 
@@ -67,7 +67,7 @@ def schema() -> None:
 
 @app.command()
 def env(
-    format_: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="How to print it.")] = "text",
+    format_: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
     """List every variable with type, default and meaning, including those of each installed sink type.
 

@@ -11,7 +11,8 @@ from cdf_replicator.cli.probe import alive
 
 def healthcheck(
     url: Annotated[
-        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
     ] = None,
 ) -> None:
     """Check whether the service is alive; exit with 0 if it is, else 1.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
 
 app = typer.Typer(
-    help="""Rows that a sink refused: look at them, write them again, give them up.
+    help="""List, redrive or discard rows that a sink rejected.
 
     \b
     Examples:
@@ -23,19 +23,20 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Route = Annotated[str, typer.Argument(metavar="ROUTE", help="Whose letters.", show_default=False)]
+Route = Annotated[str, typer.Argument(metavar="ROUTE", help="The route.", show_default=False)]
 Letters = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Letters, by the begin of their ids. [default: all open]")
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Ids of dead letters, or their first characters. [default: all open]"),
 ]
 SHORTEST = 6
 
 
 @app.command("list")
 def list_(
-    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Of this route. [default: all]")] = None,
-    closed: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 50,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print them.")] = "table",
+    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route's. [default: all]")] = None,
+    closed: Annotated[bool, typer.Option("--all", help="Include closed dead letters.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N.")] = 50,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
 ) -> None:
     """Print dead letters, newest first. Needs no lease.
 
@@ -52,7 +53,9 @@ def list_(
 
 
 @app.command()
-def show(letter: Annotated[str, typer.Argument(metavar="ID", help="Of the letter, or how it begins.")]) -> None:
+def show(
+    letter: Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, or its first characters.")],
+) -> None:
     """Print one dead letter as JSON, with the rejected row. Needs no lease.
 
     \b
@@ -119,6 +122,6 @@ def _long_enough(letters: list[str]) -> None:
     for letter in letters:
         if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
             raise typer.BadParameter(
-                f"{letter!r} is no id: at least {SHORTEST} of the characters 0-9 and a-f, as `dead-letters list` prints",
+                f"{letter!r} is no id: give at least {SHORTEST} characters 0-9 and a-f of an id that `dead-letters list` prints",
                 param_hint="'ID'",
             )

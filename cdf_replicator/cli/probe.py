@@ -30,6 +30,7 @@ def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
 
     Raises:
         NoAnswerError: no such answer, or the answer of a service with another state path.
+
     """
     import json
 
@@ -79,7 +80,7 @@ def _line(error: Any) -> str:
 def say_where(url: str | None, address: Address) -> None:
     """Print the address on stderr if the operator has not given it."""
     if url is None:
-        sys.stderr.write(f"asked: {address.url}\n")
+        sys.stderr.write(f"service: {address.url}\n")
 
 
 def alive(url: str | None = None) -> int:

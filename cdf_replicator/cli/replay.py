@@ -13,9 +13,12 @@ def replay(
     name: Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")],
     starting_version: Annotated[int, typer.Option(metavar="N", min=0, help="First commit version to deliver again.")],
     ending_version: Annotated[
-        int | None, typer.Option(metavar="M", min=0, help="Last one; for append sinks only. [default: go on]")
+        int | None,
+        typer.Option(metavar="M", min=0, help="Last commit version; for append sinks only. [default: continue]"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be delivered, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be delivered and write nothing.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Deliver changes again from a commit version on.
@@ -43,17 +46,19 @@ def replay(
 
 def resync(
     name: Annotated[str, typer.Argument(metavar="ROUTE", help="The route to rebuild.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare source and target, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare source and target and write nothing.")] = False,
     max_removed_share: Annotated[
         float | None,
         typer.Option(
             metavar="X",
             min=0,
             max=1,
-            help="Most of the target's entries to remove, such as 0.2. [default: the setting]",
+            help="Largest share of the target's entries to remove, such as 0.2. [default: the setting]",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask, and remove however many it takes.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Skip the confirmation and allow any number of removals.")
+    ] = False,
 ) -> None:
     """Rebuild a route's target from the current snapshot of its table and remove orphaned entries.
 

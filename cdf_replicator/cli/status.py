@@ -32,10 +32,11 @@ _COLOURS: Final = {
 
 def status(
     url: Annotated[
-        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
     ] = None,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
 ) -> None:
     """Print the state of a running service's routes, worst first.
 

@@ -17,8 +17,10 @@ FAILED = 1
 
 
 def validate(
-    offline: Annotated[bool, typer.Option("--offline", help="Judge the configuration alone; contact nothing.")] = False,
-    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="How to print the findings.")] = "text",
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Check the configuration only; connect to nothing.")
+    ] = False,
+    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
     """Check the configuration, then the tables, then the sinks; report every problem at once.
 

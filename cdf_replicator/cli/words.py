@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
 def known(option: str, name: str, names: Collection[str]) -> str:
@@ -47,7 +47,7 @@ def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> d
 
 def _version(text: str) -> int:
     if text.lower() == "latest":
-        raise _bad("'latest' would lose what is committed while the service is down; give a commit version")
+        raise _bad("'latest' would lose changes committed while the service is down; give a commit version")
     if not (text.isascii() and text.isdigit() and len(text) < 14):  # noqa: PLR2004 - 43 bits, see Table in settings.models
         raise _bad(f"{text!r} is not a commit version: a whole number from 0 on, or TABLE=NUMBER")
     return int(text)

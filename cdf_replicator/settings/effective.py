@@ -25,6 +25,7 @@ class Effective:
     Args:
         value: the value as text, secrets hidden; None if it is not set.
         origin: source of the value, see ``Settings``.
+
     """
 
     variable: str

@@ -28,6 +28,7 @@ class Given:
         value: text from the environment or from a secret's file, or any YAML scalar or list.
         variable: the variable that held the value, or the variable that overrides it.
         origin: source of the value.
+
     """
 
     value: Any
@@ -99,6 +100,7 @@ def pairs(items: list[Any], *, alone: bool = False) -> dict[str, Any]:
     Args:
         items: texts; any other item and a repeated key raise ``ValueError``.
         alone: whether a name without a value maps to itself.
+
     """
     if not all(isinstance(item, str) for item in items):
         raise ValueError("no text")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 FILE: Final = "_file"
-UNKNOWN: Final = "a value, hidden since its name is unknown"
+UNKNOWN: Final = "a value, hidden because its name is unknown"
 SECRET_LIMIT: Final = 1_000_000
 
 
@@ -188,6 +188,7 @@ def judged(
         path: path of the tree in the configuration.
         problems: list that receives the problems.
         also: further names to suggest for an unknown one.
+
     """
     before = len(problems)
     tree = with_secret_files(model, tree, path, problems)

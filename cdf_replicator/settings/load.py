@@ -49,6 +49,7 @@ class Settings:
         resolved: the routes to run, by name.
         origins: origin of each given value by path (``environment``, the YAML file, a secret's file). A path that is absent
             has its default.
+
     """
 
     state_path: str

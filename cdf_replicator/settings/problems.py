@@ -21,6 +21,7 @@ class Problem:
         path: path of the value in YAML.
         given: the value as text, secrets hidden; None if none was given.
         expected: text that describes a valid value.
+
     """
 
     variable: str

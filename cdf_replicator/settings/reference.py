@@ -35,6 +35,7 @@ class Entry:
     Args:
         group: heading in the documentation.
         default: the default as text; empty if there is none, ``required`` if a value must be given.
+
     """
 
     group: str

@@ -9,8 +9,8 @@ _NEVER_LATE: Final = (
     "silently differ from the table"
 )
 _NO_DUPLICATES: Final = (
-    "a change feed has each change once, and what is delivered twice is recognised by the guard; of two changes that "
-    "look alike the second may be what undoes a third, and dropping it would leave the sinks wrong"
+    "a change feed has each change once, and sinks recognize a redelivery by its guard; of two equal changes the "
+    "second may revert a third, and dropping it would leave the sinks wrong"
 )
 _NO_WINDOWS: Final = (
     "a row that is corrected or deleted has to leave its window again, which sums over a stream of changes can't do; "
@@ -19,13 +19,13 @@ _NO_WINDOWS: Final = (
 
 _OPTIONS: Final = {
     "excluderegex": "it hides changes, so that sinks would silently differ from the table",
-    "failondataloss": "when change files are gone the route has to halt; going on would silently lose changes",
+    "failondataloss": "when change files are gone the route has to halt; continuing would silently lose changes",
     "ignoredeletes": "a change feed carries deletes as changes; ignoring them leaves deleted rows in the sinks",
     "ignorechanges": "a change feed carries updates as changes; the option is for streams without a feed",
     "skipchangecommits": "it leaves out updates and deletes, so that sinks would silently differ from the table",
     "witheventtimeorder": "order is by commit version; bootstrap reads a pinned snapshot instead",
     "eventtime": "order is by commit version; the time in a row says when something happened, not which row is newer",
-    "outputmode": "what a sink is given follows from its type: every change, or the last one per key",
+    "outputmode": "the sink's type decides: every change, or the last one per key",
     **dict.fromkeys(("watermark", "withwatermark", "lateness", "allowedlateness", "latedata"), _NEVER_LATE),
     **dict.fromkeys(("dropduplicates", "dedup"), _NO_DUPLICATES),
     **dict.fromkeys(("window", "sessionwindow", "groupby", "aggregate"), _NO_WINDOWS),
