@@ -32,7 +32,7 @@ NEXT_STEPS: Final = {
     **OF_A_RANGE,
     "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS|RESERVED_CDC_COLUMNS": "The change feed needs the names _change_type, "
     "_commit_version and _commit_timestamp: rename the column (ALTER TABLE … RENAME COLUMN, which needs "
-    "delta.columnMapping.mode = name), or write the table anew without it.",
+    "delta.columnMapping.mode = name), or rewrite the table without it.",
     "DELTA_SCHEMA_NOT_SET|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_PATH_DOES_NOT_EXIST|PATH_NOT_FOUND"
     "|TABLE_OR_VIEW_NOT_FOUND|DELTA_MISSING_TRANSACTION_LOG|PARSE_SYNTAX_ERROR|REQUIRES_SINGLE_PART_NAMESPACE": "There is no "
     "Delta table of that name: give the slug of a configured table, a path, or a name in the catalog.",

@@ -40,7 +40,7 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        log.error("not a terminal, so nobody can be asked: add --yes")
+        log.error("confirmation required, but stdin is not a terminal: add --yes")
         return False
     return Confirm.ask(question, console=Console(stderr=True), default=False)
 
@@ -80,7 +80,7 @@ def _asked(settings: Settings, asked: Sequence[requests.Request], alone: Callabl
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return service.EXIT_CONFIGURATION
     except OSError as error:
-        next_step = "Ask again once it can be; what was asked may be carried out meanwhile."
+        next_step = "Repeat the command once it can be; the service may still execute this one."
         log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
         return service.EXIT_TEMPORARY
 
@@ -95,7 +95,7 @@ def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: C
     try:
         code = alone(state_path)
     except LeaseHeldError as error:
-        log.info("the running service carries it out; interrupting this command does not stop it")
+        log.info("the running service executes the command; interrupting this process does not stop it")
         code = wait_answered(state_path.root, error.holder, folder, asked)
     finally:
         following.set()
@@ -105,7 +105,7 @@ def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: C
         requests.forget(folder, request.id)
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
-        log.error("not carried out", route=route, why=_why(outcome))
+        log.error("command not executed", route=route, why=_why(outcome))
     return code or (service.EXIT_FAILED if failed else service.EXIT_DONE)
 
 
@@ -126,9 +126,9 @@ def wait_answered(
 
 def _why(outcome: requests.Progress | None) -> str:
     if outcome is None:
-        return "nobody took it on; ask again"
+        return "no service accepted it; repeat the command"
     if outcome.state == "running":
-        return f"interrupted ({outcome.message}); what was begun goes on when the service runs, see its status"
+        return f"interrupted ({outcome.message}); the service continues it after a restart, see its status"
     return outcome.message
 
 

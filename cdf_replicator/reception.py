@@ -58,9 +58,9 @@ class Reception:
                 if request.id not in self._given:
                     self._give(folder, request)
         except OSError as error:
-            log.warning("can't look for requests of other commands", reason=error.strerror)
+            log.warning("command queue not readable", reason=error.strerror)
         except Exception:
-            log.exception("can't look for requests of other commands")
+            log.exception("command queue not readable")
 
     def _give(self, folder: Path | RemotePath, request: requests.Request) -> None:
         if request.route in self._runners:

@@ -85,7 +85,7 @@ def pending(folder: Path | RemotePath) -> list[Request]:
             continue
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            answer(folder, request_id, Progress("failed", f"not a request that this version understands: {why}"))
+            answer(folder, request_id, Progress("failed", f"not a command that this version supports: {why}"))
             settle(folder, request_id)
     return sorted(found, key=lambda request: request.at)
 
@@ -122,7 +122,7 @@ def answer_interrupted(folder: Path | RemotePath) -> None:
         with suppress(ValueError, TypeError, FileNotFoundError):
             found = Progress(**_read(file))
             if found.state == "running" and not is_waiting(folder, request_id):
-                what = f"the service has been started again meanwhile ({found.message}): what was begun goes on, see its status"
+                what = f"the service was started again ({found.message}): it continues what the command began, see its status"
                 answer(folder, request_id, replace(found, state="failed", message=what))
 
 
