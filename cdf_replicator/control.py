@@ -47,7 +47,7 @@ class Control:
     @property
     def state_path(self) -> StatePath:
         if self._state_path is None:
-            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "This instance is starting, or stands by.")
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "This instance is starting or a standby.")
         return self._state_path
 
     def submit(self, request: requests.Request) -> Accepted:
@@ -68,7 +68,7 @@ class Control:
     def _turn(self) -> Iterator[None]:
         """Limit concurrent accesses, so that a store without answer does not block the probes' threads."""
         if not self._turns.acquire(blocking=False):
-            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "Others are asking; ask again.")
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "Too many requests at once; repeat the request.")
         try:
             yield
         except OSError as error:
@@ -123,7 +123,7 @@ def _authorized(
 
 def _known(control: Controlled, route: str) -> str:
     if route not in control.routes:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"No route {route}; there are {', '.join(control.routes)}.")
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"No route {route}; the routes are {', '.join(control.routes)}.")
     return route
 
 

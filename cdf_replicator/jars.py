@@ -65,7 +65,7 @@ def cached(folder: Path | None = None) -> list[Path]:
     jars = listed()
     files = [folder / jar.file for jar in jars]
     if not all(_is_right(file, jar) for file, jar in zip(files, jars, strict=True)):
-        log.info("fetching the Delta jars from Maven Central, once", folder=str(folder), jars=len(jars))
+        log.info("fetching Delta jars from Maven Central", folder=str(folder), jars=len(jars))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as apart:
@@ -89,9 +89,9 @@ def _fetch(jars: list[Jar], apart: Path, folder: Path) -> None:
     )
     wrong = [jar.file for jar in jars if not _is_right(apart / jar.file, jar)]
     if run.returncode != 0 or any(not (apart / name).exists() for name in wrong):
-        raise JarsError(f"Ivy could not fetch the Delta jars. It said: {' '.join(run.stdout.split())[-1000:]}")
+        raise JarsError(f"Ivy could not fetch the Delta jars. Its output: {' '.join(run.stdout.split())[-1000:]}")
     if wrong:
-        raise JarsError(f"What was fetched is not what was tested, and is not used: {', '.join(wrong)}.")
+        raise JarsError(f"Fetched jars have other checksums than the tested ones and are not used: {', '.join(wrong)}.")
     for jar in jars:
         (apart / jar.file).replace(folder / jar.file)
 

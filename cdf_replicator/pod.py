@@ -73,11 +73,11 @@ class Pod:
                     self._patch(role)
             except OSError as error:  # urllib's errors are subclasses of it
                 if not told:
-                    log.warning("the role label of the pod can't be set; trying on", role=role, reason=str(error))
+                    log.warning("pod label not set, retrying", role=role, reason=str(error))
                 told = True
                 pause.wait(AGAIN_SECONDS)
             else:
-                log.info("the pod is labelled", label=self.label, role=role)
+                log.info("pod label set", label=self.label, role=role)
                 return
 
     def _patch(self, role: Role) -> None:

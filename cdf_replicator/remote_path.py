@@ -105,7 +105,7 @@ class RemotePath:
                 content = place.read_bytes()
                 if content.endswith(_END):
                     return content.decode(encoding)
-        raise FileNotFoundError(errno.ENOENT, f"{self} is not there as a whole")
+        raise FileNotFoundError(errno.ENOENT, f"{self} is missing or incomplete")
 
     def replace_text(self, text: str) -> None:
         """Write a draft first and keep it until the file is whole, since not all stores write an object atomically."""

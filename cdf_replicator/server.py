@@ -159,9 +159,9 @@ def _too_much(request: Request) -> Response | None:
     """Return an error for a body of unknown or excessive length, which is not read."""
     said = request.headers.get("content-length", "0")
     if "transfer-encoding" in request.headers:
-        return _json({"detail": "Say the Content-Length."}, 411)
+        return _json({"detail": "Send a Content-Length."}, 411)
     if not said.isdecimal() or int(said) > BODY_BYTES:
-        return _json({"detail": f"At most {BODY_BYTES} bytes."}, 413)
+        return _json({"detail": f"The body is limited to {BODY_BYTES} bytes."}, 413)
     return None
 
 

@@ -123,7 +123,7 @@ def start(settings: Spark) -> SparkSession:
         try:
             session = SparkSession.builder.getOrCreate()
         except PySparkException as error:
-            raise SparkStartError(f"Spark did not start: {error}. Its own log above says why.") from error
+            raise SparkStartError(f"Spark did not start: {error}. See its own log above for the cause.") from error
     if not settings.master.startswith("local"):
         _ship_packages(session)
     return session

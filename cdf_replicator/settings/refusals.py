@@ -25,7 +25,7 @@ _OPTIONS: Final = {
     "skipchangecommits": "it leaves out updates and deletes, so that sinks would silently differ from the table",
     "witheventtimeorder": "order is by commit version; bootstrap reads a pinned snapshot instead",
     "eventtime": "order is by commit version; the time in a row says when something happened, not which row is newer",
-    "outputmode": "the sink's type decides: every change, or the last one per key",
+    "outputmode": "a sink's mode follows from its type: every change, or the last change per key",
     **dict.fromkeys(("watermark", "withwatermark", "lateness", "allowedlateness", "latedata"), _NEVER_LATE),
     **dict.fromkeys(("dropduplicates", "dedup"), _NO_DUPLICATES),
     **dict.fromkeys(("window", "sessionwindow", "groupby", "aggregate"), _NO_WINDOWS),
