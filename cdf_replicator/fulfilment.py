@@ -51,7 +51,7 @@ class Fulfilment:
         Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
         the state path is not writable; the caller then repeats the command.
         """
-        self._report.event(f"{request.kind} asked for")
+        self._report.event(f"{request.kind} requested")
         if request.kind in ("pause", "resume"):
             self._switch(request)
             return False
@@ -82,11 +82,11 @@ class Fulfilment:
 
     def _why(self, error: Exception, request: Request | None = None) -> str:
         if jvm_gone(self._service.spark, error):
-            return "The JVM is gone, and the service ends. Ask again once it has started."
+            return "The JVM is gone, and the service ends. Repeat the command once it has started."
         verdict = judge(error, route=self._route.name)
         if request and request.ending_version is not None and (next_step := step_for(error)):
             return f"{verdict.what} {next_step}"
-        return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Ask again once that is over.'}"
+        return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Repeat the command once the error is over.'}"
 
     def _retrying(self, request: Request) -> Retrying:
         """Return the retry policy; every command may be executed twice."""
@@ -97,7 +97,7 @@ class Fulfilment:
             if verdict.reason == UNFORESEEN:
                 forget_tables(self._service.spark)
             if again:
-                self._report.warning(f"{request.kind} met an error: {verdict.what}")
+                self._report.warning(f"{request.kind} failed, retrying: {verdict.what}")
             return again
 
         return Retrying(
@@ -178,7 +178,7 @@ class Fulfilment:
         """Return the state of the route; raise ``HaltError`` before its bootstrap is done."""
         state = start.resolve(self._route, source, sink, self._service.state_path)
         if state.phase == "bootstrapping":
-            raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
+            raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
         return state
 
     def _replay(self, request: Request, source: SourceTable, sink: Sink) -> None:
@@ -195,8 +195,8 @@ class Fulfilment:
         if sink.mode == "upsert":
             raise HaltError(
                 "bad_request",
-                "A replay with an end would bring back keys that were deleted later, where a sink keeps one entry per key.",
-                "Ask for one without an end.",
+                "In a sink that keeps one entry per key, a replay with an end would bring back keys that were deleted later.",
+                "Replay without --ending-version.",
             )
         source.check_range(last)
         # The sink will already hold the versions of the range that the stream has not delivered yet.
@@ -231,7 +231,7 @@ class Fulfilment:
                 self._report.warning(what)
                 self.answer(Progress("failed", what))
         except Exception as error:  # noqa: BLE001 - the route then halts with the first error
-            self._report.warning(f"the replay can't be given up: {self._why(error)}")
+            self._report.warning(f"replay not abandoned: {self._why(error)}")
             return None
         else:
             return back

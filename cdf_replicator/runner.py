@@ -157,7 +157,7 @@ class Runner:
         self._failures = 1 if another_change else self._failures + 1  # a failure at a later version is progress
         self._what = verdict.what
         if verdict.reason == "schema_change" and verdict.action != "halt" and self._failures == 1:
-            self._report.event("the table's schema changed: the stream starts again with the new one")
+            self._report.event("the table's schema changed: the stream restarts with the new schema")
         else:
             self._report.failed(verdict, detail=error)
         if verdict.of_sink:

@@ -43,7 +43,7 @@ EXIT_TEMPORARY: Final = 75
 EXIT_CONFIGURATION: Final = 78
 
 TICK_SECONDS: Final = 0.5
-JVM_GONE: Final = "the JVM is gone; ending, so that whoever started the service starts it again"
+JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
 SILENT_SECONDS: Final = 30
 """The service is not alive if its main loop has not ticked for this time."""
 
@@ -151,7 +151,7 @@ class Supervisor:
         return Control(token.get_secret_value(), routes) if token is not None else None
 
     def _stand_by(self, holder: Mapping[str, Any]) -> None:
-        log.info("standing by until the lease is free", **holder)
+        log.info("standby: waiting for the lease", **holder)
         if (
             self._pod is not None
         ):  # a restarted container may find the label of its predecessor, since labels belong to the pod
@@ -160,7 +160,7 @@ class Supervisor:
 
     def _lost(self) -> None:
         """Kill the JVM and end at once, without another write to a sink, since another process writes now."""
-        log.error("the lease is lost: another process has taken over, or the state path is gone; ending at once")
+        log.error("the lease is lost: another process has taken over, or the state path is gone; exiting")
         if self._spark is not None and (pid := spark.jvm_pid(self._spark)) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -222,7 +222,7 @@ class Supervisor:
     def _drain(self, runners: list[Runner]) -> int:
         """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
         self.board.stopping()
-        log.info("stopping: running micro-batches finish first", seconds=self._settings.shutdown_seconds)
+        log.info("stopping after the running micro-batches", seconds=self._settings.shutdown_seconds)
         deadline = time.monotonic() + self._settings.shutdown_seconds
         for runner in runners:
             runner.wake()
@@ -252,7 +252,7 @@ class Supervisor:
         if self._ticked is None:  # starting or standby
             return None
         silent = time.monotonic() - self._ticked
-        return None if silent < SILENT_SECONDS else f"the main loop has been silent for {silent:.0f} s"
+        return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -260,7 +260,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stop.is_set():
-            log.warning("told to stop again", signal=number)
+            log.warning("second stop signal ignored", signal=number)
         self._stop.set()
 
 
