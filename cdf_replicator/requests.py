@@ -122,7 +122,9 @@ def answer_interrupted(folder: Path | RemotePath) -> None:
         with suppress(ValueError, TypeError, FileNotFoundError):
             found = Progress(**_read(file))
             if found.state == "running" and not is_waiting(folder, request_id):
-                what = f"the service was started again ({found.message}): it continues what the command began, see its status"
+                what = (
+                    f"the service was started again ({found.message}): it continues the command's work, see its status"
+                )
                 answer(folder, request_id, replace(found, state="failed", message=what))
 
 

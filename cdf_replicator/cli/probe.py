@@ -45,7 +45,7 @@ def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
     if not address.belongs(said.get("owner"), said.get("state_path")):
         raise NoAnswerError(
             f"{url} answers for another service, whose state path is {said.get('state_path') or 'unknown'} and not "
-            f"{address.state_path}: set CDF_HTTP__BIND_PORT (or http.bind_port in CDF_CONFIG_FILE) to the port of yours"
+            f"{address.state_path}: set CDF_HTTP__BIND_PORT (or http.bind_port in CDF_CONFIG_FILE) to the port of this service"
         )
     return answer
 

@@ -181,12 +181,12 @@ class Enrichment(Group):
 class Http(Group):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on (the image sets 0.0.0.0).")
     bind_port: int = Field(
-        9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0: any free one."
+        9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0 selects any free port."
     )
     token: SecretStr | None = Field(
         None,
         min_length=1,
-        description="Bearer token of the control endpoints; without one they are off.",
+        description="Bearer token of the control endpoints; without a token they are off.",
     )
 
 
@@ -199,7 +199,7 @@ class Spark(Group):
     )
     jars: Path | None = Field(
         None,
-        description="Folder with the Delta jars, sent to the executors of a cluster. Default: those beside pyspark's own, which are not sent; else fetched once, into ~/.cache/cdf-replicator.",
+        description="Folder with the Delta jars, sent to the executors of a cluster. Default: those in pyspark's own folder, which are not sent; else those fetched once into ~/.cache/cdf-replicator.",
     )
 
 

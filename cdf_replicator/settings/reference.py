@@ -48,7 +48,7 @@ class Entry:
 def reference() -> list[Entry]:
     """Return the service's variables, then those of each installed sink type, each followed by its route options."""
     entries = list(_entries("Service", General, ()))
-    config = "YAML file of the same shape; the environment wins, key by key."
+    config = "YAML file of the same shape; the environment overrides it key by key."
     entries.append(Entry("Service", CONFIG_FILE, "text", "", config))
     entries += _entries("Tables", Table, ("tables", "<table>"))
     entries += _entries("Routes", RouteFields, ("routes", "<route>"))

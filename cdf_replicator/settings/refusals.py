@@ -13,8 +13,8 @@ _NO_DUPLICATES: Final = (
     "second may revert a third, and dropping it would leave the sinks wrong"
 )
 _NO_WINDOWS: Final = (
-    "a row that is corrected or deleted has to leave its window again, which sums over a stream of changes can't do; "
-    "aggregate the table, or use a sink that recomputes what has changed"
+    "a corrected or deleted row has to leave its window again, which an aggregate over a stream of changes can't do; "
+    "aggregate the table, or use a sink that recomputes changed groups"
 )
 
 _OPTIONS: Final = {
@@ -24,7 +24,7 @@ _OPTIONS: Final = {
     "ignorechanges": "a change feed carries updates as changes; the option is for streams without a feed",
     "skipchangecommits": "it leaves out updates and deletes, so that sinks would silently differ from the table",
     "witheventtimeorder": "order is by commit version; bootstrap reads a pinned snapshot instead",
-    "eventtime": "order is by commit version; the time in a row says when something happened, not which row is newer",
+    "eventtime": "order is by commit version; the time in a row is the time of an event and does not say which row is newer",
     "outputmode": "a sink's mode follows from its type: every change, or the last change per key",
     **dict.fromkeys(("watermark", "withwatermark", "lateness", "allowedlateness", "latedata"), _NEVER_LATE),
     **dict.fromkeys(("dropduplicates", "dedup"), _NO_DUPLICATES),

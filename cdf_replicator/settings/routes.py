@@ -44,7 +44,7 @@ def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str,
                     f"table {table!r} with sink {sink!r}" for table, sink in (result[name], (table, sink))
                 )
                 told = node.told if isinstance(node, Given) else None
-                expected = f"distinct route names, but {other} both give {name!r}; spell one out with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
+                expected = f"distinct route names, but {other} both give {name!r}; define one explicitly with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
                 problems.append(Problem.at(("tables", table, "sinks"), told, expected))
             result.setdefault(name, (table, sink))
     return result

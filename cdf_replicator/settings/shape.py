@@ -55,8 +55,8 @@ def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: M
     _refuse_idle(path, fields, joined, problems)
     if joined and mode != "upsert":
         expected = (
-            "no ENRICH: a sink that keeps every change keeps what the table said, and joined values are those of the "
-            "day they are read; join when you query it"
+            "no ENRICH: a sink that keeps every change keeps the table's values, and joined values would be those at the "
+            "time of delivery; join in queries instead"
         )
         problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
 
