@@ -12,9 +12,7 @@ import tempfile
 from pathlib import Path
 
 OLDEST = 17  # Spark 4 needs it
-MODULE = (
-    "--add-modules=jdk.incubator.vector"  # Spark's launcher always adds this module, which the wheel's runtime lacks
-)
+MODULE = "--add-modules=jdk.incubator.vector"  # always added by Spark's launcher; the wheel's runtime lacks the module
 
 # Spark uses the module for vector maths in MLlib only, which this service does not use.
 WRAPPER = """#!/bin/sh

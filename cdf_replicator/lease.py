@@ -207,9 +207,7 @@ def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | Non
     mark = lease_mark.create(path, text)
     if mark is None:
         return None
-    if any(
-        newest < other != token for other in _tokens(root)
-    ):  # another process took a token meanwhile: its lower token was first
+    if any(newest < other != token for other in _tokens(root)):  # another process took a lower token meanwhile
         mark.withdraw()
         return None
     for older in _tokens(root):

@@ -152,9 +152,7 @@ class Supervisor:
 
     def _stand_by(self, holder: Mapping[str, Any]) -> None:
         log.info("standby: waiting for the lease", **holder)
-        if (
-            self._pod is not None
-        ):  # a restarted container may find the label of its predecessor, since labels belong to the pod
+        if self._pod is not None:  # a restarted container finds the pod's earlier label
             self._pod.become("standby")
         self.board.standing_by(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
 
