@@ -18,7 +18,7 @@ MOST: Final = 64
 BACKLOG: Final = 64
 """Connections that are accepted at a time, before the first of them is counted."""
 REQUEST_SECONDS: Final = 10.0
-"""Limit from the connection, or from the first byte of a later request, to the end of the answer. No answer takes a second."""
+"""Limit from the connection, or the first byte of a later request, to the end of the answer. No answer takes a second."""
 
 _log: Final = logging.getLogger("uvicorn.error.connection")
 _log.setLevel(logging.ERROR)  # the client gets an answer to an invalid request; a log line for each would fill the log

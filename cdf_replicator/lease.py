@@ -78,7 +78,7 @@ class Lease:
         url: str | None,
         now: Callable[[], float] = time.monotonic,
     ) -> Lease | None:
-        """Take the lease once its holder has released it or its heartbeat has stopped; return None if ``over`` ended the wait.
+        """Take the lease once its holder has released it or its heartbeat has stopped; return None if ``over`` says so.
 
         ``told`` is called once per holder with its host, pid, since and url. ``over`` waits for the given seconds, measured by
         the clock ``now``, and returns whether to give up. ``url`` is the address that this instance writes into the lease.
@@ -107,7 +107,10 @@ class Lease:
         return _newest(self._root) == self.token
 
     def release(self) -> None:
-        """Release the lease; give up after ``RELEASE_SECONDS`` if the store does not answer, where the heartbeat then stops."""
+        """Release the lease; give up after ``RELEASE_SECONDS`` if the store does not answer.
+
+        The heartbeat stops in both cases, so that a standby can take over.
+        """
         self._over.set()
         if self._keeping is not None:
             self._keeping.join(RELEASE_SECONDS)
@@ -179,7 +182,10 @@ def _touched(root: Path | RemotePath, token: int) -> float:
 
 
 def _touches(root: RemotePath, token: int) -> bool:
-    """Return whether the holder of this token is alive: it sends a heartbeat, has not released, and holds the highest token."""
+    """Return whether the holder of this token is alive.
+
+    A live holder sends heartbeats, has not released the lease, and has the highest token.
+    """
     watched, first = Watched(root), None
     while not watched.silent:
         said, _ = watched.look()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _END: Final = b"\n"
 _ATOMIC: Final = "fs.option.create.conditional.overwrite"
-"""S3A checks at the write itself whether the object exists (``Options.CreateFileOptionKeys``); other stores check at the open."""
+"""S3A checks at the write whether the object exists (``Options.CreateFileOptionKeys``); other stores check at the open."""
 _TRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
 """Limits of S3A's own retries, which would delay the first report by two minutes; the service itself retries and logs."""
 

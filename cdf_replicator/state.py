@@ -34,7 +34,10 @@ FORMAT: Final = 1
 
 
 class StatePath:
-    """The state path's folder. Only the lease holder writes to the routes; ``lease`` is None in a standby or a read-only command."""
+    """The folder of the state path.
+
+    Only the lease holder writes to the routes; ``lease`` is None in a standby and in a read-only command.
+    """
 
     def __init__(self, root: Path | RemotePath) -> None:
         self.root = root

@@ -24,7 +24,7 @@ def validate(
 ) -> None:
     """Check the configuration, then the tables, then the sinks; report every problem at once.
 
-    Exits with 78 if the configuration is wrong, 1 if a table or a sink is, 0 if all is well or there are only warnings.
+    Exits with 78 if the configuration is wrong, 1 if a table or a sink is. Exits with 0 if there are no errors.
 
     \b
     Examples:

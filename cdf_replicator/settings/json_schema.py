@@ -1,7 +1,7 @@
 """Generate the JSON Schema of the YAML file, so that an editor accepts every value that the service accepts.
 
 The pydantic models describe a value after its text was parsed. A list, a map or a number may also be written as text, as in
-a variable, and a key without a value counts as not set. This module adds both to the schema.
+a variable. A key without a value counts as not set. This module adds both to the schema.
 """
 
 from __future__ import annotations
