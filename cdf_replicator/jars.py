@@ -91,7 +91,7 @@ def _fetch(jars: list[Jar], apart: Path, folder: Path) -> None:
     if run.returncode != 0 or any(not (apart / name).exists() for name in wrong):
         raise JarsError(f"Ivy could not fetch the Delta jars. Its output: {' '.join(run.stdout.split())[-1000:]}")
     if wrong:
-        raise JarsError(f"Fetched jars have other checksums than the tested ones and are not used: {', '.join(wrong)}.")
+        raise JarsError(f"Fetched jars do not match the tested checksums and are not used: {', '.join(wrong)}.")
     for jar in jars:
         (apart / jar.file).replace(folder / jar.file)
 

@@ -106,7 +106,7 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
         return _json({"live": reason is None, "reason": reason, **board.identity}, 200 if reason is None else 503)
 
     def readiness() -> Response:
-        """Return 200 if every route runs and its sink has answered, or if a standby watches the lease; else the waiting routes."""
+        """Return 200 if every route runs and its sink answered, or in a standby; else 503 with the waiting routes."""
         status = board.snapshot()
         routes = [
             {

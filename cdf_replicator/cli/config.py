@@ -49,7 +49,7 @@ def show(
         typer.echo(json.dumps([dataclasses.asdict(value) for value in values], indent=2))
         return
     rows = [(value.path, "-" if value.value is None else value.value, value.origin) for value in values]
-    typer.echo(_aligned([("Setting", "Value", "From"), *rows]))
+    typer.echo(_aligned([("Setting", "Value", "Origin"), *rows]))
 
 
 @app.command()

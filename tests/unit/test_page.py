@@ -228,7 +228,7 @@ def test_a_state_before_any_batch_is_told(empty):
 
 
 def test_an_empty_board_has_a_page_too(empty):
-    assert "No route has been set up yet." in page(empty)
+    assert "No routes yet." in page(empty)
 
 
 def test_what_a_server_said_cannot_become_markup(board):
