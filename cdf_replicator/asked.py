@@ -1,4 +1,4 @@
-"""One question to one source table, by a command of its own: a Spark of its own, no lease, no state path."""
+"""Run a read-only command against one source table in its own Spark session, without lease and state path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 CONF: Final = {
-    # A feed is handed on partition by partition: many small ones, however large it is.
+    # The driver collects a feed partition by partition: many small partitions bound its memory for a feed of any size.
     "spark.sql.shuffle.partitions": "200",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m",
 }
@@ -32,40 +32,40 @@ NEXT_STEPS: Final = {
     **OF_A_RANGE,
     "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS|RESERVED_CDC_COLUMNS": "The change feed needs the names _change_type, "
     "_commit_version and _commit_timestamp: rename the column (ALTER TABLE … RENAME COLUMN, which needs "
-    "delta.columnMapping.mode = name), or write the table anew without it.",
+    "delta.columnMapping.mode = name), or rewrite the table without it.",
     "DELTA_SCHEMA_NOT_SET|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_PATH_DOES_NOT_EXIST|PATH_NOT_FOUND"
     "|TABLE_OR_VIEW_NOT_FOUND|DELTA_MISSING_TRANSACTION_LOG|PARSE_SYNTAX_ERROR|REQUIRES_SINGLE_PART_NAMESPACE": "There is no "
     "Delta table of that name: give the slug of a configured table, a path, or a name in the catalog.",
 }
-"""What to do about an error's text, for somebody who asked a table: the conditions' own steps are for a route."""
+"""Next steps by error text for a command that reads a table; the steps of the conditions are for a route."""
 
 
 def source_named(name: str, tables: Mapping[str, Table]) -> Source:
-    """A configured table by its slug, else a path (it has a slash), else a name in the catalog."""
+    """Return a configured table by its slug, else a path (a name with a slash), else a name in the catalog."""
     if name in tables:
         return Source(name, path=tables[name].path, name=tables[name].name)
     return Source(name, path=name) if "/" in name else Source(name, name=name)
 
 
 def answer(reading: Reading, source: Source, work: Callable[[SourceTable], None]) -> int:
-    """Do the work with the table; returns the exit code. What goes wrong is told with a next step."""
+    """Run ``work`` with the table and return the exit code; log an error with a next step."""
     settings = reading.spark.model_copy(update={"conf": {**CONF, **reading.spark.conf}})
     return with_session(settings, lambda session: work(SourceTable(session, source)), table=source.location)
 
 
 def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route: str = "", **context: str) -> int:
-    """Do the work with a Spark of its own; returns the exit code. What goes wrong is told with a next step and ``context``."""
+    """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
     try:
         session = spark.start(settings)
     except (spark.SparkStartError, spark.JavaNotFoundError) as error:
-        log.error(str(error))  # noqa: TRY400 - the sentence says it all
+        log.error(str(error))  # noqa: TRY400 - the message is complete
         return service.EXIT_CONFIGURATION
     try:
         work(session)
     except HaltError as error:
         log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
         return service.EXIT_FAILED
-    except Exception as error:  # noqa: BLE001 - whatever Spark raised is told in words
+    except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
         what, next_step = told(error, route)
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
         return service.EXIT_FAILED
@@ -75,6 +75,6 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
 
 
 def told(error: Exception, route: str = "") -> tuple[str, str]:
-    """What an error says, and what whoever asked can do."""
+    """Return the description of an error and the operator's next step."""
     verdict = judge(error, route=route)
     return verdict.what, step_for(error, NEXT_STEPS) or verdict.next_step

@@ -1,6 +1,6 @@
-"""What Spark's checkpoint says of a route: read only, never written by us.
+"""Read a route's checkpoint, which only Spark writes.
 
-Offset JSON of Delta's source: ``reservoirVersion`` N and ``index`` I; I < 0 means nothing of N is read yet.
+In the offset JSON of Delta's source, ``reservoirVersion`` is N and ``index`` is I; I < 0 means that nothing of N is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CRC: Final = b"crc\0"
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Where a stream stands in the source: files up to ``index`` of commit ``version``."""
+    """Position of a stream in the source: files up to ``index`` of commit ``version``."""
 
     table_id: str
     version: int
@@ -32,22 +32,22 @@ class Offset:
 
     @property
     def touched(self) -> int:
-        """The newest version of which anything was read."""
+        """The newest version of which any file was read."""
         return self.version if self.index >= 0 else self.version - 1
 
     @property
     def complete(self) -> int:
-        """The newest version that is surely read as a whole, without asking whether more of it follows."""
+        """The newest version that is certainly read as a whole; the position may also end ``version`` itself."""
         return self.version - 1
 
 
 def is_whole(checkpoint: Path | RemotePath) -> bool:
-    """Return whether Spark can go on with it. A power cut, or a disk that was full, leaves files that are cut off."""
+    """Return whether Spark can continue from the checkpoint: a power cut or a full disk leaves truncated files."""
     planned = max(_numbers(checkpoint / "offsets"), default=None)
     committed = max(_numbers(checkpoint / "commits"), default=-1)
     if not _lines(checkpoint / "metadata"):
         return False
-    if planned is None:  # then Spark wants nothing there, no temporary file of a write that was broken off either
+    if planned is None:  # Spark then expects empty folders, without a temporary file of an interrupted write
         return not any([*(checkpoint / "offsets").glob("*"), *(checkpoint / "commits").glob("*")])
     needed = range(max(0, planned - 1), planned + 1)
     if not all(_offset(checkpoint, number) for number in needed):
@@ -56,19 +56,19 @@ def is_whole(checkpoint: Path | RemotePath) -> bool:
 
 
 def last_committed(checkpoint: Path | RemotePath) -> Offset | None:
-    """Return the end of the last micro-batch that Spark committed, of those that can be read; None if there is none."""
+    """Return the end of the last committed micro-batch whose offset can be read; None if there is none."""
     batch = last_batch(checkpoint)
     return batch and batch[1]
 
 
 def last_batch(checkpoint: Path | RemotePath) -> tuple[int, Offset] | None:
-    """Return Spark's number of that micro-batch, and its end."""
+    """Return Spark's batch id and the end of that micro-batch."""
     batches = sorted(_numbers(checkpoint / "commits"), reverse=True)
     return next(((batch, offset) for batch in batches if (offset := _offset(checkpoint, batch))), None)
 
 
 def start_of_last_committed(checkpoint: Path | RemotePath) -> Offset | None:
-    """Return where the last micro-batch that Spark committed began; None if it was the first one."""
+    """Return the start of the last committed micro-batch; None if it was the first one."""
     batch = max(_numbers(checkpoint / "commits"), default=0)
     return _offset(checkpoint, batch - 1) if batch else None
 
@@ -79,7 +79,7 @@ def last_planned(checkpoint: Path | RemotePath) -> Offset | None:
 
 
 def newest_batch(checkpoint: Path | RemotePath) -> int:
-    """Spark's number of the newest micro-batch that may have been written; -1 if there was none."""
+    """Return Spark's id of the newest micro-batch that may have been written; -1 if there was none."""
     return max(_numbers(checkpoint / "offsets"), default=-1)
 
 
@@ -88,13 +88,13 @@ def _numbers(folder: Path | RemotePath) -> list[int]:
 
 
 def _offset(checkpoint: Path | RemotePath, batch: int) -> Offset | None:
-    """The end of a micro-batch; None where its file is not there or not whole."""
+    """Return the end of a micro-batch; None if its file is missing or truncated."""
     lines = _lines(checkpoint / "offsets" / str(batch))
     return Offset.parse(lines[-1]) if len(lines) > 1 else None
 
 
 def _lines(file: Path | RemotePath) -> list[str]:
-    """The JSON objects of one of Spark's files, one a line; none if the file is not whole."""
+    """Return the JSON objects of one of Spark's files, one per line; none if the file is truncated."""
     try:
         content = file.read_bytes()
         objects = [line for line in content.decode().removeprefix("v1").splitlines() if line]
@@ -106,11 +106,14 @@ def _lines(file: Path | RemotePath) -> list[str]:
     except OSError as error:
         if isinstance(file, Path) or isinstance(error, FileNotFoundError):
             return []
-        raise  # a store that does not answer says nothing of the file
+        raise  # a store that does not answer says nothing about the file
 
 
 def _agrees(content: bytes, checksums: Path | RemotePath) -> bool:
-    """Whether Hadoop would take a file together with its checksums: CRC-32 of each so many bytes. One cut off early it ignores."""
+    """Return whether Hadoop would accept a file with its checksums (a CRC-32 per fixed number of bytes).
+
+    Hadoop ignores a checksum file with a truncated header.
+    """
     sums = checksums.read_bytes() if checksums.exists() else b""
     if len(sums) < len(_CRC) + 4 or not sums.startswith(_CRC):
         return True

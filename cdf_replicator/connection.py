@@ -1,6 +1,6 @@
-"""A connection to the HTTP port, bounded in number and in time: whoever reaches the port can open as many as it likes.
+"""A connection to the HTTP port with a limit on number and time, since any client can open connections.
 
-uvicorn bounds neither: ``limit_concurrency`` answers 503 once a request is whole, and no setting ends one that never is.
+uvicorn has no such limits: ``limit_concurrency`` answers 503 only to a complete request, and no setting ends an incomplete one.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import asyncio
 
 MOST: Final = 64
-"""Connections at once. Prometheus, the probes, a proxy and some browsers need a dozen."""
+"""Maximum number of connections. Prometheus, the probes, a proxy and some browsers need a dozen."""
 BACKLOG: Final = 64
-"""Connections that are accepted in one go, before the first of them is counted."""
+"""Connections that are accepted at a time, before the first of them is counted."""
 REQUEST_SECONDS: Final = 10.0
-"""From the connection, or the first byte of a later request, to the end of the answer. None takes a second."""
+"""Limit from the connection, or the first byte of a later request, to the end of the answer. No answer takes a second."""
 
 _log: Final = logging.getLogger("uvicorn.error.connection")
-_log.setLevel(logging.ERROR)  # what a client sends wrong is answered to it; a line for each would fill the log
+_log.setLevel(logging.ERROR)  # the client gets an answer to an invalid request; a log line for each would fill the log
 
 
 class BoundedConnection(H11Protocol):
-    """Where there is one too many, the oldest of those that wait for a request goes: so a probe gets in during a flood."""
+    """Above the limit, the oldest connection that waits for a request is closed, so that probes get in during a flood."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -39,7 +39,7 @@ class BoundedConnection(H11Protocol):
         self._begin_request()
         if len(self.connections) > MOST:
             least: Any = min(self.connections, key=_need)
-            self.connections.discard(least)  # now: many may be made before the loop ends this one
+            self.connections.discard(least)  # at once: many connections may arrive before the loop ends this one
             least.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -49,7 +49,7 @@ class BoundedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         self._end_request()
         super().on_response_complete()
-        if self.is_answering:  # the next request had come already
+        if self.is_answering:  # the next request has already arrived
             self._begin_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -58,7 +58,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request is there of which the answer is not."""
+        """True while a request is received and its answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _begin_request(self) -> None:

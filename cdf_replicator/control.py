@@ -1,6 +1,6 @@
-"""Control over HTTP: what the commands ask of the lease holder, for whoever has the token.
+"""Control endpoints: HTTP requests with a token are written to the command queue.
 
-A request is written where a command would leave it, and carried out by the route's thread: no handler reaches Spark or a sink.
+The route's thread executes each command; no handler reaches Spark or a sink.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ AT_ONCE: Final = 4
 
 
 class Control:
-    """``token``: what callers have to send. ``routes``: those that this instance runs, by name."""
+    """Access to the command queue.
+
+    Args:
+        token: bearer token that callers must send.
+        routes: names of the routes that this instance runs.
+
+    """
 
     def __init__(self, token: str, routes: Collection[str]) -> None:
         self.token = token
@@ -35,13 +41,13 @@ class Control:
         self._turns = Semaphore(AT_ONCE)
 
     def open_to(self, state_path: StatePath) -> None:
-        """The lease is held; until then nothing can be asked."""
+        """Accept commands from now on, since this instance holds the lease."""
         self._state_path = state_path
 
     @property
     def state_path(self) -> StatePath:
         if self._state_path is None:
-            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "This instance is starting, or stands by.")
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "This instance is starting or a standby.")
         return self._state_path
 
     def submit(self, request: requests.Request) -> Accepted:
@@ -50,7 +56,7 @@ class Control:
         return Accepted(id=request.id, follow=f"/requests/{request.id}")
 
     def follow(self, request_id: str) -> Answer | None:
-        """None: no such request."""
+        """Return the progress of a command; None if there is no such command."""
         with self._turn():
             folder = self.state_path.requests
             found = requests.follow(folder, request_id)
@@ -60,9 +66,9 @@ class Control:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Of a few at a time, so that a store that hangs does not take the probes' threads."""
+        """Limit concurrent accesses, so that a store without answer does not block the probes' threads."""
         if not self._turns.acquire(blocking=False):
-            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "Others are asking; ask again.")
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "Too many requests at once; repeat the request.")
         try:
             yield
         except OSError as error:
@@ -81,14 +87,14 @@ class Replay(BaseModel):
 
 
 class Accepted(BaseModel):
-    """``follow``: where to GET how far the request is."""
+    """An accepted command; ``follow`` is the path of its progress."""
 
     id: str
     follow: str
 
 
 class Answer(BaseModel):
-    """``ratio``: how far, 0 to 1."""
+    """Progress of a command; ``ratio`` is between 0 and 1."""
 
     state: Literal["waiting", "running", "done", "failed"]
     message: str = ""
@@ -117,7 +123,7 @@ def _authorized(
 
 def _known(control: Controlled, route: str) -> str:
     if route not in control.routes:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"No route {route}; there are {', '.join(control.routes)}.")
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"No route {route}; the routes are {', '.join(control.routes)}.")
     return route
 
 
@@ -127,13 +133,13 @@ router: Final = APIRouter(tags=["control"], dependencies=[Depends(_authorized)])
 
 @router.post("/routes/{route}/pause", status_code=status.HTTP_202_ACCEPTED)
 def pause(route: Named, control: Controlled) -> Accepted:
-    """Deliver nothing until it is resumed, restarts included."""
+    """Stop delivering until the route is resumed, also across restarts."""
     return control.submit(requests.Request("pause", route))
 
 
 @router.post("/routes/{route}/resume", status_code=status.HTTP_202_ACCEPTED)
 def resume(route: Named, control: Controlled) -> Accepted:
-    """Go on from where it was paused."""
+    """Continue from where the route was paused."""
     return control.submit(requests.Request("resume", route))
 
 
@@ -145,7 +151,7 @@ def replay(route: Named, what: Replay, control: Controlled) -> Accepted:
 
 @router.get("/requests/{id}")
 def follow(request_id: Annotated[str, Path(alias="id", pattern="^[0-9a-f]{32}$")], control: Controlled) -> Answer:
-    """How far a request is. An answer is kept for a day."""
+    """Return the progress of a command. An answer is kept for a day."""
     if (answer := control.follow(request_id)) is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "No such request.")
     return answer

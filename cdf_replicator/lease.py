@@ -1,11 +1,11 @@
-"""One writer per state path: a numbered lease, of which the highest number writes.
+"""One writer per state path: a numbered lease, whose highest number (token) identifies the lease holder.
 
-    <state path>/leases/<token>.json    what the holder said of itself, touched as long as it lives; a file is locked too
+    <state path>/leases/<token>.json    host, pid, since and url of the holder; rewritten as a heartbeat, locked if local
 
-A holder of a local folder that dies leaves its lock behind, so the next takes over at once. One that is paused, or cut off,
-keeps it, and an object store knows no locks: a standby that has not seen the holder touch its file for a while takes the next
-number all the same. Whoever wakes up then finds a higher number than its own and ends; what it has under way, the sinks
-refuse by the number (``RouteSpec.fence``).
+A holder on a local folder releases its file lock when its process ends, and the next instance takes the lease at once. A
+paused or disconnected holder keeps the lock, and an object store has no locks. A standby that sees no heartbeat for
+``SILENT_SECONDS`` therefore takes the next token. The old holder ends when it finds a higher token, and sinks refuse its
+pending writes by the token (``RouteSpec.fence``).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from cdf_replicator.remote_path import RemotePath
 
 SILENT_SECONDS: Final = 15.0
-"""A holder that has not touched its file for so long, while a standby looked on, is taken for paused or cut off."""
+"""A standby takes over from a holder without a heartbeat for this time."""
 LOOK_SECONDS: Final = 0.5
 REMOTE_LOOK_SECONDS: Final = 2.0
 RELEASE_SECONDS: Final = 5.0
 
 
 class LeaseHeldError(Exception):
-    """Another process writes to this state path. ``holder``: what it said of itself (host, pid, since, url)."""
+    """Another process holds the lease; ``holder`` holds its host, pid, since and url."""
 
     def __init__(self, root: Path | RemotePath, holder: dict[str, Any]) -> None:
         who = ", ".join(f"{name} {value}" for name, value in holder.items()) or "another process"
@@ -47,7 +47,7 @@ class LeaseHeldError(Exception):
 
 
 class Lease:
-    """Held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
+    """A lease, held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
 
     def __init__(self, mark: Mark, root: Path | RemotePath, token: int) -> None:
         self._mark = mark
@@ -58,7 +58,10 @@ class Lease:
 
     @classmethod
     def acquire(cls, root: Path | RemotePath, *, url: str | None = None) -> Lease:
-        """Take the lease, at once where a lock tells that nobody holds it; raises ``LeaseHeldError``."""
+        """Take the lease; raise ``LeaseHeldError`` if another process holds it.
+
+        A file lock shows that immediately. On an object store the method waits for a heartbeat.
+        """
         while True:
             token = _newest(root)
             if (said := _said(root, token)) is not None and (isinstance(root, Path) or _touches(root, token)):
@@ -75,14 +78,15 @@ class Lease:
         url: str | None,
         now: Callable[[], float] = time.monotonic,
     ) -> Lease | None:
-        """Take the lease once its holder has gone or fallen silent; None if that was ``over`` first.
+        """Take the lease once its holder has released it or its heartbeat has stopped; return None if ``over`` says so.
 
-        ``told``: called with what a holder says of itself, once for each. ``over``: waits so many seconds, by the clock ``now``.
+        ``told`` is called once per holder with its host, pid, since and url. ``over`` waits for the given seconds, measured by
+        the clock ``now``, and returns whether to give up. ``url`` is the address that this instance writes into the lease.
         """
         watched = Watched(root, now)
         pause = LOOK_SECONDS if isinstance(root, Path) else REMOTE_LOOK_SECONDS
         while True:
-            with suppress(OSError):  # a state path that can't be read or written now keeps both waiting
+            with suppress(OSError):  # while the state path can't be read or written, neither side can act
                 said, new = watched.look()
                 if said is not None and new:
                     told(said)
@@ -93,17 +97,20 @@ class Lease:
                 return None
 
     def keep(self, lost: Callable[[], None]) -> None:
-        """Touch the file from now on, in a thread; ``lost`` is called there once a higher number was taken."""
+        """Start the heartbeat thread; it calls ``lost`` if another process has taken a higher token."""
         self._keeping = threading.Thread(target=self._keep, args=(lost,), name="lease", daemon=True)
         self._keeping.start()
 
     @property
     def held(self) -> bool:
-        """Whether nobody has taken a higher number."""
+        """True while no process has taken a higher token."""
         return _newest(self._root) == self.token
 
     def release(self) -> None:
-        """Let the next one follow at once; a store that does not answer is not waited for, and the mark then falls silent."""
+        """Release the lease; give up after ``RELEASE_SECONDS`` if the store does not answer.
+
+        The heartbeat stops in both cases, so that a standby can take over.
+        """
         self._over.set()
         if self._keeping is not None:
             self._keeping.join(RELEASE_SECONDS)
@@ -113,7 +120,7 @@ class Lease:
 
     def _keep(self, lost: Callable[[], None]) -> None:
         while not self._over.wait(self._mark.touch_seconds):
-            with suppress(OSError):  # a full or read-only disk is the next write's trouble, and told there
+            with suppress(OSError):  # the next write to the full or read-only disk reports the error
                 if not self.held:
                     lost()
                     return
@@ -121,12 +128,12 @@ class Lease:
 
 
 def holder(root: Path | RemotePath) -> dict[str, Any] | None:
-    """Return what the holder said of itself; None when nobody holds the lease, whatever a killed one has left there."""
+    """Return host, pid, since and url of the lease holder; None if the lease is free, also after a crash of its holder."""
     return _said(root, _newest(root))
 
 
 class Watched:
-    """What an onlooker has seen of the holder. Its own clock counts, and that something moved, never the holder's time."""
+    """Watches the lease holder's heartbeat with the local monotonic clock; never compares clocks across hosts."""
 
     def __init__(self, root: Path | RemotePath, now: Callable[[], float] = time.monotonic) -> None:
         self._root = root
@@ -136,13 +143,13 @@ class Watched:
         self.token = -1
 
     def look(self) -> tuple[dict[str, Any] | None, bool]:
-        """What the present holder says, and whether it is another than last time."""
+        """Return the present holder's host, pid, since and url, and whether the holder has changed since the last call."""
         token = _newest(self._root)
         said = _said(self._root, token)
         new, self.token = token != self.token, token
         touched = None if said is None else _touched(self._root, token)
         now = self._now()
-        blind = now - self._looked > SILENT_SECONDS / 3  # the store was away for us, and so perhaps for the holder
+        blind = now - self._looked > SILENT_SECONDS / 3  # the store did not answer here, and perhaps not to the holder
         if new or blind or touched != self._touched:
             self._touched, self._since = touched, now
         self._looked = now
@@ -154,7 +161,7 @@ class Watched:
 
 
 def _newest(root: Path | RemotePath) -> int:
-    """The highest token there is; 0 before the first."""
+    """Return the highest token; 0 if there is none."""
     return max(_tokens(root), default=0)
 
 
@@ -163,7 +170,7 @@ def _tokens(root: Path | RemotePath) -> list[int]:
 
 
 def _said(root: Path | RemotePath, token: int) -> dict[str, Any] | None:
-    """What its holder said; None if it has none."""
+    """Return what the token's holder wrote; None if it has ended."""
     return lease_mark.said(_path(root, token)) if token else None
 
 
@@ -175,7 +182,10 @@ def _touched(root: Path | RemotePath, token: int) -> float:
 
 
 def _touches(root: RemotePath, token: int) -> bool:
-    """Whether the holder lives: it touches what it left there, does not say that it has ended, and nobody follows it."""
+    """Return whether the holder of this token is alive.
+
+    A live holder sends heartbeats, has not released the lease, and has the highest token.
+    """
     watched, first = Watched(root), None
     while not watched.silent:
         said, _ = watched.look()
@@ -190,9 +200,10 @@ def _touches(root: RemotePath, token: int) -> bool:
 
 
 def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | None:
-    """Take a number above the newest, if nobody has.
+    """Take a token above the newest; return None if another process takes one at the same time.
 
-    Seconds since 1970: a state path that was brought back from a copy goes on above what its sinks have been told.
+    The token is the time in seconds since 1970. After a restore of the state path from a backup, it is thus still higher than
+    the tokens that the sinks have recorded.
     """
     token = max(newest + 1, int(time.time()))
     path = _path(root, token)
@@ -202,7 +213,7 @@ def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | Non
     mark = lease_mark.create(path, text)
     if mark is None:
         return None
-    if any(newest < other != token for other in _tokens(root)):  # somebody took one meanwhile: a lower one came first
+    if any(newest < other != token for other in _tokens(root)):  # another process took a lower token meanwhile
         mark.withdraw()
         return None
     for older in _tokens(root):

@@ -1,4 +1,4 @@
-"""What the holder of a lease keeps in the state path: a locked file, or an object that it writes again and again."""
+"""The lease holder's heartbeat: a locked file in a local folder, or an object that it rewrites."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 TOUCH_SECONDS: Final = 2.0
 REMOTE_TOUCH_SECONDS: Final = 5.0
-"""Each is a request that costs money."""
+"""Each heartbeat is a billed request of the object store."""
 _RELEASED: Final = "null"
 NONCE: Final = "nonce"
-"""Tells two apart that say the same of themselves, as containers may."""
+"""Distinguishes two holders with equal host and pid, as containers may have."""
 
 
 class Mark(Protocol):
-    """``touch_seconds``: how often it is to be touched, so that others see that its holder lives."""
+    """The heartbeat of one token; ``touch_seconds`` is its interval."""
 
     touch_seconds: float
 
@@ -31,20 +31,20 @@ class Mark(Protocol):
     def release(self) -> None: ...
 
     def withdraw(self) -> None:
-        """As if it had never been there."""
+        """Remove the heartbeat without a trace."""
 
 
 def create(path: Path | RemotePath, text: str) -> Mark | None:
-    """Put it there as a whole; None if there is one. Raises ``OSError``."""
+    """Create the heartbeat with its whole content; return None if the path exists. Raises ``OSError``."""
     if isinstance(path, Path):
         return LockedFile.create(path, text)
     return StoredObject(path, text) if path.create_text(text) else None
 
 
 def said(path: Path | RemotePath) -> dict[str, Any] | None:
-    """Return what its holder said of itself, nothing perhaps; None if it surely has none any more."""
+    """Return host, pid, since and url of the holder, or an empty dict if they can't be read; None if it has ended."""
     if not isinstance(path, Path):
-        with suppress(FileNotFoundError):  # not yet as a whole, or followed by another
+        with suppress(FileNotFoundError):  # not written as a whole yet, or removed by the next holder
             return _spoken(path.read_text())
         return {}
     try:
@@ -56,7 +56,7 @@ def said(path: Path | RemotePath) -> dict[str, Any] | None:
 
 
 class LockedFile:
-    """In a local folder; a lock ends with the process, however that ends."""
+    """A heartbeat in a local folder; its lock ends with the process."""
 
     def __init__(self, file: IO[str], path: Path) -> None:
         self._file = file
@@ -65,7 +65,7 @@ class LockedFile:
 
     @classmethod
     def create(cls, path: Path, text: str) -> LockedFile | None:
-        """The file appears locked."""
+        """Create the file with its lock already held."""
         path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
         file = draft.open("w+", encoding="utf-8")
@@ -96,7 +96,7 @@ class LockedFile:
 
 
 class StoredObject:
-    """In an object store: who ends in peace says so, who does not falls silent."""
+    """A heartbeat in an object store. A clean shutdown writes a release marker; after a crash the heartbeat stops."""
 
     def __init__(self, path: RemotePath, text: str) -> None:
         self._path = path
@@ -123,7 +123,7 @@ def _spoken(text: str) -> dict[str, Any] | None:
 
 
 def _locked(file: IO[str], how: int) -> bool:
-    """Lock the file for as long as it is open, if nobody else has."""
+    """Lock the file until it is closed; return False if another process holds the lock."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except OSError:

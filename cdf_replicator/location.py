@@ -1,4 +1,4 @@
-"""Locates the state path: a folder of this machine, or one in an object store."""
+"""Locate the state path: a folder of this machine, or a folder in an object store."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def state_folder(settings: Settings) -> Path | RemotePath:
-    """Return the state path; Spark is started for one that is not in this machine's own file system.
+    """Return the state path; start Spark if it is not in this machine's own file system.
 
-    Raises what ``spark.start`` raises, and ``StateError``.
+    Raises the errors of ``spark.start``, and ``StateError``.
     """
     location = urlsplit(settings.state_path)
     if location.scheme in ("", "file"):

@@ -1,6 +1,6 @@
-"""Logs: one line an event on stderr, JSON with ECS names or coloured text; the libraries' lines look the same.
+"""Log one line per event to stderr, as JSON with ECS names or as coloured text, including lines of libraries.
 
-Elsewhere: ``log = structlog.get_logger(__name__)`` and ``log.info("batch delivered", written=5)``.
+Other modules use ``log = structlog.get_logger(__name__)`` and ``log.info("batch delivered", written=5)``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "cdf-replicator"
 
-# Libraries that tell, at INFO, what we tell better or what nobody asked about.
+# Libraries whose INFO lines repeat what the service logs itself.
 QUIET: Final = ("py4j", "urllib3", "elastic_transport", "elasticsearch", "uvicorn.error", "asyncio")
 
-# What the route says in words: what foreachBatch raises, with a traceback; a server that is away, each time that it is asked.
+# Libraries that log errors which the route reports: exceptions of foreachBatch with a traceback, each failed request.
 SAID: Final = ("py4j.clientserver", "elastic_transport.node_pool", "elastic_transport.transport")
 
 _ECS: Final = {"timestamp": "@timestamp", "level": "log.level", "event": "message", "logger": "log.logger"}
 
 
 def configure(level: str, format_: str | None, stream: TextIO | None = None) -> None:
-    """Send every log line of the process to ``stream`` (stderr); once, at the start.
+    """Send every log line of the process to ``stream``; call once at the start.
 
-    ``level``: debug, info, warning or error. ``format_``: json or text; None is text on a terminal, else json.
+    Args:
+        level: debug, info, warning or error.
+        format_: json or text; None selects text on a terminal, else json.
+        stream: stderr if None.
+
     """
     stream = stream or sys.stderr
     as_text = format_ == "text" or (format_ is None and stream.isatty())
-    os.environ["JVM_LOG_LAYOUT"] = "text" if as_text else "json"  # read by conf/log4j2.properties
+    os.environ["JVM_LOG_LAYOUT"] = "text" if as_text else "json"  # conf/log4j2.properties reads it
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -90,12 +94,12 @@ def _text(stream: TextIO) -> list[Processor]:
 
 
 def _without_credentials(_logger: object, _name: str, event: EventDict) -> EventDict:
-    """An address with a password may be part of any library's message."""
+    """Hide passwords in addresses, which any library's message may contain."""
     return {key: masked(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _ecs(_logger: object, _name: str, event: EventDict) -> EventDict:
-    """Names of the Elastic Common Schema; our own fields keep theirs."""
+    """Rename fields to the Elastic Common Schema; fields of this service keep their names."""
     info = event.pop("exc_info", None)
     result: MutableMapping[str, Any] = {_ECS.get(key, key): value for key, value in event.items()}
     result = {"@timestamp": result.pop("@timestamp"), "log.level": result.pop("log.level"), **result}

@@ -1,4 +1,4 @@
-"""The status page: a snapshot of the board as one HTML document, without scripts' or stylesheets' own requests."""
+"""Render the status page: a snapshot of the board as one HTML document with inline script and stylesheet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCHES_SHOWN: Final = 50
 SPARK_WIDTH: Final = 180
 SPARK_HEIGHT: Final = 28
 BAR_WIDTH: Final = 160.0
-SMALL: Final = 10  # below it, the fraction matters
+SMALL: Final = 10  # smaller values are shown with a fraction
 OPERATIONS: Final = {
     "snapshot": "loaded",
     "insert": "inserted",
@@ -37,7 +37,7 @@ _SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 class Bar(NamedTuple):
-    """A rectangle of a drawing: ``kind`` is a phase or an outcome, ``title`` what it says when pointed at."""
+    """A rectangle of a drawing; ``kind`` is a phase or an outcome, ``title`` its tooltip."""
 
     x: float
     width: float
@@ -47,7 +47,7 @@ class Bar(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """One number of the overview; ``tone`` colours it: good, bad, warn or empty."""
+    """A number of the overview; ``tone`` colours it: good, bad, warn or empty."""
 
     label: str
     value: str
@@ -56,12 +56,12 @@ class Tile(NamedTuple):
 
 
 def render(status: Status, nonce: str) -> str:
-    """The page; ``nonce`` lets its one script and stylesheet pass the Content-Security-Policy."""
+    """Return the page; ``nonce`` lets its script and stylesheet pass the Content-Security-Policy."""
     return _TEMPLATE.render(status=status, nonce=nonce, tiles=tiles(status))
 
 
 def duration(seconds: float | None) -> str:
-    """``4.2 ms``, ``0.42 s``, ``12 s``, ``5 min 3 s``, ``2 h 10 min``, ``3 d 4 h``; a dash for what is not known."""
+    """Format as ``4.2 ms``, ``0.42 s``, ``12 s``, ``5 min 3 s``, ``2 h 10 min`` or ``3 d 4 h``; a dash for None."""
     if seconds is None:
         return "—"
     if 0 < seconds < IN_MILLISECONDS:
@@ -80,14 +80,14 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Digits in groups; a dash for what is not known."""
+    """Format with grouped digits; a dash for an unknown value."""
     if value is None or not isfinite(value):
         return "—"
     return f"{value:,.0f}" if value >= SMALL or value == int(value) else f"{value:.1f}"
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 version``, ``1,003 versions``."""
+    """Format as ``1 version`` or ``1,003 versions``."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
@@ -96,24 +96,24 @@ def clock(at: datetime) -> str:
 
 
 def when(at: datetime, now: datetime) -> str:
-    """The time of day, with the date where that is not today's."""
+    """Return the time of day, with the date unless it is today."""
     return clock(at) if at.date() == now.date() else f"{at.day} {at:%b %H:%M}"
 
 
 def age(at: datetime, now: datetime) -> str:
-    """In whole seconds: nobody reads more of what changes with each refresh."""
+    """Return the age in whole seconds, since the page refreshes every few seconds."""
     return duration(round((now - at).total_seconds()))
 
 
 def operations(counts: Mapping[str, int]) -> str:
-    """Changes by type, in words: ``1,000 inserted · 3 deleted``."""
+    """Format changes by type: ``1,000 inserted · 3 deleted``."""
     return " · ".join(
         f"{number(counts[kind])}\N{NO-BREAK SPACE}{word}" for kind, word in OPERATIONS.items() if counts.get(kind)
     )
 
 
 def tiles(status: Status) -> list[Tile]:
-    """What one looks at first."""
+    """Return the overview at the top of the page."""
     routes, sinks = status.routes, status.sinks
     running = sum(route.state == "running" for route in routes)
     up = sum(sink.up is True for sink in sinks)
@@ -135,7 +135,7 @@ def tiles(status: Status) -> list[Tile]:
 
 
 def _worst_lag(routes: Sequence[RouteStatus]) -> Tile:
-    """Of the routes whose lag is known: one that has not looked at its source is not one without lag."""
+    """Return the largest lag of the routes whose lag is known, with the number of the other routes."""
     seconds = [route.lag_seconds for route in routes if route.lag_seconds is not None]
     versions = [route.lag_versions for route in routes if route.lag_versions is not None]
     unknown = len(routes) - len(seconds)
@@ -145,17 +145,17 @@ def _worst_lag(routes: Sequence[RouteStatus]) -> Tile:
 
 
 def rejected(status: Status, sink: SinkStatus) -> int:
-    """Changes that a sink refused since the start, whichever route they came by."""
+    """Return the number of changes that a sink has rejected since the start, over all routes."""
     return sum(sum(route.totals.rejected.values()) for route in status.routes if route.sink == sink.sink)
 
 
 def dead_letters(status: Status, sink: SinkStatus) -> int:
-    """Those of a sink that are open."""
+    """Return the number of a sink's open dead letters."""
     return sum(route.dead_letters for route in status.routes if route.sink == sink.sink)
 
 
 def present_error(route: RouteStatus) -> ErrorStatus | None:
-    """What the route fails of now. None where its state has another, newer reason: the last error is over then."""
+    """Return the error that the route fails with; None if the state has a newer reason, since the last error is then over."""
     error = route.last_error
     if error is None or route.state not in TROUBLE or error.what not in (route.reason or error.what):
         return None
@@ -163,7 +163,7 @@ def present_error(route: RouteStatus) -> ErrorStatus | None:
 
 
 def sparkline(route: RouteStatus) -> list[Bar]:
-    """Rows of the last batches, oldest left, the largest as high as the drawing."""
+    """Return the rows of the last batches, oldest left; the largest batch has the full height."""
     step = SPARK_WIDTH / BATCHES_KEPT
     most = max((batch.rows for batch in route.batches), default=0) or 1
     left = SPARK_WIDTH - step * len(route.batches)
@@ -180,7 +180,7 @@ def sparkline(route: RouteStatus) -> list[Bar]:
 
 
 def phases(batch: BatchStatus, longest: float) -> list[Bar]:
-    """The phases of a batch side by side; ``longest``: seconds that fill the drawing."""
+    """Return the phases of a batch side by side; ``longest`` is the time in seconds that fills the width."""
     bars: list[Bar] = []
     x = 0.0
     for phase in PHASES:
@@ -193,7 +193,7 @@ def phases(batch: BatchStatus, longest: float) -> list[Bar]:
 
 
 def prose(text: str) -> Markup:
-    """Text with its `commands` set as code."""
+    """Return text with its `commands` as HTML code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
 
 

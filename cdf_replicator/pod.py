@@ -1,6 +1,6 @@
-"""The role of this pod as a label of its own, by which a Kubernetes Service finds the one that writes.
+"""Set this pod's role as a label, by which a Kubernetes Service selects the lease holder.
 
-Both pods of a pair are ready, so that a rollout goes on; readiness can't say which of them answers for the routes.
+Both pods of a pair are ready, so that a rollout continues. Readiness can therefore not select the lease holder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ TIMEOUT_SECONDS: Final = 5.0
 
 
 class Pod:
-    """``label``: the name of the label. ``account``: the folder of the service account's token."""
+    """The pod of this process.
+
+    Args:
+        label: name of the label.
+        name: name of the pod.
+        api: URL of the API server.
+        account: folder of the service account's token.
+
+    """
 
     def __init__(self, label: str, name: str, api: str, account: Path) -> None:
         self.label = label
@@ -41,7 +49,7 @@ class Pod:
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> Pod | None:
-        """Return this pod, where the chart has named a label for it; else None."""
+        """Return this pod if the chart has named a label for it, else None."""
         label, name = environ.get("POD_ROLE_LABEL"), environ.get("POD_NAME")
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not (label and name and host):
@@ -49,7 +57,7 @@ class Pod:
         return cls(label, name, f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", account)
 
     def become(self, role: Role) -> threading.Thread:
-        """Set the label in a thread that tries until it is set: neither the lease nor a route waits for the API server."""
+        """Set the label in a thread that retries, so that neither the lease nor a route waits for the API server."""
         self._wanted = role
         thread = threading.Thread(target=self._become, args=(role,), name="pod-role", daemon=True)
         thread.start()
@@ -59,17 +67,17 @@ class Pod:
         pause, told = threading.Event(), False
         while True:
             try:
-                with self._patching:  # one after the other, so that the last role is what stays
+                with self._patching:  # serializes the requests, so that the last role remains
                     if self._wanted != role:
                         return
                     self._patch(role)
-            except OSError as error:  # urllib's errors are of these
+            except OSError as error:  # urllib's errors are subclasses of it
                 if not told:
-                    log.warning("the role label of the pod can't be set; trying on", role=role, reason=str(error))
+                    log.warning("pod label not set, retrying", role=role, reason=str(error))
                 told = True
                 pause.wait(AGAIN_SECONDS)
             else:
-                log.info("the pod is labelled", label=self.label, role=role)
+                log.info("pod label set", label=self.label, role=role)
                 return
 
     def _patch(self, role: Role) -> None:

@@ -1,4 +1,4 @@
-"""Takes in what other commands ask of the lease holder, and gives it to the routes' threads."""
+"""Poll the command queue and dispatch commands to route threads."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 0.5
 REMOTE_LOOK_SECONDS: Final = 5.0
-"""Each look at an object store is a request that costs money."""
+"""Each poll of an object store is a billed request."""
 TIDY_SECONDS: Final = 3600
 
 
 class Reception:
-    """In a thread of its own, since a store that does not answer must not look as if the service were dead."""
+    """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe."""
 
     def __init__(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
         self._runners = runners
@@ -42,7 +42,10 @@ class Reception:
             self.look()
 
     def look(self) -> None:
-        """Take in what is new. Nothing that is found there may end the thread: all later commands would go unanswered."""
+        """Dispatch new commands.
+
+        It logs every error instead of raising it, since the end of the thread would leave all later commands unanswered.
+        """
         folder = self._state_path.requests
         try:
             if not self._began:
@@ -55,9 +58,9 @@ class Reception:
                 if request.id not in self._given:
                     self._give(folder, request)
         except OSError as error:
-            log.warning("can't look for requests of other commands", reason=error.strerror)
+            log.warning("command queue not readable", reason=error.strerror)
         except Exception:
-            log.exception("can't look for requests of other commands")
+            log.exception("command queue not readable")
 
     def _give(self, folder: Path | RemotePath, request: requests.Request) -> None:
         if request.route in self._runners:

@@ -1,6 +1,6 @@
-"""A state path that is no local folder: an object store, or whatever else Hadoop has a file system for.
+"""A state path outside the local file system: an object store, or any other file system of Hadoop.
 
-Through the JVM, with the settings and credentials that Spark reads tables with (``CDF_SPARK__CONF``).
+It is accessed through the JVM with the settings and credentials that Spark reads tables with (``CDF_SPARK__CONF``).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 _END: Final = b"\n"
 _ATOMIC: Final = "fs.option.create.conditional.overwrite"
-"""S3A decides at the write itself whether there is an object (``Options.CreateFileOptionKeys``); others do so when they open one."""
+"""S3A checks at the write whether the object exists (``Options.CreateFileOptionKeys``); other stores check at the open."""
 _TRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
-"""We try for as long as it takes, and say so; its own tries would take two minutes before anybody is told."""
+"""Limits of S3A's own retries, which would delay the first report by two minutes; the service itself retries and logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``st_mtime``: epoch seconds, by the store's clock."""
+    """Status of a file; ``st_mtime`` is in epoch seconds by the store's clock."""
 
     st_mtime: float
 
 
 class RemotePath:
-    """As much of ``pathlib.Path`` as a state path is used with; whatever fails is an ``OSError``."""
+    """The methods of ``pathlib.Path`` that a state path uses; every failure is an ``OSError``."""
 
     def __init__(self, files: Any, location: str) -> None:
         self._files = files
@@ -40,7 +40,7 @@ class RemotePath:
 
     @classmethod
     def at(cls, spark: SparkSession, location: str) -> RemotePath:
-        """Raises ``OSError`` where Hadoop has no file system for the location, or lacks what it takes to use it."""
+        """Return the path; raise ``OSError`` if Hadoop has no usable file system for the location."""
         jvm: Any = spark._jvm
         with _as_os_errors():
             conf = spark._jsparkSession.sessionState().newHadoopConf()
@@ -81,7 +81,7 @@ class RemotePath:
             return Status(self._files.of.getFileStatus(self._path).getModificationTime() / 1000)
 
     def glob(self, pattern: str) -> list[RemotePath]:
-        """Return what lies directly in the folder and fits, whole listings at a time; nothing where there is no folder."""
+        """Return the matching names directly in the folder, listed as a whole; an empty list if the folder is missing."""
         with suppress(FileNotFoundError), _as_os_errors():
             names = [str(status.getPath().getName()) for status in self._files.of.listStatus(self._path)]
             return [self / name for name in names if fnmatchcase(name, pattern)]
@@ -96,26 +96,29 @@ class RemotePath:
                 stream.close()
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """Return what ``replace_text`` wrote last: while a write is under way, or was broken off, by the copy before it."""
-        for place in (self, self._draft, self):  # the copy may have gone while we looked
+        """Return the text that ``replace_text`` wrote last.
+
+        During a write, or after an interrupted one, the text comes from the draft.
+        """
+        for place in (self, self._draft, self):  # the draft may be deleted between the first two reads
             with suppress(FileNotFoundError):
                 content = place.read_bytes()
                 if content.endswith(_END):
                     return content.decode(encoding)
-        raise FileNotFoundError(errno.ENOENT, f"{self} is not there as a whole")
+        raise FileNotFoundError(errno.ENOENT, f"{self} is missing or incomplete")
 
     def replace_text(self, text: str) -> None:
-        """Not all stores write an object at once, so a copy goes before it, and stays until it is there as a whole."""
+        """Write a draft first and keep it until the file is whole, since not all stores write an object atomically."""
         self._draft.write_text(text)
         self.write_text(text)
         self._draft.unlink()
 
     def write_text(self, text: str) -> None:
-        """For one moment there may be nothing to read."""
+        """Write the text; a reader may find no file for a moment."""
         self._write(text.encode() + _END)
 
     def create_text(self, text: str) -> bool:
-        """Write it unless there is something; of several at once, one does."""
+        """Write the file unless it exists; of several writers at the same time, exactly one gets True."""
         content = text.encode() + _END
         try:
             with _as_os_errors():
@@ -125,7 +128,7 @@ class RemotePath:
                 stream.close()
         except OSError:
             with suppress(FileNotFoundError):
-                return self.read_bytes() == content  # a first try of ours may have come through
+                return self.read_bytes() == content  # the first try of a retried request may have succeeded
             raise
         return True
 
@@ -133,13 +136,13 @@ class RemotePath:
         self._write(b"")
 
     def rename(self, target: RemotePath) -> None:
-        """Move it, a folder too; an object store copies each object for that."""
+        """Move a file or folder; an object store copies each object."""
         with _as_os_errors():
             moved = self._files.of.rename(self._path, target._path)
         if not moved:
             raise OSError(errno.EIO, f"Input/output error: {self} can't be renamed to {target.name}")
 
-    def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store tells
+    def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store reports it
         with _as_os_errors():
             self._files.of.delete(self._path, False)
 
@@ -160,7 +163,7 @@ class RemotePath:
 
 @dataclass(frozen=True, slots=True)
 class _FileSystem:
-    """Hadoop's, which outlives the session it was asked of."""
+    """A file system of Hadoop, which remains usable after its session has ended."""
 
     jvm: Any
     of: Any

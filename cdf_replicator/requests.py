@@ -1,6 +1,6 @@
-"""What another command asks of the lease holder: a file under the state path, and a file that answers.
+"""The command queue: a file per command under the state path, and a file with its progress.
 
-Whoever holds the lease carries out every command that writes (design rule 14).
+The lease holder executes every command that writes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ KEPT_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``replay``: from ``starting_version`` on, or to ``ending_version`` (append sinks). ``resync``: a new epoch.
+    """A command for one route.
 
-    ``redrive``, ``discard``: of the route's dead letters. ``pause``, ``resume``: whether the route delivers at all.
-    ``max_removed_share``: of the target's entries, that a resync may remove; None leaves it to the settings. ``letters``: what their ids begin with; none names all that are open. ``at``: when it
-    was asked, epoch seconds.
+    Args:
+        kind: ``replay`` delivers from ``starting_version`` on, or up to ``ending_version`` (append sinks only). ``resync``
+            starts a new epoch. ``redrive`` and ``discard`` close dead letters. ``pause`` and ``resume`` switch delivery.
+        route: name of the route.
+        starting_version: first commit version of a replay.
+        ending_version: last commit version of a replay; None continues with the stream.
+        max_removed_share: share of the target's entries that a resync may remove; None uses the setting.
+        letters: prefixes of dead letter ids; empty selects all open dead letters.
+        at: time of the command in epoch seconds.
+        id: unique id of the command.
+
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -54,7 +62,7 @@ _REQUEST: Final = TypeAdapter(Request)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a request is: versions delivered of those asked for, and a message for people."""
+    """Progress of a command: state, a message, and the share of its versions that is delivered."""
 
     state: Literal["running", "done", "failed"]
     message: str = ""
@@ -66,29 +74,29 @@ def submit(folder: Path | RemotePath, request: Request) -> None:
 
 
 def pending(folder: Path | RemotePath) -> list[Request]:
-    """Return the requests that have not been settled, oldest first. One that can't be understood is answered so."""
+    """Return the commands in the queue, oldest first; answer an unreadable command as failed."""
     found: list[Request] = []
     for file in [*folder.glob(f"*{_ASKED}")]:
         request_id = file.name.removesuffix(_ASKED)
         try:
             request = _REQUEST.validate_json(file.read_bytes())
             found.append(replace(request, letters=tuple(request.letters), id=request_id))
-        except OSError:  # its asker has gone, or no file can be read there: that is no reason to pass over the others
+        except OSError:  # the file was removed or the store does not answer; the other commands are still read
             continue
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            answer(folder, request_id, Progress("failed", f"not a request that this version understands: {why}"))
+            answer(folder, request_id, Progress("failed", f"not a command that this version supports: {why}"))
             settle(folder, request_id)
     return sorted(found, key=lambda request: request.at)
 
 
 def take(folder: Path | RemotePath, request: Request) -> None:
-    """Accept a request: it stays until it is settled, so that a restart finds it."""
+    """Accept a command; it stays in the queue until ``settle``, so that a restart finds it."""
     answer(folder, request.id, Progress("running", "accepted"))
 
 
 def settle(folder: Path | RemotePath, request_id: str) -> None:
-    """What was asked is written down where it outlives a restart, or is answered for good."""
+    """Remove a command that is answered, or whose effect the state path records."""
     (folder / f"{request_id}{_ASKED}").unlink(missing_ok=True)
 
 
@@ -97,29 +105,31 @@ def answer(folder: Path | RemotePath, request_id: str, progress: Progress) -> No
 
 
 def follow(folder: Path | RemotePath, request_id: str) -> Progress | None:
-    """Return how far a request is; None while nobody has taken it."""
+    """Return the progress of a command; None if it is not accepted yet."""
     file = folder / f"{request_id}{_ANSWER}"
     return Progress(**_read(file)) if file.exists() else None
 
 
 def is_waiting(folder: Path | RemotePath, request_id: str) -> bool:
-    """Whether there is such a request that nobody has taken yet."""
+    """Return whether the command is in the queue and not accepted yet."""
     return (folder / f"{request_id}{_ASKED}").exists()
 
 
 def answer_interrupted(folder: Path | RemotePath) -> None:
-    """Answer what an earlier process had taken up and written down, and then did not live to answer."""
+    """Answer commands as failed that an earlier process accepted and recorded but did not answer before it ended."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         request_id = file.name.removesuffix(_ANSWER)
         with suppress(ValueError, TypeError, FileNotFoundError):
             found = Progress(**_read(file))
             if found.state == "running" and not is_waiting(folder, request_id):
-                what = f"the service has been started again meanwhile ({found.message}): what was begun goes on, see its status"
+                what = (
+                    f"the service was started again ({found.message}): it continues the command's work, see its status"
+                )
                 answer(folder, request_id, replace(found, state="failed", message=what))
 
 
 def tidy(folder: Path | RemotePath) -> None:
-    """Drop answers that nobody came back for within a day."""
+    """Delete answers that are older than a day."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         with suppress(OSError):
             if time.time() - file.stat().st_mtime > KEPT_SECONDS:

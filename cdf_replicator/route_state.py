@@ -1,4 +1,4 @@
-"""Where a route stands: the content of its ``route.json`` under the state path."""
+"""The state of a route: the content of its ``route.json`` under the state path."""
 
 from __future__ import annotations
 
@@ -11,18 +11,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RouteState:
-    """Where a route stands.
+    """The state of a route.
 
-    ``identity``: what the route was defined as (rule 16). ``phase``: a bootstrap loads the snapshot at
-    ``pinned_version``; then the stream starts at ``start_version``. ``asked``: the last ``--starting-version`` a
-    ``run`` was given. ``replay_until``: up to this commit version an append sink may hold the rows already.
-    ``prepared``: the sink's target was made for this epoch, so its absence is a loss. ``streamed``: the generation's stream was
-    started, so the absence of its checkpoint is one. ``loaded``: the snapshot is in
-    the sink as a whole. ``max_removed_share``: how much of the target the sweep of this epoch may remove; None after a
-    bootstrap, which nobody asked to remove anything.
-    ``table_schema``: the source table's columns as the route delivers them (``schema.TableSchema``). ``held_version``: up to it
-    everything was in the sink when an operator's replay began; -1 before the first one of the epoch. ``mark``: the watermark
-    that the target had when a replay began, as text.
+    Args:
+        route: name of the route.
+        identity: the route's definition, which may not change under a checkpoint.
+        table_id: Delta's id of the source table.
+        epoch: identity of the target's content.
+        generation: number of the checkpoint.
+        phase: ``bootstrapping`` loads the snapshot at ``pinned_version``; ``streaming`` starts at ``start_version``.
+        pinned_version: version of the snapshot.
+        start_version: first version of the stream.
+        ``asked``: the last ``--starting-version`` of a ``run``.
+        replay_until: highest commit version that an append sink may already hold.
+        prepared: whether the sink's target was created for this epoch, so that its absence is a loss.
+        streamed: whether the generation's stream was started, so that the absence of its checkpoint is a loss.
+        loaded: whether the sink holds the whole snapshot.
+        max_removed_share: share of the target that the sweep of this epoch may remove; None after a bootstrap, for which no
+            operator confirmed removals.
+        table_schema: the source table's columns as the route delivers them (``schema.TableSchema``).
+        held_version: highest version that the sink held in full when an operator's replay started; -1 before the first
+            replay of the epoch.
+        mark: the target's watermark, as text, when a replay started.
+
     """
 
     route: str
@@ -46,7 +57,10 @@ class RouteState:
     def next_generation(
         self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None = None
     ) -> RouteState:
-        """A replay: the same epoch, delivered again from ``start_version`` on. ``mark``: see ``watermark.known``."""
+        """Return the state of a replay: the same epoch, delivered again from ``start_version`` on.
+
+        For ``mark``, see ``watermark.known``.
+        """
         return replace(
             self,
             generation=self.generation + 1,
@@ -62,7 +76,7 @@ class RouteState:
     def next_epoch(
         self, pinned_version: int, *, table_id: str, above: int = 0, share: float | None = None
     ) -> RouteState:
-        """A resync: the target is rebuilt from the snapshot at ``pinned_version`` under a higher epoch."""
+        """Return the state of a resync: a rebuild from the snapshot at ``pinned_version`` under a higher epoch."""
         return replace(
             self,
             table_id=table_id,

@@ -1,6 +1,6 @@
-"""One thread per route: it runs the stream, judges what ended it, and begins again until somebody stops it.
+"""One thread per route: runs the stream, classifies its errors, and restarts it until the service stops.
 
-A route is a query of its own, so a slow or dead sink never delays another (design rule 1).
+Each route has its own streaming query, so a slow or failed sink never delays another route.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ if TYPE_CHECKING:
     from cdf_replicator.watch import Watch
 
 FAST_RESTARTS: Final = 5
-"""Restarts within a minute that are free of waiting (a tracked schema change needs a few)."""
+"""Restarts per minute without a back-off; a tracked schema change needs several."""
 MINUTE: Final = 60.0
 LOOK_ON_SECONDS: Final = 60.0
-"""How often a source that was away is tried again while its route is paused."""
+"""Interval of retries for an unavailable source while its route is paused."""
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
 class Runner:
-    """``asked``: the starting version this run was given for the route. ``verdict``: why it ended badly, if it did."""
+    """The thread of one route.
+
+    ``asked`` is the operator's starting version for the route, or None. ``verdict`` is the error that ended the thread, or None.
+    """
 
     def __init__(self, service: Service, route: Route, asked: int | None) -> None:
         self.route = route
@@ -59,7 +62,7 @@ class Runner:
         self._what = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)
 
-    # What other threads may call
+    # Called by other threads.
 
     def start(self) -> None:
         self._thread.start()
@@ -71,15 +74,15 @@ class Runner:
         self._thread.join(seconds)
 
     def submit(self, request: Request) -> None:
-        """Have it carried out by this route's thread."""
+        """Queue a command for this route's thread."""
         self._requests.append(request)
         self._wake.set()
 
     def wake(self) -> None:
-        """Look at the stop flag now."""
+        """Wake the thread, so that it checks the stop flag."""
         self._wake.set()
 
-    # The thread
+    # Called by the route's thread.
 
     def _run(self) -> None:
         while not self._service.stop.is_set():
@@ -90,8 +93,8 @@ class Runner:
                     self._rest()
                 else:
                     self._live()
-            except Exception as error:  # noqa: BLE001 - every error is judged, none ends the thread unseen
-                if jvm_gone(self._service.spark, error):  # the service ends, and says so
+            except Exception as error:  # noqa: BLE001 - every error is classified, none ends the thread unseen
+                if jvm_gone(self._service.spark, error):  # the main loop reports it and ends the service
                     break
                 goes_on = not self._service.stop.is_set() and self.goes_on(judge(error, route=self.route.name), error)
                 let_go(error)
@@ -104,7 +107,7 @@ class Runner:
             self._report.state("stopped")
 
     def _live(self) -> None:
-        if not self._failures:  # a route that tries again stays in the state that says so
+        if not self._failures:  # a retrying route keeps its state
             self._report.state("starting")
         source = SourceTable(self._service.spark, self.route.source)
         sink = self._service.settings.sink(self.route.sink)
@@ -117,16 +120,16 @@ class Runner:
         try:
             if self._fulfilment.carry_out(request):
                 self._asked = None
-        except OSError:  # the state path is away
+        except OSError:  # the state path does not answer
             self._requests.appendleft(request)
             self._service.stop.wait(BETWEEN_RUNS.first_seconds)
             raise
 
     def _rest(self) -> None:
-        """Deliver nothing until an operator asks for something; with ``once``, for good. The lag is told all the while."""
+        """Deliver nothing until an operator sends a command; with ``once``, end. The lag is still reported."""
         self._report.state("paused", f"Run: cdf-replicator resume {self.route.name}")
         self._failures = 0
-        self._watch = None  # which has not looked since the last micro-batch ended
+        self._watch = None  # the watch has not polled the source since the last micro-batch ended
         self._look_on()
         while not (self._service.once or self._interrupted()):
             if self._watch is None:
@@ -134,7 +137,7 @@ class Runner:
             self._pause(LOOK_ON_SECONDS)
 
     def _look_on(self) -> None:
-        with suppress(Exception):  # the source is away too; what it is will be said when the route goes on
+        with suppress(Exception):  # the source is unavailable too; the error is reported when the route continues
             self._watch = self._stream.onlooker(SourceTable(self._service.spark, self.route.source))
 
     def _interrupted(self) -> bool:
@@ -146,15 +149,15 @@ class Runner:
             self._failures = 0
         self._fulfilment.progress(watch, state)
 
-    # Failures
+    # Failure handling.
 
     def goes_on(self, verdict: Verdict, error: BaseException) -> bool:
-        """Act on a verdict; False ends the thread (``--once`` only)."""
+        """Act on a verdict; return False if the thread must end (``--once`` only)."""
         another_change = verdict.reason == "schema_change" and verdict.what != self._what
-        self._failures = 1 if another_change else self._failures + 1  # to fail at a later version is to get on
+        self._failures = 1 if another_change else self._failures + 1  # a failure at a later version is progress
         self._what = verdict.what
         if verdict.reason == "schema_change" and verdict.action != "halt" and self._failures == 1:
-            self._report.event("the table's schema changed: the stream starts again with the new one")
+            self._report.event("the table's schema changed: the stream restarts with the new schema")
         else:
             self._report.failed(verdict, detail=error)
         if verdict.of_sink:
@@ -165,12 +168,12 @@ class Runner:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":
             back = self._fulfilment.given_up(verdict)
-            if back is None or self._service.once:  # the next run goes on
+            if back is None or self._service.once:  # the next run continues
                 return self._halt(back or verdict)
             self._failures = 0
             return True
         if self._service.once and verdict.action == "wait":
-            self.verdict = verdict  # the retry budget is spent: whoever started us starts us again
+            self.verdict = verdict  # the retry budget is spent; the process manager restarts the service
             self._report.state("stopped", verdict.what)
             return False
         self._report.restarted(verdict.reason)
@@ -181,9 +184,9 @@ class Runner:
         return True
 
     def _halt(self, verdict: Verdict) -> bool:
-        """Wait for an operator's request, or for the end."""
+        """Wait for an operator's command or for the end of the service."""
         what = f"{verdict.what} {verdict.next_step}"
-        with suppress(OSError):  # who asked sees the route's state
+        with suppress(OSError):  # the operator sees the error in the route's state
             self._fulfilment.answer(Progress("failed", what))
         self._report.state("halted", what)
         self.verdict = verdict
@@ -196,7 +199,7 @@ class Runner:
         return False
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the time is over or somebody wants something; the lag is told all the while."""
+        """Wait for the given time or until a command or stop arrives; report the lag meanwhile."""
         deadline = time.monotonic() + seconds
         while not self._interrupted() and (left := deadline - time.monotonic()) > 0:
             self._tell_lag()
@@ -208,7 +211,7 @@ class Runner:
             return
         try:
             self._watch.look_at_source()
-        except Exception:  # noqa: BLE001 - the source is away too; what it is will be said when the stream starts
+        except Exception:  # noqa: BLE001 - the source is unavailable too; the error is reported when the stream starts
             self._watch = None
 
     def _may_restart_now(self) -> bool:

@@ -1,7 +1,6 @@
-"""The service over HTTP: metrics, probes, status and the page, and control for whoever has the token; on one port.
+"""Serve metrics, probes, status and the page on one port, and control endpoints with a token.
 
-What is told is read from the board or the registry, what is asked is left under the state path: a request never reaches Delta or
-a sink.
+Handlers read the board or the metrics registry, and write commands under the state path. No request reaches Delta or a sink.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from cdf_replicator.metrics import Metrics
 
     Live = Callable[[], str | None]
-    """Why the service is not alive, for people; None while it is."""
+    """A function that returns why the service is not alive, as a text for operators; None while it is alive."""
 
 STOP_SECONDS: Final = 5
 COMPRESSED_FROM_BYTES: Final = 2_000
@@ -49,22 +48,28 @@ PAGE_POLICY: Final = (
 
 
 class BindError(Exception):
-    """The address cannot be listened on; the text says which one and which variable to change."""
+    """The server can't listen on the address; the text names it and the variable to change."""
 
 
 class Server:
-    """A started server. ``port``: the one it listens on."""
+    """A started HTTP server.
+
+    Args:
+        app: the application.
+        listener: listening socket; ``port`` is its port.
+
+    """
 
     def __init__(self, app: FastAPI, listener: socket.socket) -> None:
         self.port: int = listener.getsockname()[1]
-        # Lifespan, websockets and signals are not ours: SIGTERM belongs to the main thread.
+        # uvicorn must not handle signals: SIGTERM belongs to the main thread. Lifespan and websockets are not used.
         config = uvicorn.Config(
             app,
             access_log=False,
             log_config=None,
             lifespan="off",
             ws="none",
-            http=BoundedConnection,  # h11, which bounds the head of a request; see _too_much for the body
+            http=BoundedConnection,  # h11 limits the head of a request; _too_much limits the body
             backlog=BACKLOG,
             server_header=False,
             timeout_graceful_shutdown=1,
@@ -74,34 +79,34 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer what is being answered and close the port; may be called twice."""
+        """Finish running answers and close the port; may be called twice."""
         self._server.should_exit = True
         self._thread.join(STOP_SECONDS)
 
 
 def start(board: Board, metrics: Metrics, host: str, port: int, live: Live, control: Control | None = None) -> Server:
-    """Serve in a thread of its own until ``stop``; port 0 takes any free one. Raises ``BindError``."""
+    """Serve in a separate thread until ``stop``; port 0 selects any free one. Raises ``BindError``."""
     return Server(application(board, metrics, live, control), _listen(host, port))
 
 
 def application(board: Board, metrics: Metrics, live: Live, control: Control | None = None) -> FastAPI:
-    """The endpoints, without a server. Without ``control`` nothing can be asked but how the service is."""
+    """Return the endpoints without a server. Without ``control`` there are no control endpoints."""
     app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
     app.middleware("http")(_with_headers)
 
     def scrape(request: Request) -> Response:
-        """What Prometheus scrapes."""
+        """Return the metrics for Prometheus."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), headers={"Content-Type": content_type})
 
     def liveness() -> Response:
-        """200 as long as a restart would not help."""
+        """Return 200 as long as a restart would not help."""
         reason = live()
         return _json({"live": reason is None, "reason": reason, **board.identity}, 200 if reason is None else 503)
 
     def readiness() -> Response:
-        """200 once every route runs and its sink has answered, or a standby watches the lease; else who waits, and for what."""
+        """Return 200 if every route runs and its sink answered, or in a standby; else 503 with the waiting routes."""
         status = board.snapshot()
         routes = [
             {
@@ -119,11 +124,11 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
         return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
 
     def status() -> Response:
-        """All that the page shows, as JSON."""
+        """Return everything that the page shows, as JSON."""
         return _json(board.snapshot(), 200)
 
     def page() -> Response:
-        """The status page."""
+        """Return the status page."""
         return _html(lambda nonce: render(board.snapshot(), nonce))
 
     answers: dict[str, Callable[..., Response]] = {
@@ -151,12 +156,12 @@ async def _with_headers(request: Request, answer: Callable[[Request], Awaitable[
 
 
 def _too_much(request: Request) -> Response | None:
-    """An answer to what is not read: a body of unknown or great length."""
+    """Return an error for a body of unknown or excessive length, which is not read."""
     said = request.headers.get("content-length", "0")
     if "transfer-encoding" in request.headers:
-        return _json({"detail": "Say the Content-Length."}, 411)
+        return _json({"detail": "Send a Content-Length."}, 411)
     if not said.isdecimal() or int(said) > BODY_BYTES:
-        return _json({"detail": f"At most {BODY_BYTES} bytes."}, 413)
+        return _json({"detail": f"The body is limited to {BODY_BYTES} bytes."}, 413)
     return None
 
 
@@ -183,6 +188,6 @@ def _listen(host: str, port: int) -> socket.socket:
                 f"cannot listen on {host}: {error.strerror or error}: set CDF_HTTP__HOST to an address of this machine"
             )
         raise BindError(message) from error
-    # Connections inherit it; without it, head and body of an answer are 40 ms apart.
+    # Connections inherit TCP_NODELAY; without it, head and body of an answer are 40 ms apart.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -1,4 +1,4 @@
-"""The service: takes the lease, starts Spark and a runner per route, watches, serves HTTP, stops on SIGTERM."""
+"""Run the service: take the lease, start Spark and a thread per route, serve HTTP, stop on SIGTERM."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ EXIT_TEMPORARY: Final = 75
 EXIT_CONFIGURATION: Final = 78
 
 TICK_SECONDS: Final = 0.5
-JVM_GONE: Final = "the JVM is gone; ending, so that whoever started the service starts it again"
+JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
 SILENT_SECONDS: Final = 30
-"""Without a tick of the main loop for so long, the service is not alive."""
+"""The service is not alive if its main loop has not ticked for this time."""
 
 
 def run(
@@ -56,9 +56,15 @@ def run(
     starting_versions: Mapping[str, int] | None = None,
     standby: bool = False,
 ) -> int:
-    """Run until SIGTERM, or with ``once`` until everything there is has been delivered; returns the exit code.
+    """Run until SIGTERM, or with ``once`` until all pending changes are delivered; return the exit code.
 
-    ``tables``: only these source tables. ``starting_versions``: by table slug. ``standby``: wait for the lease if need be.
+    Args:
+        settings: the configuration.
+        once: deliver pending changes, then end.
+        tables: slugs of the source tables to follow; empty follows all.
+        starting_versions: first commit version by table slug.
+        standby: wait for the lease if another process holds it.
+
     """
     wanted = set(tables)
     routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
@@ -67,12 +73,12 @@ def run(
     try:
         return Supervisor(settings, once=once, standby=standby).run(routes, versions)
     except LeaseHeldError as error:
-        log.error(str(error))  # noqa: TRY400 - the sentence says it all
+        log.error(str(error))  # noqa: TRY400 - the message is complete
         return EXIT_TEMPORARY
 
 
 class Supervisor:
-    """One life of the service."""
+    """One run of the service."""
 
     def __init__(self, settings: Settings, *, once: bool, standby: bool = False) -> None:
         self._settings = settings
@@ -87,20 +93,21 @@ class Supervisor:
         self._pod = Pod.of()
 
     def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
-        """Run the routes, each with the starting version asked for by route name; returns the exit code.
+        """Run the routes and return the exit code.
 
-        Raises ``LeaseHeldError`` when another process writes to the state path.
+        ``asked`` holds the operator's starting version by route name, or None. Raises ``LeaseHeldError`` if another process holds
+        the lease.
         """
         self._take_signals()
         try:
             state_path = StatePath.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
-                self._spark = spark.start(self._settings.spark)  # it runs already
+                self._spark = spark.start(self._settings.spark)  # the remote state path has started it
             url, http = self._url(self._settings.http.bind_port), None
             lease = None if self._standby else Lease.acquire(state_path.root, url=url)
         except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
-            log.error(str(error))  # noqa: TRY400 - the sentence says it all
+            log.error(str(error))  # noqa: TRY400 - the message is complete
             return EXIT_CONFIGURATION
         except OSError as error:
             log.error("CDF_STATE_PATH can't be used", path=self._settings.state_path, reason=error.strerror)  # noqa: TRY400
@@ -132,7 +139,7 @@ class Supervisor:
                 lease.release()
 
     def _is_over(self, seconds: float) -> bool:
-        """Wait so long; whether there is nothing more to wait for."""
+        """Wait for the given seconds; return True if the service is stopping or the JVM is gone."""
         stopped = self._stop.wait(seconds)
         if self._spark is not None and not spark.jvm_alive(self._spark):
             log.error(JVM_GONE)
@@ -144,21 +151,21 @@ class Supervisor:
         return Control(token.get_secret_value(), routes) if token is not None else None
 
     def _stand_by(self, holder: Mapping[str, Any]) -> None:
-        log.info("standing by until the lease is free", **holder)
-        if self._pod is not None:  # its container may have been started anew, and the label is the pod's
+        log.info("standby: waiting for the lease", **holder)
+        if self._pod is not None:  # a restarted container finds the pod's earlier label
             self._pod.become("standby")
         self.board.standing_by(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
 
     def _lost(self) -> None:
-        """End at once, without a last word to any sink: somebody else writes there now."""
-        log.error("the lease is lost: another process has taken over, or the state path is gone; ending at once")
+        """Kill the JVM and end at once, without another write to a sink, since another process writes now."""
+        log.error("the lease is lost: another process has taken over, or the state path is gone; exiting")
         if self._spark is not None and (pid := spark.jvm_pid(self._spark)) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         os._exit(EXIT_TEMPORARY)
 
     def _url(self, port: int) -> str | None:
-        """Where the service answers; None while any free port will do."""
+        """Return the service's URL; None if the configuration selects any free port."""
         return f"http://{self._settings.http.host}:{port}" if port else None
 
     def _with_spark(
@@ -174,7 +181,7 @@ class Supervisor:
         except (spark.SparkStartError, spark.JavaNotFoundError) as error:
             log.error(str(error))  # noqa: TRY400
             return EXIT_CONFIGURATION
-        self._take_signals()  # pyspark has put its own SIGINT handler there
+        self._take_signals()  # pyspark has replaced the SIGINT handler
         try:
             self._introduce(self._spark)
             letters = DeadLetters(self._spark, state_path.dead_letters)
@@ -194,7 +201,7 @@ class Supervisor:
         assert session is not None
         by_name = {runner.route.name: runner for runner in runners}
         reception = Reception(by_name, state_path)
-        reception.look()  # before the start: with --once a runner may soon be done
+        reception.look()  # before the start: with --once a runner may end soon
         for runner in runners:
             runner.start()
         over = threading.Event()
@@ -211,9 +218,9 @@ class Supervisor:
         return _exit_code(runners)
 
     def _drain(self, runners: list[Runner]) -> int:
-        """Let running micro-batches end; what is not done in time is cancelled, and delivered again next time."""
+        """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
         self.board.stopping()
-        log.info("stopping: running micro-batches finish first", seconds=self._settings.shutdown_seconds)
+        log.info("stopping after the running micro-batches", seconds=self._settings.shutdown_seconds)
         deadline = time.monotonic() + self._settings.shutdown_seconds
         for runner in runners:
             runner.wake()
@@ -237,13 +244,13 @@ class Supervisor:
         log.info("spark started", **found)
 
     def _dead(self) -> str | None:
-        """Why the service is not alive; None while it is."""
+        """Return why the service is not alive; None while it is."""
         if self._spark is not None and not spark.jvm_alive(self._spark):
             return "the JVM is gone"
-        if self._ticked is None:  # it starts, or stands by
+        if self._ticked is None:  # starting or standby
             return None
         silent = time.monotonic() - self._ticked
-        return None if silent < SILENT_SECONDS else f"the main loop has been silent for {silent:.0f} s"
+        return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -251,7 +258,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stop.is_set():
-            log.warning("told to stop again", signal=number)
+            log.warning("second stop signal ignored", signal=number)
         self._stop.set()
 
 

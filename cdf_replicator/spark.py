@@ -1,6 +1,6 @@
-"""Builds the one SparkSession of the process.
+"""Build the only SparkSession of the process.
 
-Settings and secrets reach the JVM by a 0600 properties file, never as arguments that ``ps`` would show.
+Settings and secrets reach the JVM through a properties file with mode 0600, since ``ps`` shows arguments.
 """
 
 from __future__ import annotations
@@ -55,23 +55,24 @@ _THROUGHPUT: Final = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
 GOING_SECONDS: Final = 2.0
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 
-# Not for the operator to change: correctness leans on them.
+# Operators can't change these settings, since correctness depends on them.
 FIXED: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Timestamps in keys, JSON and startingTimestamp mean the same wherever the service runs.
+    # Timestamps in keys, JSON and startingTimestamp have the same meaning on every host.
     "spark.sql.session.timeZone": "UTC",
-    # A stream that starts at V+1 waits for that commit; the range is checked by us before (design rule 5).
+    # A stream that starts at V+1 waits for that commit; the service checks the range before (see docs/design.md).
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
-    # Bootstraps and replays read whatever is still there, however old; a file that VACUUM removed is an error anyway.
+    # Bootstraps and replays read old files as long as they exist; a file that VACUUM removed is an error anyway.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.speculation": "false",
-    # It copies the text of a whole row into every filter it infers: of a table with many nested columns, the plan of a
+    # Constraint propagation copies the text of a whole row into every inferred filter. With many nested columns, Spark never
+    # finished planning a replay into an audit table.
     # replay into an audit table was never finished.
     "spark.sql.constraintPropagation.enabled": "false",
-    # Of a micro-batch that comes to nothing, it would cut away the plan's counts, and reading them would fail.
+    # This rule removes the counts from the plan of an empty micro-batch, and reading them would then fail.
     "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
 }
 
@@ -81,19 +82,20 @@ DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.driver.memory": "1g",
-    # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks a batch would be most of its time.
+    # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks per batch would take most of its time.
     "spark.sql.shuffle.partitions": str(max(2, min(16, os.cpu_count() or 2))),
     "spark.databricks.delta.snapshotPartitions": "2",
-    # A micro-batch of one sink takes up to sixty generated classes; of the hundred that Spark keeps by itself, the next one finds
+    # A micro-batch of one sink uses up to sixty generated classes. With Spark's default of 100, the next sink's classes would
+    # evict them, and every batch would compile them again.
     # none, and all are compiled again.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # The other one starts twenty processes (readlink, chmod) a micro-batch in a local file system.
+    # The default manager starts twenty processes (readlink, chmod) per micro-batch in a local file system.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # A query that does not end when it is told to must not take the thread along that told it.
+    # A query that does not stop must not block the thread that stops it for ever.
     "spark.sql.streaming.stopTimeout": "60s",
-    # What Spark remembers for a UI that is off: plans, metrics, tasks of a thousand micro-batches.
+    # Spark keeps these for its UI, which is off: plans, metrics and tasks of a thousand micro-batches.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
@@ -106,14 +108,14 @@ class SparkStartError(Exception):
 
 
 def start(settings: Spark) -> SparkSession:
-    """Start the JVM and the session; raises ``SparkStartError`` or ``JavaNotFoundError``."""
+    """Start the JVM and the session; raise ``SparkStartError`` or ``JavaNotFoundError``."""
     os.environ["JAVA_HOME"] = str(java_home())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need our pyarrow and our sinks
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need this pyarrow and these sinks
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
-    for name, own in delta_jars(settings).items():  # beside those that were asked for
+    for name, own in delta_jars(settings).items():  # in addition to the operator's
         conf[name] = ",".join(filter(None, (conf.get(name), own)))
     conf = {**default_collector(conf), **conf}
     with _properties_file(conf) as path:
@@ -121,14 +123,14 @@ def start(settings: Spark) -> SparkSession:
         try:
             session = SparkSession.builder.getOrCreate()
         except PySparkException as error:
-            raise SparkStartError(f"Spark did not start: {error}. Its own log above says why.") from error
+            raise SparkStartError(f"Spark did not start: {error}. See its own log above for the cause.") from error
     if not settings.master.startswith("local"):
         _ship_packages(session)
     return session
 
 
 def jvm_pid(spark: SparkSession) -> int | None:
-    """Return the process id of the JVM, for its metrics; None when it was not started by us."""
+    """Return the process id of the JVM, for its metrics; None if another process started the JVM."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process.pid if process else None
 
@@ -139,7 +141,7 @@ def jvm_alive(spark: SparkSession) -> bool:
 
 
 def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
-    """Whether an error comes of the JVM's end. Its process is seen to end a little after its connections."""
+    """Return whether the end of the JVM caused an error; the process ends shortly after its connections."""
     if not isinstance(error, Py4JNetworkError | ConnectionError):
         return False
     deadline = time.monotonic() + GOING_SECONDS
@@ -149,13 +151,13 @@ def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
 
 
 def forget_tables(spark: SparkSession) -> None:
-    """Have Delta read its tables anew: what it keeps of one may be what was broken, and would be for as long as that version lasts."""
+    """Clear Delta's cache of tables, since a cached snapshot may be the cause of an error."""
     jvm: Any = spark.sparkContext._jvm
     getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 
 
 def versions(spark: SparkSession) -> Mapping[str, str]:
-    """Return the versions of what runs, for the build info."""
+    """Return the versions of Spark, Delta and Java, for the build info."""
     import delta
 
     jvm: Any = spark.sparkContext._jvm
@@ -167,16 +169,17 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
 
 
 def default_collector(conf: Mapping[str, str]) -> dict[str, str]:
-    """The JVM's collector for throughput, which also keeps less memory; unless one is named, since a JVM refuses two.
+    """Return the option for the parallel collector, which needs less memory, unless the operator selects a collector.
 
-    It may take a twentieth of the time, and not a hundredth, before it lets the heap grow.
+    A JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for collections before the heap grows; the
+    default is a hundredth.
     """
     named = [*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")]
     return {} if _COLLECTOR.search(" ".join(named)) else {"spark.driver.defaultJavaOptions": _THROUGHPUT}
 
 
 def _ship_packages(session: SparkSession) -> None:
-    """Give executors on other machines our packages: what writes there is then of this version. Others they bring themselves."""
+    """Send the packages of this version to executors on other machines; these supply all other packages."""
     context = session.sparkContext
     archive = Path(context._temp_dir, "cdf_packages.zip")
     with zipfile.ZipFile(archive, "w") as packages:
@@ -195,7 +198,7 @@ _DELTA_HINT: Final = (
 
 
 def delta_jars(settings: Spark) -> dict[str, str]:
-    # Those in pyspark's own folder are on this machine alone.
+    # Jars in pyspark's own folder are on this machine only.
     is_sent = settings.jars is not None and not settings.master.startswith("local")
     if not is_sent and any(_JARS.glob("delta-spark_*.jar")):
         return {}
@@ -224,7 +227,7 @@ def _properties_file(conf: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _escaped(text: str) -> str:
-    """As ``java.util.Properties`` reads it back."""
+    """Escape text for ``java.util.Properties``."""
     for plain, escape in (("\\", "\\\\"), ("\n", "\\n"), ("=", "\\="), (":", "\\:"), (" ", "\\ "), ("#", "\\#")):
         text = text.replace(plain, escape)
     return text

@@ -1,12 +1,12 @@
-"""The state path: what the service must remember, and nothing else.
+"""The state path: everything that the service must remember across restarts.
 
 <state path>/format.json                        format version and owner id
-<state path>/leases/                            who writes here now (see ``lease``)
+<state path>/leases/                            the lease (see ``lease``)
 <state path>/routes/<route>/route.json          RouteState (see ``route_state``)
-<state path>/routes/<route>/paused.json         there while an operator wants the route to rest
+<state path>/routes/<route>/paused.json         exists while an operator has paused the route
 <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
 <state path>/dead_letters/                      a Delta table
-<state path>/requests/                          what other commands ask of the lease holder
+<state path>/requests/                          commands for the lease holder
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ FORMAT: Final = 1
 
 
 class StatePath:
-    """The folder itself. Only whoever holds its ``lease`` writes to the routes; a standby, and commands that read, have none."""
+    """The folder of the state path.
+
+    Only the lease holder writes to the routes; ``lease`` is None in a standby and in a read-only command.
+    """
 
     def __init__(self, root: Path | RemotePath) -> None:
         self.root = root
@@ -42,7 +45,7 @@ class StatePath:
 
     @classmethod
     def open(cls, root: Path | RemotePath) -> StatePath:
-        """Create the folder or check its format; raises ``StateError``, and ``OSError`` where a store does not answer now."""
+        """Create the folder or check its format; raise ``StateError``, or ``OSError`` if an object store does not answer."""
         state = cls(root)
         try:
             if isinstance(root, Path):
@@ -51,7 +54,7 @@ class StatePath:
                 _write_first(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
             probe = root / f".probe-{os.getpid()}"
             probe.touch()
-            probe.unlink(missing_ok=True)  # a second start may have the same process id, in another container
+            probe.unlink(missing_ok=True)  # another container's process with the same id may use the same probe file
         except OSError as error:
             if not isinstance(root, Path) and not isinstance(error, PermissionError):
                 raise
@@ -73,18 +76,18 @@ class StatePath:
 
     @cached_property
     def owner(self) -> str:
-        """Identity of this state path, written into every target it fills."""
+        """Identity of this state path, written into every target that it fills."""
         return str(self._format["owner"])
 
     def spec(self, route: Route, state: RouteState) -> RouteSpec:
-        """What a sink may know of a route that stands there."""
+        """Return what a sink may know of a route in this state."""
         return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
 
     def checkpoint(self, route: str, generation: int) -> Path | RemotePath:
         return self.root / "routes" / route / "checkpoints" / str(generation)
 
     def newest_generation(self, route: str) -> int:
-        """The highest generation that has a checkpoint; 0 if none has."""
+        """Return the highest generation that has a checkpoint; 0 if there is none."""
         folders = (self.root / "routes" / route / "checkpoints").glob("*")
         return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
 
@@ -97,7 +100,7 @@ class StatePath:
         return self.root / "requests"
 
     def load(self, route: str) -> RouteState | None:
-        """Return where the route stands; None before its first start."""
+        """Return the state of the route; None before its first start."""
         path = self._route_file(route)
         if not path.exists():
             return None
@@ -109,7 +112,7 @@ class StatePath:
             ) from error
 
     def save(self, state: RouteState) -> None:
-        """Durable before it returns: a bootstrap pins its version with it. Raises ``LeaseLostError``."""
+        """Write the state durably, since a bootstrap pins its version with it. Raises ``LeaseLostError``."""
         if self.lease is not None and not self.lease.held:
             raise LeaseLostError(f"The lease of {self.root} is lost: another process writes there.")
         write_json(self._route_file(state.route), asdict(state))
@@ -118,7 +121,7 @@ class StatePath:
         return self._pause_file(route).exists()
 
     def pause(self, route: str, *, paused: bool = True) -> None:
-        """A pause outlives restarts."""
+        """Record a pause, which persists across restarts, or remove it."""
         if paused:
             write_json(self._pause_file(route), {"since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
         else:
@@ -140,12 +143,12 @@ class StatePath:
             return dict(json.loads(self._format_file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             if isinstance(error, OSError) and not (self.is_local or isinstance(error, FileNotFoundError)):
-                raise  # a store that does not answer says nothing of the file
+                raise  # a store that does not answer says nothing about the file
             raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
 
 
 def write_json(path: Path | RemotePath, content: dict[str, Any]) -> None:
-    """Replace the file as a whole: a reader, or a restart after a kill, sees the old text or the new one."""
+    """Replace the file atomically: a reader, or a restart after a kill, sees the old text or the new text."""
     text = _text(content)
     if not isinstance(path, Path):
         path.replace_text(text)
@@ -160,7 +163,7 @@ def write_json(path: Path | RemotePath, content: dict[str, Any]) -> None:
 
 
 def _write_first(path: Path | RemotePath, content: dict[str, Any]) -> None:
-    """Write the file unless somebody else has: of two first starts at once, one gives the owner."""
+    """Write the file unless it exists: of two first starts at the same time, one determines the owner."""
     text = _text(content)
     if not isinstance(path, Path):
         path.create_text(text)

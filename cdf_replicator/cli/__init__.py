@@ -1,4 +1,7 @@
-"""The command ``cdf-replicator``: words to calls, no logic. Imports stay late, so that ``--help`` answers at once."""
+"""Entry point of the command ``cdf-replicator``.
+
+Imports happen inside functions, so that ``--help`` starts fast.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ INTERRUPTED: Final = 130
 
 
 def main() -> None:
-    """Run the command line; an error is told in words, not as a traceback."""
+    """Run the command line; print an error as a message instead of a traceback."""
     if sys.argv[1:] == ["healthcheck"]:
         from cdf_replicator.cli.probe import alive
 
@@ -23,12 +26,12 @@ def main() -> None:
         app(prog_name=PROGRAM)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - the last one to see it
+    except Exception as error:  # noqa: BLE001 - the outermost handler
         sys.exit(told(error))
 
 
 def told(error: Exception) -> int:
-    """Say on stderr what went wrong; returns the exit code."""
+    """Print the error to stderr and return the exit code."""
     if os.environ.get("CDF_LOG__LEVEL", "").lower() == "debug":
         import traceback
 

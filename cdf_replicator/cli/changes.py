@@ -1,4 +1,4 @@
-"""``changes`` and ``enable``: look at a table's change feed, turn it on."""
+"""The commands ``changes`` and ``enable``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ Named = Annotated[
     str,
     typer.Argument(metavar="TABLE", help="A configured table, a path, or a name in the catalog.", show_default=False),
 ]
-Moment = typer.Option(metavar="T", help="The same by time, such as 2026-01-31T12:00:00Z; UTC unless it has an offset.")
+Moment = typer.Option(
+    metavar="T", help="Commit time instead of a version, such as 2026-01-31T12:00:00Z; UTC unless it has an offset."
+)
 
 
 def changes(
     table: Named,
     first: Annotated[int | None, typer.Option("--from", metavar="N", min=0, help="First commit version.")] = None,
     last: Annotated[
-        int | None, typer.Option("--to", metavar="M", min=0, help="Last one. [default: the newest]")
+        int | None, typer.Option("--to", metavar="M", min=0, help="Last commit version. [default: the newest]")
     ] = None,
     from_timestamp: Annotated[str | None, Moment] = None,
     to_timestamp: Annotated[str | None, Moment] = None,
@@ -27,20 +29,20 @@ def changes(
     keys: Annotated[
         str | None, typer.Option(metavar="A,B", help="Key columns. [default: KEYS of the configured table]")
     ] = None,
-    format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How to print them.")] = "table",
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many rows.")] = None,
+    format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Output format.")] = "table",
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most N rows.")] = None,
 ) -> None:
-    """Print a table's change feed, ordered by version: look before you replay or resync.
+    """Print a table's change feed, ordered by version, to inspect it before a replay or resync.
 
-    Reads the table alone: no lease, no state path, no sink. JSON is one object a line. A key value's % and : are written
-    %25 and %3A.
+    Reads the table only: no lease, no state path, no sink. JSON is one object per line. In key values, % and : are written
+    as %25 and %3A.
 
     \b
     Examples:
       cdf-replicator changes orders --from 12
       cdf-replicator changes orders --from 12 --to 20 --key 4711
       cdf-replicator changes s3a://lake/orders --from-timestamp 2026-01-31 --format json | jq .
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     begin = _one(first, _timestamp("--from-timestamp", from_timestamp), "--from", "--from-timestamp")
     if begin is None:
         raise typer.BadParameter("one of --from and --from-timestamp is needed", param_hint="'--from'")
@@ -64,15 +66,15 @@ def changes(
 
 
 def enable(table: Named) -> None:
-    """Turn on the change feed of an existing table and print from which version it is valid.
+    """Turn on the change feed of an existing table and print the first version it covers.
 
-    Changes nothing where it is on already.
+    Changes nothing if the feed is already on.
 
     \b
     Examples:
       cdf-replicator enable orders
       cdf-replicator enable s3a://lake/orders
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator import logs, settings
 
     reading = settings.load_reading()
@@ -95,5 +97,5 @@ def _timestamp(option: str, text: str | None) -> str | None:
 
 def _one(version: int | None, timestamp: str | None, option: str, other: str) -> int | str | None:
     if version is not None and timestamp is not None:
-        raise typer.BadParameter(f"either this or {option}, not both", param_hint=f"'{other}'")
+        raise typer.BadParameter(f"give either this or {option}, not both", param_hint=f"'{other}'")
     return timestamp if version is None else version

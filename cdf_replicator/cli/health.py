@@ -1,4 +1,4 @@
-"""``healthcheck`` with options; without any, ``cli.main`` answers it without this."""
+"""The command ``healthcheck`` with options. ``cli.main`` runs it without this module if there are none."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from cdf_replicator.cli.probe import alive
 
 def healthcheck(
     url: Annotated[
-        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
     ] = None,
 ) -> None:
-    """Ask the service whether it is alive; exits with 0 if it is, else 1.
+    """Check whether the service is alive; exit with 0 if it is, else 1.
 
     \b
     Examples:
       cdf-replicator healthcheck
       cdf-replicator healthcheck --url http://127.0.0.1:9102
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     raise typer.Exit(alive(url))

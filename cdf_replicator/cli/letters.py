@@ -1,4 +1,4 @@
-"""``dead-letters``: rows that a sink refused."""
+"""The command ``dead-letters``: rows that a sink rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
 
 app = typer.Typer(
-    help="""Rows that a sink refused: look at them, write them again, give them up.
+    help="""List, redrive or discard rows that a sink rejected.
 
     \b
     Examples:
@@ -23,27 +23,28 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Route = Annotated[str, typer.Argument(metavar="ROUTE", help="Whose letters.", show_default=False)]
+Route = Annotated[str, typer.Argument(metavar="ROUTE", help="The route.", show_default=False)]
 Letters = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Letters, by the begin of their ids. [default: all open]")
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Ids of dead letters, or their first characters. [default: all open]"),
 ]
 SHORTEST = 6
 
 
 @app.command("list")
 def list_(
-    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Of this route. [default: all]")] = None,
-    closed: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 50,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print them.")] = "table",
+    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route's. [default: all]")] = None,
+    closed: Annotated[bool, typer.Option("--all", help="Include closed dead letters.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N.")] = 50,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
 ) -> None:
-    """Print letters, newest first. Needs no lease.
+    """Print dead letters, newest first. Needs no lease.
 
     \b
     Examples:
       cdf-replicator dead-letters list
       cdf-replicator dead-letters list orders_search --all --format json
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     loaded = _loaded(route)
 
     from cdf_replicator import letters
@@ -52,13 +53,15 @@ def list_(
 
 
 @app.command()
-def show(letter: Annotated[str, typer.Argument(metavar="ID", help="Of the letter, or how it begins.")]) -> None:
-    """Print one letter as JSON, with the row that was refused. Needs no lease.
+def show(
+    letter: Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, or its first characters.")],
+) -> None:
+    """Print one dead letter as JSON, with the rejected row. Needs no lease.
 
     \b
     Examples:
       cdf-replicator dead-letters show 3f2a9c01b7de
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _long_enough([letter])
     loaded = _loaded(None)
 
@@ -69,15 +72,16 @@ def show(letter: Annotated[str, typer.Argument(metavar="ID", help="Of the letter
 
 @app.command()
 def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
-    """Write the present row of each letter's key, or its delete if the row is gone: not the letter's own row.
+    """Write the current row of each dead letter's key, or its delete if the row is gone.
 
-    Mend the row in the source table first, or the sink. What is refused again stays a letter.
+    The stored row of the dead letter is not written. Correct the row in the source table first, or the sink. A row that is
+    rejected again stays a dead letter.
 
     \b
     Examples:
       cdf-replicator dead-letters redrive orders_search
       cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _long_enough(letters or [])
     loaded = _loaded(route)
 
@@ -88,13 +92,13 @@ def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
 
 @app.command()
 def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
-    """Give letters up. They are kept, as discarded; their keys stay absent from the sink until they change again.
+    """Close dead letters as discarded; their keys stay absent from the sink until they change again.
 
     \b
     Examples:
       cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
       cdf-replicator dead-letters discard orders_search --yes
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _long_enough(letters or [])
     loaded = _loaded(route)
 
@@ -114,10 +118,10 @@ def _loaded(route: str | None) -> Settings:
 
 
 def _long_enough(letters: list[str]) -> None:
-    """A letter that is named by too little would not be the only one for long."""
+    """Reject a short id prefix, which would soon match several dead letters."""
     for letter in letters:
         if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
             raise typer.BadParameter(
-                f"{letter!r} is no id: at least {SHORTEST} of the characters 0-9 and a-f, as `dead-letters list` prints",
+                f"{letter!r} is no id: give at least {SHORTEST} characters 0-9 and a-f of an id that `dead-letters list` prints",
                 param_hint="'ID'",
             )

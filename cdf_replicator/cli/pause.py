@@ -1,4 +1,4 @@
-"""``pause`` and ``resume``: let a route rest."""
+"""The commands ``pause`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Name = Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a 
 
 
 def pause(name: Name) -> None:
-    """Deliver nothing until it is resumed, restarts included. What is under way is finished first.
+    """Stop delivering until the route is resumed, also across restarts; the running micro-batch is finished first.
 
-    Changes wait in the source table, for as long as its retention keeps them: see the route's headroom.
+    Changes wait in the source table for as long as its retention keeps them: see the route's headroom.
 
     \b
     Examples:
       cdf-replicator pause orders_search
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _switch(name, "pause")
 
 
 def resume(name: Name) -> None:
-    """Go on from where it was paused.
+    """Continue from where the route was paused.
 
     \b
     Examples:
       cdf-replicator resume orders_search
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     _switch(name, "resume")
 
 

@@ -1,4 +1,7 @@
-"""Asking a running service; imports next to nothing, since a container's HEALTHCHECK starts it every few seconds."""
+"""Read answers of a running service.
+
+A container's HEALTHCHECK runs this module every few seconds, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,20 @@ TIMEOUT_SECONDS: Final = 3.0
 
 
 class NoAnswerError(Exception):
-    """The service did not answer, or not with 200; the text says which address and what came."""
+    """The service did not answer with status 200; the text holds the address and the answer."""
 
 
 def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
-    """Return what a 200 answer holds, which only this service's has ``key`` in.
+    """Return the JSON object of a 200 answer.
 
-    Raises ``NoAnswerError``, also where another service answers.
+    Args:
+        address: the service to read from.
+        path: path of the endpoint.
+        key: field that only an answer of this program has.
+
+    Raises:
+        NoAnswerError: no such answer, or the answer of a service with another state path.
+
     """
     import json
 
@@ -35,13 +45,13 @@ def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
     if not address.belongs(said.get("owner"), said.get("state_path")):
         raise NoAnswerError(
             f"{url} answers for another service, whose state path is {said.get('state_path') or 'unknown'} and not "
-            f"{address.state_path}: set CDF_HTTP__BIND_PORT (or http.bind_port in CDF_CONFIG_FILE) to the port of yours"
+            f"{address.state_path}: set CDF_HTTP__BIND_PORT (or http.bind_port in CDF_CONFIG_FILE) to the port of this service"
         )
     return answer
 
 
 def get(url: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
-    """The body of a 200 answer; raises ``NoAnswerError``. Proxies are for the world outside, not for this."""
+    """Return the body of a 200 answer, without a proxy; raise ``NoAnswerError`` for any other."""
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import ProxyHandler, build_opener
@@ -60,7 +70,7 @@ def get(url: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
 
 
 def _line(error: Any) -> str:
-    """The first of what an error's body says."""
+    """Return the first 300 bytes of an error's body, on one line."""
     try:
         return " ".join(error.read(300).decode("utf-8", "replace").split())
     except OSError:
@@ -68,13 +78,13 @@ def _line(error: Any) -> str:
 
 
 def say_where(url: str | None, address: Address) -> None:
-    """Print the address on stderr where the operator has not named it."""
+    """Print the address on stderr if the operator has not given it."""
     if url is None:
-        sys.stderr.write(f"asked: {address.url}\n")
+        sys.stderr.write(f"service: {address.url}\n")
 
 
 def alive(url: str | None = None) -> int:
-    """Say whether the service is alive; returns the exit code."""
+    """Print whether the service is alive and return the exit code."""
     address = found(url)
     try:
         own_answer(address, "/livez", "live")

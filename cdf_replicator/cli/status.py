@@ -1,4 +1,4 @@
-"""``status``: what a running service is doing."""
+"""The command ``status``: the state of a running service."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ _COLOURS: Final = {
 
 def status(
     url: Annotated[
-        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
     ] = None,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Ask a running service how its routes are doing, worst first.
+    """Print the state of a running service's routes, worst first.
 
     \b
     Examples:
       cdf-replicator status
       cdf-replicator status --watch
       cdf-replicator status --url http://replicator:9102 --format json | jq '.routes[].lag_seconds'
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     address = found(url)
     say_where(url, address)
     try:
@@ -64,7 +65,7 @@ def _fetch(address: Address) -> dict[str, Any]:
 
 
 def _print_json(address: Address, *, watch: bool) -> None:
-    """As it came; when watching, one line each time."""
+    """Print the answer unchanged; with ``watch``, as one line every two seconds."""
     while True:
         typer.echo(json.dumps(_fetch(address), indent=None if watch else 2))
         if not watch:

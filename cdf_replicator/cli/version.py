@@ -1,4 +1,4 @@
-"""``version``: of us, of what we run on, and the sinks installed."""
+"""The command ``version``: versions of the program, of its dependencies and of the installed sinks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def version() -> None:
     Examples:
       cdf-replicator version
       cdf-replicator --version
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from importlib.metadata import entry_points
     from importlib.metadata import version as version_of
 

@@ -1,4 +1,4 @@
-"""What words of the command line mean."""
+"""Parse and check arguments of the command line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
 def known(option: str, name: str, names: Collection[str]) -> str:
-    """``name``, if it is one of ``names``; else a usage error with the nearest."""
+    """Return ``name`` if it is one of ``names``; else raise a usage error with the nearest name."""
     if name in names:
         return name
     near = difflib.get_close_matches(name, list(names), n=1)
@@ -27,13 +27,13 @@ Asked = list[tuple[str | None, int]]
 
 
 def starting_versions(words: Sequence[str]) -> Asked:
-    """``N`` or ``T=N`` -> (table or None, commit version); judged before the configuration is read."""
+    """Parse ``N`` or ``T=N`` to (table or None, commit version), before the configuration is read."""
     pairs = [word.rpartition("=") for word in words]
     return [(table if separator else None, _version(version)) for table, separator, version in pairs]
 
 
 def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> dict[str, int]:
-    """Commit version for each of ``tables`` that has one asked for; one for a table by name wins."""
+    """Return the requested commit version per table; a version given for a table by name overrides the general one."""
     result: dict[str, int] = {}
     for _, version in (pair for pair in asked if pair[0] is None):
         result |= dict.fromkeys(tables, version)
@@ -47,8 +47,8 @@ def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> d
 
 def _version(text: str) -> int:
     if text.lower() == "latest":
-        raise _bad("'latest' would lose what is committed while the service is down; give a commit version")
-    if not (text.isascii() and text.isdigit() and len(text) < 14):  # noqa: PLR2004 - 43 bits, see Table
+        raise _bad("'latest' would lose changes committed while the service is down; give a commit version")
+    if not (text.isascii() and text.isdigit() and len(text) < 14):  # noqa: PLR2004 - 43 bits, see Table in settings.models
         raise _bad(f"{text!r} is not a commit version: a whole number from 0 on, or TABLE=NUMBER")
     return int(text)
 

@@ -1,4 +1,4 @@
-"""The configuration: environment variables alone, an optional YAML file of the same shape below them."""
+"""The configuration: environment variables, and an optional YAML file of the same shape that they override."""
 
 from cdf_replicator.settings.load import Reading, Settings, load, load_reading
 from cdf_replicator.settings.models import Delivery, Http, Log, Spark, Table, moment

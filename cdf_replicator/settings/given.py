@@ -1,4 +1,4 @@
-"""What people gave, before it is judged: a tree of values that remember where they came from."""
+"""Raw values before validation: a tree whose leaves record their origin."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``value``: text from the environment or a secret's file, any YAML scalar or list from a file.
+    """One raw value.
 
-    ``variable``: the variable it came from, or the one that would override it. ``origin``: where it came from.
+    Args:
+        value: text from the environment or from a secret's file, or any YAML scalar or list.
+        variable: the variable that held the value, or the variable that overrides it.
+        origin: source of the value.
+
     """
 
     value: Any
@@ -46,7 +50,7 @@ def variable_of(path: Path) -> str:
 
 
 def leaves(tree: Tree | Given, path: Path = ()) -> Iterator[tuple[Path, Given]]:
-    """Every value with its path."""
+    """Yield every value with its path."""
     if isinstance(tree, Given):
         yield path, tree
         return
@@ -55,7 +59,7 @@ def leaves(tree: Tree | Given, path: Path = ()) -> Iterator[tuple[Path, Given]]:
 
 
 def split_list(text: str) -> list[Any]:
-    """``a, b`` or a JSON array; raises ``ValueError``."""
+    """Parse ``a, b`` or a JSON array; raise ``ValueError`` for anything else."""
     if text.startswith("[") and text.endswith("]"):
         value = _json(text)
         if isinstance(value, list):
@@ -64,7 +68,7 @@ def split_list(text: str) -> list[Any]:
 
 
 def split_map(text: str) -> dict[str, Any]:
-    """``a=b, c=d`` or a JSON object, whose keys keep their case; raises ``ValueError``."""
+    """Parse ``a=b, c=d`` or a JSON object, whose keys keep their case; raise ``ValueError`` for anything else."""
     if text.startswith("{"):
         value = _json(text)
         if isinstance(value, dict):
@@ -73,7 +77,7 @@ def split_map(text: str) -> dict[str, Any]:
 
 
 def split_object(text: str) -> dict[str, Any]:
-    """A JSON object alone, whose values may hold commas and equals signs; raises ``ValueError``."""
+    """Parse a JSON object, whose values may hold commas and equals signs; raise ``ValueError`` for anything else."""
     value = _json(text)
     if isinstance(value, dict):
         return value
@@ -81,18 +85,21 @@ def split_object(text: str) -> dict[str, Any]:
 
 
 def split_names(text: str) -> dict[str, Any]:
-    """``a, b=c``, a JSON array of the same or a JSON object: a name alone stands for itself; raises ``ValueError``."""
+    """Parse ``a, b=c``, a JSON array of the same, or a JSON object; raise ``ValueError`` for anything else.
+
+    A name alone maps to itself.
+    """
     if text.startswith("{"):
         return split_object(text)
     return pairs(split_list(text), alone=True)
 
 
 def pairs(items: list[Any], *, alone: bool = False) -> dict[str, Any]:
-    """Read the items of a list as ``key=value``, since a list of YAML or JSON means what the text ``a=b,c=d`` means.
+    """Parse the items of a list as ``key=value``, since a YAML or JSON list means the same as the text ``a=b,c=d``.
 
     Args:
-        items: texts; anything else raises ``ValueError``, and so does a key that is given twice.
-        alone: whether a name without a value stands for itself.
+        items: texts; any other item and a repeated key raise ``ValueError``.
+        alone: whether a name without a value maps to itself.
 
     """
     if not all(isinstance(item, str) for item in items):
@@ -111,7 +118,7 @@ def _json(text: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A key given twice is a mistake that JSON and YAML readers hide."""
+    """Return the pairs as a dict; raise ``ValueError`` for a repeated key, which JSON and YAML readers hide."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key is given twice")

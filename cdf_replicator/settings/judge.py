@@ -1,4 +1,4 @@
-"""From what was given to a validated model, or to problems in the reader's words."""
+"""Validate raw values against a model, or report problems in the operator's terms."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 FILE: Final = "_file"
-UNKNOWN: Final = "a value, hidden since its name is unknown"
+UNKNOWN: Final = "a value, hidden because its name is unknown"
 SECRET_LIMIT: Final = 1_000_000
 
 
 def parts(annotation: Any) -> list[Any]:
-    """The types an annotation allows, without ``Annotated`` and ``Optional``."""
+    """Return the types that an annotation allows, without ``Annotated`` and ``Optional``."""
     if get_origin(annotation) in (Union, types.UnionType):
         return [part for arm in get_args(annotation) if arm is not type(None) for part in parts(arm)]
     if hasattr(annotation, "__metadata__"):
@@ -48,7 +48,7 @@ def parts(annotation: Any) -> list[Any]:
 
 
 def classes(field: FieldInfo) -> list[type]:
-    """Those of ``parts`` that are classes, without their arguments: ``tuple`` for ``tuple[str, ...]``."""
+    """Return those of ``parts`` that are classes, without their arguments: ``tuple`` for ``tuple[str, ...]``."""
     kinds = [get_origin(part) or part for part in parts(field.annotation)]
     return [kind for kind in kinds if isinstance(kind, type)]
 
@@ -66,19 +66,19 @@ def is_marked(field: FieldInfo, mark: type) -> bool:
 
 
 def map_expected(field: FieldInfo) -> str:
-    """How a map is written."""
+    """Return the accepted spelling of a map."""
     if is_marked(field, JsonObject) or may_be_file(field):
         return "a JSON object"
     return "a,b=c or a JSON object" if is_marked(field, NamePairs) else "a=b,c=d or a JSON object"
 
 
 def may_be_pairs(field: FieldInfo) -> bool:
-    """Whether a map may be written as ``a=b``, item by item."""
+    """Return whether a map may be written as ``a=b``, item by item."""
     return is_map(field) and not is_marked(field, JsonObject) and not may_be_file(field)
 
 
 def _may_tell_secrets(field: FieldInfo) -> bool:
-    """A text in the place of a group may hold a secret of that group."""
+    """Return whether a value may hold a secret, as a text in the place of a group may."""
     return may_be_file(field) or submodel(field) is not None
 
 
@@ -99,7 +99,7 @@ def is_list(field: FieldInfo) -> bool:
 
 
 def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: list[Problem]) -> Tree:
-    """``tree`` with every ``<field>_file`` of a secret replaced by what the file holds."""
+    """Return the tree with every ``<field>_file`` of a secret replaced by the file's content."""
     result: Tree = {}
     for key, node in tree.items():
         base = key.removesuffix(FILE)
@@ -120,7 +120,10 @@ def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: 
 
 
 def _outranks(value: Tree | Given | None, file: Given, path: Path, problems: list[Problem]) -> bool:
-    """Whether the file counts: a value of the environment beats a file named in YAML, and the other way round."""
+    """Return whether the file is used: a value of the environment overrides a file named in YAML, and vice versa.
+
+    Both from the same source are a problem.
+    """
     if value is None:
         return True
     rival = value if isinstance(value, Given) else next((leaf for _, leaf in leaves(value)), file)
@@ -145,7 +148,7 @@ def _secret(node: Given, path: Path, problems: list[Problem]) -> Given | None:
 
 
 def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[Problem]) -> dict[str, Any]:
-    """The values alone, with lists and maps read from their text."""
+    """Return the values without their origins; parse lists and maps from text."""
     result: dict[str, Any] = {}
     for key, node in tree.items():
         field = model.model_fields.get(key) if model else None
@@ -164,7 +167,7 @@ def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[
 
 
 def _read(field: FieldInfo, value: str | list[Any]) -> Any:
-    """The list or map that a text, or a list of YAML, stands for; raises ``ValueError``."""
+    """Return the list or map that a text or a YAML list encodes; raise ``ValueError`` if it can't be parsed."""
     if isinstance(value, list):
         return pairs(value, alone=is_marked(field, NamePairs)) if may_be_pairs(field) else value
     if is_map(field):
@@ -177,7 +180,16 @@ def _read(field: FieldInfo, value: str | list[Any]) -> Any:
 def judged(
     model: type[ModelT], tree: Tree, path: Path, problems: list[Problem], also: Iterable[str] = ()
 ) -> ModelT | None:
-    """A validated ``model``; None, and problems, if it isn't to be had. ``also``: further names to suggest."""
+    """Return a validated ``model``; add problems and return None if it is not valid.
+
+    Args:
+        model: the pydantic model.
+        tree: raw values.
+        path: path of the tree in the configuration.
+        problems: list that receives the problems.
+        also: further names to suggest for an unknown one.
+
+    """
     before = len(problems)
     tree = with_secret_files(model, tree, path, problems)
     values = plain(model, tree, path, problems)
@@ -214,7 +226,7 @@ def _judgement(model: type[BaseModel], tree: Tree, path: Path, detail: ErrorDeta
 def _located(
     model: type[BaseModel], tree: Tree, path: Path, loc: tuple[int | str, ...]
 ) -> tuple[type[BaseModel], FieldInfo | None, Path, Tree | Given | None]:
-    """The model that owns the field at ``loc``, the field, its path, and what was given there."""
+    """Return the model that owns the field at ``loc``, the field, its path and its raw value."""
     owner, field, here = model, None, path
     node: Tree | Given | None = tree
     for part in map(str, loc):
@@ -230,7 +242,7 @@ def _located(
 
 
 def unknown_expected(path: Path, known: Iterable[str]) -> str:
-    """Text for an unknown name: the nearest known one, or all of them."""
+    """Return the text for an unknown name: the nearest known name, or all of them."""
     names = sorted(set(known))
     near = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.6)
     if near:

@@ -1,4 +1,7 @@
-"""Environment (and optional file) -> ``Settings``, or every problem at once. The only reader of the environment."""
+"""Load ``Settings`` from the environment and an optional file, or report every problem at once.
+
+No other module reads configuration from the environment.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,15 @@ if TYPE_CHECKING:
 TWO_UNDERSCORES: Final = "two underscores between the parts of its name; did you mean {}?"
 
 
-@dataclass(frozen=True, repr=False)  # it holds secrets: see ``effective`` for what may be shown
+@dataclass(frozen=True, repr=False)  # holds secrets; ``effective`` returns values that may be shown
 class Settings:
-    """Everything the service was told, validated.
+    """The validated configuration.
 
-    ``resolved``: the routes to run, by name. ``origins``: for each value given, its path and where it came from
-    (``environment``, the YAML file, a secret's file); what is not there is a default.
+    Args:
+        resolved: the routes to run, by name.
+        origins: origin of each given value by path (``environment``, the YAML file, a secret's file). A path that is absent
+            has its default.
+
     """
 
     state_path: str
@@ -60,19 +66,19 @@ class Settings:
     origins: Mapping[Path, str]
 
     def sink(self, slug: str) -> Sink:
-        """A new, unopened sink."""
+        """Return a new, unopened sink."""
         settings = self.sinks[slug]
         return connectors.load(settings.type)(settings)
 
     def origin(self, path: Path) -> str:
-        """Where the value at ``path`` came from; a map may come in one piece or in parts."""
+        """Return the origin of the value at ``path``, or several if a map was given in parts."""
         found = {origin for given, origin in self.origins.items() if path[: len(given)] == given}
         found |= {origin for given, origin in self.origins.items() if given[: len(path)] == path}
         return ", ".join(sorted(found)) or DEFAULT
 
 
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read and judge the configuration; raises ``ConfigurationError`` with every problem found."""
+    """Read and validate the configuration; raise ``ConfigurationError`` with every problem found."""
     problems: list[Problem] = []
     tree = gathered(environ, problems)
     file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
@@ -93,7 +99,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     _need_routes(tables, routes, problems)
     included = _included(general, routes, {*names, *trees["routes"]}, problems)
 
-    if file_failed:  # what the file would have said is not missing
+    if file_failed:  # the file may have held the missing values
         problems = [problem for problem in problems if problem.given is not None]
     if problems or general is None:
         raise ConfigurationError(problems)
@@ -109,7 +115,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
 
 @dataclass(frozen=True, repr=False)
 class Reading:
-    """What a command is told that looks at source tables alone: neither a state path nor a sink is needed for that."""
+    """Configuration of a command that only reads source tables and needs neither a state path nor a sink."""
 
     spark: Spark
     log: Log
@@ -117,7 +123,7 @@ class Reading:
 
 
 def load_reading(environ: Mapping[str, str] = os.environ) -> Reading:
-    """Read and judge that part of the configuration; raises ``ConfigurationError``."""
+    """Read and validate that part of the configuration; raise ``ConfigurationError`` with every problem found."""
     problems: list[Problem] = []
     tree = gathered(environ, problems)
     spark, log = _group("spark", Spark, tree, problems), _group("log", Log, tree, problems)
@@ -143,7 +149,7 @@ def _general(tree: Tree, problems: list[Problem]) -> General | None:
 
 
 def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
-    """A name whose first part is not ours; the nearest may nest differently (``CDF_LOG_LEVEL``)."""
+    """Return the problem of an unknown first name; the nearest name may nest differently (``CDF_LOG_LEVEL``)."""
     if (meant := nested(given.variable)) is not None:
         return Problem.at(path, UNKNOWN, TWO_UNDERSCORES.format(meant), given.variable)
     fields = [(group, field) for group, model in FIXED_GROUPS.items() for field in model.model_fields]
@@ -168,7 +174,7 @@ def _group(name: str, model: type[Group], tree: Tree, problems: list[Problem]) -
 
 
 def _dict_group(name: str, tree: Tree, problems: list[Problem]) -> dict[str, Tree]:
-    """The trees of ``tables``, ``sinks`` or ``routes`` by slug."""
+    """Return the trees of ``tables``, ``sinks`` or ``routes`` by slug."""
     node = tree.get(name, {})
     if isinstance(node, Given):
         problems.append(_not_a_group((name,), node, [f"<{name[:-1]}>"]))
@@ -192,7 +198,7 @@ def _not_a_group(path: Path, node: Given, names: Any) -> Problem:
 
 
 def _not_parted(path: Path, node: Given) -> Problem:
-    """``CDF_TABLES__ORDERS_PATH``: a value in the place of a table, sink or route."""
+    """Return the problem of a value in the place of a table, sink or route, such as ``CDF_TABLES__ORDERS_PATH``."""
     meant = nested(node.variable) if node.origin == ENVIRONMENT else None
     if meant is None or meant.endswith(">"):
         return _not_a_group(path, node, ["<setting>"])
@@ -234,7 +240,7 @@ def _contradictions(path: Path, table: Table) -> list[Problem]:
 def _sinks(
     trees: Mapping[str, Tree], problems: list[Problem]
 ) -> tuple[dict[str, type[Sink]], dict[str, SinkSettings | None]]:
-    """Class and settings of each sink, the class found by its type."""
+    """Return class and settings of each sink by slug; its type selects the class."""
     kinds: dict[str, type[Sink]] = {}
     settings: dict[str, SinkSettings | None] = {}
     for slug, tree in trees.items():
@@ -288,7 +294,7 @@ def _included(
 
 
 def _origins(tree: Tree, kinds: Mapping[str, type[Sink]]) -> dict[Path, str]:
-    """Of everything given, by path; a secret's file counts as its origin."""
+    """Return the origin of every given value by path; a secret's file is an origin."""
     models: dict[Path, Any] = {(name,): model for name, model in FIXED_GROUPS.items()}
     models |= {("sinks", slug): kind.Settings for slug, kind in kinds.items()}
     result = {path: given.origin for path, given in leaves(tree)}

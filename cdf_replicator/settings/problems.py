@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem at once, each with its variable, YAML path, value and remedy."""
+"""Problems of a configuration, all reported at once, each with variable, YAML path, value and remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``path``: where the value stands in YAML; ``given``: as text, secrets hidden, None if nothing was given."""
+    """One problem of the configuration.
+
+    Args:
+        variable: the environment variable to change.
+        path: path of the value in YAML.
+        given: the value as text, secrets hidden; None if none was given.
+        expected: text that describes a valid value.
+
+    """
 
     variable: str
     path: str
@@ -23,11 +31,11 @@ class Problem:
 
     @classmethod
     def at(cls, path: Path, given: str | None, expected: str, variable: str | None = None) -> Problem:
-        """``variable``: if other than the one of ``path``, such as one spelled otherwise."""
+        """Return a problem of the value at ``path``; ``variable`` overrides the variable derived from the path."""
         return cls(variable or variable_of(path), shown(".".join(path)), given, expected)
 
     def fit_to_show(self) -> Problem:
-        """Without credentials in addresses, and printable whatever bytes the environment held."""
+        """Return the problem as printable text without credentials in addresses."""
         given = None if self.given is None else masked(self.given)
         return Problem(masked(self.variable), masked(self.path), given, masked(self.expected))
 
@@ -38,7 +46,7 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """The configuration can't be used; carries every problem found."""
+    """The configuration can't be used; the exception carries every problem found."""
 
     exit_code = 78
 

@@ -1,4 +1,4 @@
-"""What Delta or Spark would accept and we refuse, each with the reason (design rules 3, 5, 10)."""
+"""Options of Delta and Spark that the service refuses, each with the reason (see ``docs/design.md``)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ _NEVER_LATE: Final = (
     "silently differ from the table"
 )
 _NO_DUPLICATES: Final = (
-    "a change feed has each change once, and what is delivered twice is recognised by the guard; of two changes that "
-    "look alike the second may be what undoes a third, and dropping it would leave the sinks wrong"
+    "a change feed has each change once, and sinks recognize a redelivery by its guard; of two equal changes the "
+    "second may revert a third, and dropping it would leave the sinks wrong"
 )
 _NO_WINDOWS: Final = (
-    "a row that is corrected or deleted has to leave its window again, which sums over a stream of changes can't do; "
-    "aggregate the table, or use a sink that recomputes what has changed"
+    "a corrected or deleted row has to leave its window again, which an aggregate over a stream of changes can't do; "
+    "aggregate the table, or use a sink that recomputes changed groups"
 )
 
 _OPTIONS: Final = {
     "excluderegex": "it hides changes, so that sinks would silently differ from the table",
-    "failondataloss": "when change files are gone the route has to halt; going on would silently lose changes",
+    "failondataloss": "when change files are gone the route has to halt; continuing would silently lose changes",
     "ignoredeletes": "a change feed carries deletes as changes; ignoring them leaves deleted rows in the sinks",
     "ignorechanges": "a change feed carries updates as changes; the option is for streams without a feed",
     "skipchangecommits": "it leaves out updates and deletes, so that sinks would silently differ from the table",
     "witheventtimeorder": "order is by commit version; bootstrap reads a pinned snapshot instead",
-    "eventtime": "order is by commit version; the time in a row says when something happened, not which row is newer",
-    "outputmode": "what a sink is given follows from its type: every change, or the last one per key",
+    "eventtime": "order is by commit version; the time in a row is the time of an event and does not say which row is newer",
+    "outputmode": "a sink's mode follows from its type: every change, or the last change per key",
     **dict.fromkeys(("watermark", "withwatermark", "lateness", "allowedlateness", "latedata"), _NEVER_LATE),
     **dict.fromkeys(("dropduplicates", "dedup"), _NO_DUPLICATES),
     **dict.fromkeys(("window", "sessionwindow", "groupby", "aggregate"), _NO_WINDOWS),
 }
-"""By the beginning of a name."""
+"""Reasons by the beginning of the option's name."""
 
 _SPARK_CONF: Final = {
     "spark.sql.files.ignoremissingfiles": "a missing change file has to halt the route, or its changes are lost",
@@ -40,13 +40,13 @@ _SPARK_CONF: Final = {
 
 
 def option(name: str) -> str | None:
-    """Why an option of a table or route is refused, whatever its spelling; None if it is none of those."""
+    """Return the reason why an option of a table or route is refused, in any spelling; None if it is not refused."""
     plain = name.replace("_", "").lower()
     return next((reason for start, reason in _OPTIONS.items() if plain.startswith(start)), None)
 
 
 def spark_conf(key: str, value: str) -> str | None:
-    """Why a Spark setting is refused; None if it may be set."""
+    """Return the expected value if a Spark setting is refused; None if it may be set."""
     name, text = key.lower(), value.strip().lower()
     if name in _SPARK_CONF and text == "true":
         return f"not true: {_SPARK_CONF[name]}"

@@ -1,4 +1,4 @@
-"""Which routes there are: the shorthand of a table's SINKS, refined or joined by CDF_ROUTES."""
+"""Resolve the routes: the shorthand of a table's SINKS, refined or extended by CDF_ROUTES."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """What routes are made of. ``None``: given, but wrong, so its routes are not judged twice."""
+    """Tables and sinks that routes refer to.
+
+    A table or sink is None if it was given but is not valid; its routes are then not checked.
+    """
 
     tables: Mapping[str, Table | None]
     sinks: Mapping[str, tuple[type[Sink], SinkSettings | None] | None]
@@ -51,7 +54,7 @@ class _Target:
 
 
 def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str, tuple[str, str]]:
-    """``<table>_<sink>`` -> (table, sink), read before the tables are judged; one name for two pairs is a problem."""
+    """Return ``<table>_<sink>`` -> (table, sink) before the tables are validated; add a problem for a repeated name."""
     result: dict[str, tuple[str, str]] = {}
     for table, tree in tables.items():
         node = tree.get("sinks")
@@ -62,7 +65,7 @@ def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str,
                     f"table {table!r} with sink {sink!r}" for table, sink in (result[name], (table, sink))
                 )
                 told = node.told if isinstance(node, Given) else None
-                expected = f"distinct route names, but {other} both give {name!r}; spell one out with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
+                expected = f"distinct route names, but {other} both give {name!r}; define one explicitly with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
                 problems.append(Problem.at(("tables", table, "sinks"), told, expected))
             result.setdefault(name, (table, sink))
     return result
@@ -78,7 +81,7 @@ def _sinks(node: Tree | Given | None) -> list[str]:
 
 
 def resolved(parts: Parts, trees: Mapping[str, Tree], problems: list[Problem]) -> dict[str, Route]:
-    """Every route by name; those with a problem are left out."""
+    """Return every valid route by name."""
     routes = {}
     for name in sorted({*parts.shorthands, *trees}):
         route = _route(name, trees.get(name, {}), parts, problems)
@@ -129,7 +132,7 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
 
 
 def _refuse_options(path: Path, rest: Tree, kind: type[Sink], problems: list[Problem]) -> None:
-    """Take out of ``rest`` what is refused with a reason of its own, unless the sink has an option of that name."""
+    """Remove refused options from ``rest``, unless the sink has an option of that name, and add their problems."""
     for name in [name for name in rest if name not in kind.Options.model_fields]:
         reason = refusals.option(name)
         if reason is not None:
@@ -143,7 +146,7 @@ def _source(slug: str, table: Table) -> Source:
 
 
 def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem]) -> tuple[str, str] | None:
-    """Table and sink of a route; None, and a problem, if there are none."""
+    """Return table and sink of a route; add a problem and return None if it has none."""
     before = len(problems)
     short = parts.shorthands.get(name)
     if short is None and fields.table is None and fields.sink is None:
@@ -183,7 +186,7 @@ def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
 
 
 def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: list[Problem]) -> None:
-    """No two routes may write to one target, whatever else their sinks are configured with."""
+    """Add a problem for each route that writes to another route's target, whatever the other settings of the sinks are."""
     targets: list[_Target] = []
     for route in routes.values():
         sink = parts.sinks[route.sink]

@@ -1,4 +1,4 @@
-"""What a route makes of a row, judged as far as that goes without the table: names, expressions, joined tables."""
+"""Check the names, expressions and joined tables of a route, as far as possible without reading the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def dimensions(node: Tree | Given | None, path: Path, problems: list[Problem]) -> tuple[Dimension, ...]:
-    """The tables that a route joins; those with a problem are left out."""
+    """Return the tables that a route joins; those with a problem are left out."""
     if isinstance(node, Given):
         problems.append(_one_by_one(path, "<name>__path", node))
         return ()
@@ -50,19 +50,19 @@ def _one_by_one(path: Path, example: str, node: Given) -> Problem:
 
 
 def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: Mode, problems: list[Problem]) -> None:
-    """Add a problem for whatever can't be, whatever the tables look like."""
+    """Add a problem for each definition that no table could satisfy."""
     _refuse_names(path, fields, joined, problems)
     _refuse_idle(path, fields, joined, problems)
     if joined and mode != "upsert":
         expected = (
-            "no ENRICH: a sink that keeps every change keeps what the table said, and joined values are those of the "
-            "day they are read; join when you query it"
+            "no ENRICH: a sink that keeps every change keeps the table's values, and joined values would be those at the "
+            "time of delivery; join in queries instead"
         )
         problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
 
 
 def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[Problem]) -> None:
-    """Spark's column names ignore case; two columns may not end up under one name in the sink."""
+    """Add a problem if two columns would have one name in the sink; Spark's column names ignore case."""
     before = len(problems)
     repeated = {name: _twice(getattr(fields, name) or ()) for name in ("keys", "columns", "rename", "computed")}
     problems.extend(
@@ -95,7 +95,7 @@ def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], 
 
 
 def _refuse_idle(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[Problem]) -> None:
-    """A table joined for nothing: most likely COLUMNS was meant to name its columns too."""
+    """Add a problem for a joined table without a delivered column: COLUMNS probably misses its columns."""
     text = " ".join([fields.filter or "", *fields.computed.values()]).lower()
     for dimension in joined:
         names = list(dimension.columns.values())
@@ -106,7 +106,7 @@ def _refuse_idle(path: Path, fields: RouteFields, joined: Sequence[Dimension], p
 
 
 def _twice(names: Iterable[str], within: Iterable[str] | None = None) -> str | None:
-    """The first name that comes a second time; only of ``within``, if given."""
+    """Return the first name that occurs twice, or None; with ``within``, only a name that is in it."""
     wanted = None if within is None else {name.lower() for name in within}
     seen: set[str] = set()
     for name in names:

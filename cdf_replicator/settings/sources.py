@@ -1,4 +1,4 @@
-"""Where values come from: the environment, and an optional YAML file of the same shape below it."""
+"""Read raw values from the environment and from an optional YAML file of the same shape."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DICT_GROUPS: Final = ("tables", "sinks", "routes")
 GROUPS: Final = (*DICT_GROUPS, *FIXED_GROUPS)
 _UNJUDGED: Final = (Annotated[dict[str, Any], SkipValidation], None)
 
-# What Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
+# Variables that Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
 _INJECTED: Final = re.compile(
     r"CDF_(PORT|PORT_.*|SERVICE_.*|.+_SERVICE_(HOST|PORT|PORT_.+)|.+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)",
 )
@@ -38,7 +38,7 @@ _INJECTED_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://.*")
 
 
 def injected(name: str, value: str) -> bool:
-    """Whether Kubernetes put this variable there, and nobody meant it for us."""
+    """Return whether Kubernetes set this variable for a Service, so that it is no setting of this program."""
     if name[len(PREFIX) :].lower().split(NEST)[0] in GROUPS:
         return False
     if name.endswith("_PORT") and _INJECTED_ADDRESS.fullmatch(value):
@@ -47,10 +47,10 @@ def injected(name: str, value: str) -> bool:
 
 
 def gathered(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
-    """Everything given, the environment over the file, key by key. A name that no setting begins with stays whole.
+    """Return all given values; the environment overrides the file key by key. An unknown first name is not split.
 
-    pydantic-settings takes names apart and merges; it judges nothing, since it would tell one problem of many and
-    forget where a value came from: for it, every value is a ``Given``.
+    pydantic-settings splits names and merges the sources. It does not validate, since it would report only the first problem
+    and lose the origins: it handles every value as a ``Given``.
     """
     location = environ.get(CONFIG_FILE, "").strip()
     file = yaml_file(location, problems) if location else {}
@@ -74,21 +74,24 @@ def gathered(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
 
 
 class Environment(EnvSettingsSource):
-    """Variables by path."""
+    """The variables by path, as a source of pydantic-settings."""
 
     def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[Path, Any]) -> None:
         super().__init__(settings_cls)
         self.env_vars = {PREFIX + NEST.join(path): value for path, value in variables.items()}
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ARG002
-        """Nothing: which text is a list or a map is for the model of the group to say, which may be a sink's."""
+        """Return the value unparsed: the model of the group, which may be a sink's, parses lists and maps."""
         return value
 
 
 def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path, Given]:
-    """Every ``CDF_`` variable by path, none within another. An empty one counts as not set."""
+    """Return every ``CDF_`` variable by path; an empty one counts as not set.
+
+    A variable whose path lies within another's is a problem.
+    """
     result: dict[Path, Given] = {}
-    for name in sorted(environ, key=str.upper):  # a group before what is in it
+    for name in sorted(environ, key=str.upper):  # sorts a group before its members
         path, value = tuple(name[len(PREFIX) :].lower().split(NEST)), environ[name].strip()
         if not name.startswith(PREFIX) or name == CONFIG_FILE or not value or injected(name, value):
             continue
@@ -106,7 +109,7 @@ def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path
 
 
 def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tree | Given:
-    """A map written as one variable is taken apart if the file has that map too: it wins key by key."""
+    """Split a map that is written as one variable if the file has that map too, so that it overrides key by key."""
     below: Tree | Given = file
     for part in path:
         below = below.get(part, {}) if isinstance(below, dict) else {}
@@ -121,12 +124,12 @@ def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tre
 
 
 def _told(path: Path, value: str) -> str:
-    """In a place where the field, and so whether it is a secret, is not known."""
+    """Return a value for a message; hide it where its field is unknown and may be a secret."""
     return "(hidden)" if any("conf" in part or path[0] == "sinks" for part in path) else repr(shown(value))
 
 
 def yaml_file(location: str, problems: list[Problem]) -> Tree:
-    """The file of ``CDF_CONFIG_FILE`` as a tree; a key without a value counts as not set."""
+    """Return the file of ``CDF_CONFIG_FILE`` as a tree; a key without a value counts as not set."""
     import yaml
 
     try:
@@ -159,13 +162,13 @@ def _variable_path(path: Path) -> Path:
 
 
 def _strict_loader() -> Any:
-    """YAML hides a key given twice, and the last one wins; here that is an error."""
+    """Return a YAML loader that refuses a repeated key, where plain YAML takes the last one."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             for key, _ in node.value:
-                if key.tag == "tag:yaml.org,2002:bool":  # to YAML 1.1 the word "on" is true; here it is a name
+                if key.tag == "tag:yaml.org,2002:bool":  # YAML 1.1 reads the key "on" as true; here it is a name
                     key.tag = "tag:yaml.org,2002:str"
             plain = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
             names = [self.construct_object(key, deep=True) for key in plain]

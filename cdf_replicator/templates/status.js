@@ -10,7 +10,7 @@ const tick = () => {
   document.getElementById("age").classList.toggle("late", age > STALE_MS);
 };
 
-// What somebody has opened, scrolled to, focused or begun to copy stays.
+// Keep what the reader has opened, scrolled to, focused or begun to select.
 const replaceBy = (next) => {
   const open = new Set([...page.querySelectorAll("details[open]")].map((it) => it.id));
   const scrolled = [...page.querySelectorAll(".scroll")].map((it) => [it.id, it.scrollTop, it.scrollLeft]);
@@ -31,7 +31,7 @@ const refresh = async () => {
       const answer = await fetch(location.href, {signal: AbortSignal.timeout(4000)});
       if (!answer.ok) throw new Error(answer.status);
       const text = await answer.text();
-      // The rest has a style of another nonce, against which this page's policy would protest.
+      // Parse only the main part: the other styles have another nonce, which this page's policy would reject.
       const main = text.slice(text.indexOf("<main"), text.indexOf("</main>"));
       if (!isSelecting()) {
         replaceBy(new DOMParser().parseFromString(main, "text/html").getElementById("page"));

@@ -53,7 +53,7 @@ def test_it_delivers_nothing_until_it_is_resumed(world, runner):
     assert ask(world, runner, "resume").state == "done"
     until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
     told = [event.what for event in world.board.snapshot().events]
-    assert [what for what in told if "asked for" in what] == ["resume asked for", "pause asked for"]
+    assert [what for what in told if "requested" in what] == ["resume requested", "pause requested"]
 
 
 def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, runner):

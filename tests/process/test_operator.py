@@ -140,7 +140,7 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         service.wait_state("rest_cache", "paused")
         assert httpx.post(f"{service.url}/routes/rest_cache/resume", trust_env=False).status_code == 401
 
-        control = ["pause asked for", "replay asked for", "resume asked for"]
+        control = ["pause requested", "replay requested", "resume requested"]
         events = [event["what"] for event in service.status()["events"] if event["route"] == "rest_cache"]
         assert [what for what in events if what in control] == control, "newest first"
         assert service.end() == 0

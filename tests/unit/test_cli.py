@@ -332,9 +332,9 @@ def test_the_service_is_found_by_the_port_of_the_configuration_file(
     file = folder.with_name("cdf.yaml")
     file.write_text(f"state_path: {folder}\nhttp: {{bind_port: {service[1].rpartition(':')[2]}}}\n")
     status = command("status", environ={"CDF_CONFIG_FILE": str(file)})
-    assert (status.returncode, status.stderr) == (0, f"asked: {service[1]}\n")
+    assert (status.returncode, status.stderr) == (0, f"service: {service[1]}\n")
     health = command("healthcheck", environ={"CDF_CONFIG_FILE": str(file)})
-    assert (health.returncode, health.stdout, health.stderr) == (0, "alive\n", f"asked: {service[1]}\n")
+    assert (health.returncode, health.stdout, health.stderr) == (0, "alive\n", f"service: {service[1]}\n")
 
 
 def test_the_service_is_found_by_what_the_lease_holder_says(
@@ -344,7 +344,7 @@ def test_the_service_is_found_by_what_the_lease_holder_says(
     try:
         for words in ("status", "healthcheck"):
             result = command(words, environ={"CDF_STATE_PATH": str(folder)})
-            assert (result.returncode, result.stderr) == (0, f"asked: {service[1]}\n")
+            assert (result.returncode, result.stderr) == (0, f"service: {service[1]}\n")
     finally:
         held.release()
 

@@ -95,7 +95,7 @@ def test_a_route_is_paused_and_resumed(operator, state_path, kind):
 def test_what_makes_no_sense_is_refused_and_nothing_is_written(operator, state_path):
     unknown = operator.post("/routes/nobody/pause")
     assert unknown.status_code == 404
-    assert "there are orders_search, orders_audit" in unknown.json()["detail"]
+    assert "the routes are orders_search, orders_audit" in unknown.json()["detail"]
     for body in ({}, {"starting_version": -1}, {"starting_version": "x"}, {"starting_version": 1, "end": 2}):
         assert operator.post("/routes/orders_search/replay", json=body).status_code == 422
     assert operator.get("/requests/" + "0" * 32).status_code == 404

@@ -224,11 +224,11 @@ def test_a_state_before_any_batch_is_told(empty):
     empty.add_sink("search", "elasticsearch", "http://search")
     shown = text(page(empty))
     assert "No batch yet" in shown
-    assert "Not asked yet" in shown
+    assert "Not contacted yet" in shown
 
 
 def test_an_empty_board_has_a_page_too(empty):
-    assert "No route has been set up yet." in page(empty)
+    assert "No routes yet." in page(empty)
 
 
 def test_what_a_server_said_cannot_become_markup(board):
