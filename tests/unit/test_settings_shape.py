@@ -156,7 +156,7 @@ def test_a_sink_that_keeps_every_change_joins_nothing() -> None:
     """A replay would not know its rows again once the joined table has changed."""
     problem = the_problem(JOINED, "orders_log")
     assert (problem.variable, problem.given) == ("CDF_ROUTES__ORDERS_LOG__ENRICH", "carriers")
-    assert "join when you query it" in problem.expected
+    assert "join in queries instead" in problem.expected
 
 
 def test_the_reference_and_the_schema_tell_of_them() -> None:
