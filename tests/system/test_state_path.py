@@ -7,7 +7,6 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from tests.support.reading import entries, folded
 from tests.support.service import Service, command, environment
@@ -23,27 +22,30 @@ if TYPE_CHECKING:
 ROUTES = ("orders_audit", "orders_cache")
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state_path")
+
+
+@pytest.fixture(scope="module")
+def state(folder: Path) -> Iterator[Path]:
     """A file system of its own, of eight megabytes."""
-    folder = tmp_path / "state"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    state = folder / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", state], check=True)
+    yield state
+    subprocess.run(["umount", "--lazy", state], check=True)
 
 
-@pytest.fixture
-def orders(tmp_path: Path, new_source: Callable[..., Source]) -> Source:
-    return new_source(tmp_path, "orders")
+@pytest.fixture(scope="module")
+def orders(folder: Path, new_source: Callable[..., Source]) -> Source:
+    return new_source(folder, "orders")
 
 
-@pytest.fixture
-def service(tmp_path: Path, state: Path, orders: Source, redis_server: Redis) -> Iterator[Service]:
-    with redis.Redis.from_url(redis_server.url) as client:
-        client.flushall()  # what an earlier test's state path has claimed
+@pytest.fixture(scope="module")
+def started(folder: Path, state: Path, orders: Source, redis_server: Redis) -> Iterator[Service]:
     given = environment(
-        tmp_path,
+        folder,
         STATE_PATH=state,
         TRIGGER_SECONDS=0.2,
         TABLES__ORDERS__PATH=orders.path,
@@ -51,13 +53,22 @@ def service(tmp_path: Path, state: Path, orders: Source, redis_server: Redis) ->
         TABLES__ORDERS__SINKS="audit,cache",
         TABLES__ORDERS__INCLUDE_PREIMAGES=True,
         SINKS__AUDIT__TYPE="delta_audit",
-        SINKS__AUDIT__PATH=tmp_path / "audit",
+        SINKS__AUDIT__PATH=folder / "audit",
         SINKS__CACHE__TYPE="redis",
         SINKS__CACHE__URL=redis_server.url,
     )
     with Service(given).started() as started:
-        delivered(started, orders.version)
         yield started
+
+
+@pytest.fixture
+def service(started: Service, orders: Source) -> Service:
+    """The one service of the module, started again if it ended, once it is ready and has delivered the table."""
+    if not started.running:
+        started.restart()
+    delivered(started, orders.version)
+    until(lambda: not in_trouble(started), 120, started.log.read_text)
+    return started
 
 
 def delivered(service: Service, version: int) -> None:
@@ -73,12 +84,12 @@ def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) 
     """The service goes on, by itself or when it is started again as its platform would, and nothing differs."""
     if not service.running:
         service.restart()
-    delivered(service, orders.sql("INSERT INTO {} VALUES (101, 'after', 1)"))
+    delivered(service, orders.sql(f"INSERT INTO {{}} VALUES ({100 + orders.version}, 'after', 1)"))
     assert entries(redis_server.url, "orders:") == orders.rows
     assert folded(orders.spark, folder / "audit" / "orders", ["id"]) == orders.rows
 
 
-def test_it_is_full(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
+def test_it_is_full(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
     filled = subprocess.run(
         ["dd", "if=/dev/zero", f"of={state / 'ballast'}", "bs=4k"], capture_output=True, check=False
     )
@@ -86,20 +97,20 @@ def test_it_is_full(service: Service, state: Path, orders: Source, tmp_path: Pat
     orders.sql("UPDATE {} SET name = 'full' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     (state / "ballast").unlink()
-    mended(service, orders, tmp_path, redis_server)
+    mended(service, orders, folder, redis_server)
 
 
-def test_it_can_only_be_read(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
+def test_it_can_only_be_read(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
     # A mount over it, since the lease's open file keeps the one below writable.
     subprocess.run(["mount", "--bind", state, state], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", state], check=True)
     orders.sql("UPDATE {} SET name = 'read' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     subprocess.run(["umount", state], check=True)
-    mended(service, orders, tmp_path, redis_server)
+    mended(service, orders, folder, redis_server)
 
 
-def test_it_is_gone(service: Service, state: Path, orders: Source, tmp_path: Path, redis_server: Redis):
+def test_it_is_gone(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
     """What was filled from another state path, as it looks now, is left alone until somebody says so."""
     service.end()
     for part in state.iterdir():
@@ -111,4 +122,4 @@ def test_it_is_gone(service: Service, state: Path, orders: Source, tmp_path: Pat
         assert error["condition"] == "target_claimed"
         assert f"resync {route}" in error["next_step"]
         assert command(service.given, "resync", route, "--yes").code == 0
-    mended(service, orders, tmp_path, redis_server)
+    mended(service, orders, folder, redis_server)
