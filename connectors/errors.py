@@ -82,11 +82,11 @@ def lost(what: str) -> RetryableError:
     return RetryableError(LOST, f"{what}: what it took may be lost, and is delivered again")
 
 
-def claimed(what: str, other: str) -> PermanentError:
-    """``other``: who holds the target, as ``Claim.other`` names it."""
+def claimed(what: str, other: str, option: str) -> PermanentError:
+    """``other``: who holds the target, as ``Claim.other`` names it. ``option``: what gives a route another target."""
     return PermanentError(
         f"{what} is filled by {other}.",
-        "Give either of the two routes another target; or let this route take it over: cdf-replicator resync {route}",
+        f"Give either of the two routes another {option}; or let this route take the target over: cdf-replicator resync {{route}}",
     )
 
 

@@ -218,7 +218,7 @@ def _refuse_another(path: str, route: RouteSpec) -> bool:
     """Return whether the table is claimed; raises ``PermanentError`` where another route holds the claim."""
     claim = _claim_of(path)
     if claim is not None and (other := claim.other(route)) is not None:
-        raise claimed(f"the Delta table {path}", other)
+        raise claimed(f"the Delta table {path}", other, "PATH")
     return claim is not None
 
 

@@ -151,7 +151,7 @@ def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -
     """
     held = index.claim(route)
     if held is not None and (other := held.other(route)) is not None:
-        raise claimed(f"index {index.name!r}", other)
+        raise claimed(f"index {index.name!r}", other, "INDEX")
     add = _additions(index, found, route)
     if index.alias is None:
         _take(cluster, index, route)

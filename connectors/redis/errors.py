@@ -103,7 +103,7 @@ def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
     if what == "GONE":
         return gone(f"Redis at {server} holds no claim of the route any more: it was emptied")
     if what == "CLAIMED":
-        return claimed(f"the target in Redis at {server}", "another route or state path")
+        return claimed(f"the target in Redis at {server}", "another route or state path", "KEY_TEMPLATE")
     if what == "OLDER":
         return lost(f"Redis at {server} was brought back from a copy")
     if what == "OTHER":

@@ -243,7 +243,7 @@ def test_a_table_that_somebody_else_fills_is_left_alone(spark, tmp_path):
     spark.range(3).selectExpr(*of_ours).write.format("delta").save(sink.target(ROUTE))
     refused("holds rows, and no route has recorded that it fills it")
     sink.prepare(SCHEMA, replace(ROUTE, epoch=2))  # a resync sweeps them
-    sink.record_claim(replace(ROUTE, name="second"))
+    sink.record_claim(replace(ROUTE, name="second", epoch=3))
     refused("is filled by route second")
 
 
