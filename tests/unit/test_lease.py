@@ -384,3 +384,20 @@ def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monk
     assert holder(tmp_path) is not None
     answers.set()
     until(lambda: holder(tmp_path) is None, 60)
+
+
+def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
+    """A process whose main thread has failed has to end, or its standby never follows."""
+    answers, release = threading.Event(), LockedFile.release
+    monkeypatch.setattr(LockedFile, "release", lambda file: answers.wait(60) and release(file))
+    monkeypatch.setattr("cdf_replicator.lease.RELEASE_SECONDS", 0.01)
+    before = set(threading.enumerate())
+    held = Lease.acquire(tmp_path)
+    held.keep(lambda: None)
+    keeping = set(threading.enumerate()) - before
+    held.release()
+    releasing = set(threading.enumerate()) - before - keeping
+    assert [(thread.name, thread.daemon) for thread in keeping] == [("lease", True)]
+    assert [(thread.name, thread.daemon) for thread in releasing] == [("lease-release", True)]
+    answers.set()
+    until(lambda: holder(tmp_path) is None, 60)
