@@ -401,3 +401,22 @@ def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
     assert [(thread.name, thread.daemon) for thread in releasing] == [("lease-release", True)]
     answers.set()
     until(lambda: holder(tmp_path) is None, 60)
+
+
+def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_path, monkeypatch):
+    touch, tried = LockedFile.touch, []
+
+    def refused(file):
+        tried.append(file)
+        if len(tried) < 3:
+            raise OSError(errno.EROFS, "Read-only file system")
+        touch(file)
+
+    monkeypatch.setattr("cdf_replicator.lease_mark.TOUCH_SECONDS", 0.01)
+    monkeypatch.setattr(LockedFile, "touch", refused)
+    held, lost = Lease.acquire(tmp_path), []
+    os.utime(mark(tmp_path, held), (0, 0))
+    held.keep(lambda: lost.append(held))
+    until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
+    held.release()
+    assert lost == []
