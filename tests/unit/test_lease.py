@@ -384,3 +384,39 @@ def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monk
     assert holder(tmp_path) is not None
     answers.set()
     until(lambda: holder(tmp_path) is None, 60)
+
+
+def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
+    """A process whose main thread has failed has to end, or its standby never follows."""
+    answers, release = threading.Event(), LockedFile.release
+    monkeypatch.setattr(LockedFile, "release", lambda file: answers.wait(60) and release(file))
+    monkeypatch.setattr("cdf_replicator.lease.RELEASE_SECONDS", 0.01)
+    before = set(threading.enumerate())
+    held = Lease.acquire(tmp_path)
+    held.keep(lambda: None)
+    keeping = set(threading.enumerate()) - before
+    held.release()
+    releasing = set(threading.enumerate()) - before - keeping
+    assert [(thread.name, thread.daemon) for thread in keeping] == [("lease", True)]
+    assert [(thread.name, thread.daemon) for thread in releasing] == [("lease-release", True)]
+    answers.set()
+    until(lambda: holder(tmp_path) is None, 60)
+
+
+def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_path, monkeypatch):
+    touch, tried = LockedFile.touch, []
+
+    def refused(file):
+        tried.append(file)
+        if len(tried) < 3:
+            raise OSError(errno.EROFS, "Read-only file system")
+        touch(file)
+
+    monkeypatch.setattr("cdf_replicator.lease_mark.TOUCH_SECONDS", 0.01)
+    monkeypatch.setattr(LockedFile, "touch", refused)
+    held, lost = Lease.acquire(tmp_path), []
+    os.utime(mark(tmp_path, held), (0, 0))
+    held.keep(lambda: lost.append(held))
+    until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
+    held.release()
+    assert lost == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -203,6 +204,8 @@ def test_a_route_of_a_state_path_is_paused_until_it_is_resumed(path):
     assert not path.is_paused("orders_search")
     path.pause("orders_search")
     assert StatePath(path.root).is_paused("orders_search")
+    since = json.loads((path.root / "routes" / "orders_search" / "paused.json").read_text())["since"]
+    assert abs(datetime.fromisoformat(since) - datetime.now(timezone.utc)) < timedelta(hours=1)
     assert not path.is_paused("orders_cache")
     path.pause("orders_search", paused=False)
     path.pause("orders_search", paused=False)
