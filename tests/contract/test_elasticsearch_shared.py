@@ -10,12 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from connectors import PermanentError, Watermark
 from connectors.testing import SCHEMA, render_chunk, upsert
-from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
-
-
-@pytest.fixture
-def es(elasticsearch):
-    return Reader(elasticsearch.url)
+from tests.contract.elasticsearch_reader import route_to, sink_to
 
 
 @pytest.fixture
