@@ -111,14 +111,15 @@ def two_commands(service: Replicator, act: Act) -> list[str]:
     """Both at once; whoever asked is answered."""
     found = halts(service.deliver())
     table = service.table
-    version = max(table.replayable_from, min(table.version, max(service.pinned.values()) + 1 + act.b % 3))
+    first = max(table.replayable_from, *(pinned + 1 for pinned in service.pinned.values()))
+    kinds = PAIRS[act.a % len(PAIRS)] if first <= table.version else ("resync", "resync")
+    version = min(first + act.b % 3, table.version)
     asked = {
-        name: [Request(kind, name, version if kind == "replay" else None) for kind in PAIRS[act.a % len(PAIRS)]]
-        for name in service.routes
+        name: [Request(kind, name, version if kind == "replay" else None) for kind in kinds] for name in service.routes
     }
     found += halts(service.deliver(asked))
     return found + [
-        f"route {name}: the {request.kind} of {PAIRS[act.a % len(PAIRS)]} was answered {answer}"
+        f"route {name}: the {request.kind} of {kinds} was answered {answer}"
         for name, both in asked.items()
         for request in both
         if (answer := service.answered(request)) not in ("done", "failed")

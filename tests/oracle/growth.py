@@ -32,9 +32,9 @@ def add_nested_column(table: Table, act: Act) -> None:
 
 def widen_type(table: Table, act: Act) -> None:
     if not table.widened:
-        table.capture()  # a batch of the feed can't reach over it
         if not table.shape.type_widening:
             table.set_properties(**{"delta.enableTypeWidening": "true"})
+        table.capture()  # a batch of the feed can't reach over it
         table.sql("ALTER TABLE {t} ALTER COLUMN amount TYPE BIGINT")
         table.widened = True
         table.schema_changed()

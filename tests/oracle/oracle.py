@@ -58,8 +58,9 @@ def live(
         if history.shape.feed_late and number == history.shape.feed_late:
             table.enable_feed()
         _perform(act, table, service, found)
-    found.differences += halts(service.deliver())
-    if not found.differences:
+    halted = halts(service.deliver())
+    found.differences += halted
+    if not halted:
         table.capture()
         _compare(table, service, found)
     found.versions, found.batches = len(table.versions), service.batches
@@ -67,8 +68,7 @@ def live(
 
 
 def _perform(act: Act, table: Table, service: Replicator, found: Findings) -> None:
-    feed_is_on = table.feed_from > 0 or not table.shape.feed_late
-    if act.kind in (*SERVICE, "vacuum") and not feed_is_on:
+    if act.kind in (*SERVICE, "vacuum") and not table.feed_is_on:
         return
     if act.kind in SERVICE:
         found.differences += ACTS[act.kind](service, act)

@@ -49,6 +49,7 @@ class Table:
         self.regions = ("eu", "us", "a:p %" if self.shape.odd_region else "ap")
         self.vectors = self.shape.deletion_vectors
         self.rewritten_after_vectors = False
+        self.feed_is_on = False
         self.feed_from = 0
         self.restorable_from = 0
         self.replayable_from = 0
@@ -67,6 +68,7 @@ class Table:
         self.look()
 
     def _create(self, *, feed: bool) -> None:
+        self.feed_is_on = feed
         shape, columns = self.shape, [f"{name} {kind}" for name, kind in TYPES.items()]
         if shape.generated:
             columns += ["bucket INT GENERATED ALWAYS AS (CAST(id % 3 AS INT))"]
@@ -148,6 +150,7 @@ class Table:
     def enable_feed(self) -> None:
         self.set_properties(**{FEED: "true"})
         self.look()
+        self.feed_is_on = True
         self.feed_from = self.restorable_from = self.replayable_from = self.version
         self._captured = self.version - 1
 
