@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from cdf_replicator.exceptions import Verdict
     from cdf_replicator.runner import Runner
-    from cdf_replicator.verdict import Verdict
     from tests.oracle.history import Act
     from tests.oracle.service import Replicator
 
