@@ -100,5 +100,5 @@ def test_a_secret_of_a_file_is_its_text_without_the_line_ends_after_it(tmp_path:
 )
 def test_an_unknown_setting_is_told_without_its_value(variable: str, expected: str) -> None:
     path = variable.removeprefix("CDF_").lower().replace("__", ".")
-    hidden = "a value, hidden since its name is unknown"
+    hidden = "a value, hidden because its name is unknown"
     assert problems({variable: "hunter2"}) == [Problem(variable, path, hidden, expected)]
