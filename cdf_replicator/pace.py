@@ -15,8 +15,8 @@ LOOK_SECONDS: Final = (0.5, 2.0)
 def trigger_seconds(longest: float, routes: int, *, free: bool) -> float:
     """Return the trigger interval of a route's query in seconds: down to a tenth of ``longest`` if polling is ``free``.
 
-    Polling costs nothing in a local file system, and a request in an object store. An operator who sets more than a second
-    wants fewer and larger micro-batches.
+    Polling costs nothing in a local file system, and a request in an object store. An operator who sets more than a
+    second wants fewer and larger micro-batches.
     """
     if not free or longest > ONE_SECOND:
         return longest

@@ -84,8 +84,8 @@ class Query:
     ) -> None:
         """Run the query: pass each micro-batch and its number to ``deliver``.
 
-        Returns after an interruption or, with ``once``, after the last available micro-batch. Raises the error that ended
-        the query, and ``StalledError`` if the query must restart.
+        Returns after an interruption or, with ``once``, after the last available micro-batch. Raises the error that
+        ended the query, and ``StalledError`` if the query must restart.
         """
         query = self._started(changes, deliver, state, free=source.log.is_local)
         self._report.state("running")
@@ -169,7 +169,7 @@ class Query:
         wake.clear()
 
     def _check_movement(self, query: StreamingQuery, watch: Watch) -> None:
-        """Raise ``StalledError`` if the query has not moved for too long; report a second stall until the query moves."""
+        """Raise ``StalledError`` if the query does not move; report a second stall until the query moves."""
         stands = self._standstill.look(movement(self._service.spark, query, watch), delivers=watch.healthy)
         if stands != self._stalled:
             self._stalled = stands

@@ -35,18 +35,18 @@ def resolve(
 ) -> RouteState:
     """Return the state from which the route starts, after saving it; raises ``HaltError``.
 
-    A given version starts a new epoch if the target is gone or was emptied. If the target has lost changes, the returned
-    state starts early enough to deliver them again.
+    A given version starts a new epoch if the target is gone or was emptied. If the target has lost changes, the state
+    starts early enough to deliver them again.
 
     Args:
         route: The route.
         source: Its source table.
         sink: Its sink.
         state_path: The folder with the route's state.
-        asked: The ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that fixed
-            arguments of a container never prevent a restart.
+        asked: The ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that
+            fixed arguments of a container never prevent a restart.
         replay_from: The version from which an operator's command delivers again.
-        share: The largest share of the target's entries that a sweep may remove if the state path does not know the epoch.
+        share: The largest share of the target's entries that a sweep may remove if the target was claimed before.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -74,7 +74,7 @@ def resolve(
 
 
 def asked_replay(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, version: int) -> RouteState:
-    """Return the state of an operator's ``replay``; raises ``HaltError`` and then leaves the route's state unchanged."""
+    """Return the state of an operator's ``replay``; raises ``HaltError`` if refused, and the route goes on as before."""
     state = resolve(route, source, sink, state_path, replay_from=version)
     if not state.prepared and state.start_version == version:  # a new epoch or a first start already begins there
         return state
@@ -107,7 +107,7 @@ def resync_state(
     above: int = 0,
     share: float | None = None,
 ) -> RouteState:
-    """Return the next epoch, above every epoch in the target, from the newest snapshot and the present route definition.
+    """Return the next epoch, above every epoch in the target, from the newest snapshot and the present definition.
 
     Args:
         route: The route.
@@ -234,9 +234,7 @@ def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: S
             "the target was brought back from a copy: loading again", route=state.route, version=state.pinned_version
         )
         again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
-        return replace(
-            again, generation=state.generation + 1
-        )  # a Delta target skips a batch whose number it has recorded
+        return replace(again, generation=state.generation + 1)  # Delta skips a batch with a recorded number
     if claim.mark is None or claim.epoch < state.epoch:
         raise _restored(state, -1)
     version = watermark.replay_from(state, claim.mark)
@@ -257,7 +255,7 @@ def _restored(state: RouteState, held: int) -> HaltError:
 
 
 def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath) -> Claim | None:
-    """Return the target's claim; raises ``HaltError`` if it belongs to another route or a later epoch, or is missing."""
+    """Return the target's claim; raises ``HaltError`` if it is missing or belongs to another route or a later epoch."""
     spec = replace(state_path.spec(route, state), mark=watermark.known(state, state_path))
     claim = sink.claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"

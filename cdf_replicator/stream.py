@@ -231,5 +231,5 @@ class Stream:
         self._query.follow(changes, deliver, source, state, committed, upkeep, wake)
 
     def _mark(self, sink: Sink, spec: RouteSpec, reached: Watermark) -> None:
-        """Record the watermark in the target, before Spark commits the micro-batch or the state path records a phase."""
+        """Record the watermark in the target, before Spark commits the micro-batch or the state path saves a phase."""
         self._policy.retrying(lambda _: None)(sink.mark, spec, reached)
