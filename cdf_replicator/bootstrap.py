@@ -73,7 +73,7 @@ class Bootstrap:
                 raise
             # A newer pin needs a new epoch: its sweep removes the keys that were deleted between the two versions.
             self.delivering.report.warning(
-                f"version {state.pinned_version} can no longer be read: bootstrap starts again"
+                f"version {state.pinned_version} can no longer be read: the bootstrap restarts"
             )
             state = self._next_epoch(above=0, share=state.max_removed_share)
             newer = self.load(state)
@@ -87,8 +87,8 @@ class Bootstrap:
         if not state.epoch < found + 1 <= LAST_EPOCH:
             self._refuse_foreign(held)
         self.delivering.report.warning(
-            f"the target holds entries of guards up to {held.highest}, above epoch {state.epoch}: somebody else wrote "
-            f"them; loading again in epoch {found + 1}"
+            f"the target holds entries with guards up to {held.highest}, above epoch {state.epoch}, from another writer; "
+            f"loading again in epoch {found + 1}"
         )
         share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
         state = self._next_epoch(above=found, share=share)
@@ -105,8 +105,8 @@ class Bootstrap:
         route = self.delivering.route
         raise HaltError(
             "foreign_guards",
-            f"The target of route {route.name} holds entries, or marks of deleted ones, that no change of this route can "
-            f"replace (highest guard found: {held.highest}): somebody else wrote them.",
+            f"The target of route {route.name} holds entries or tombstones of another writer that no change of this route "
+            f"can replace (highest guard found: {held.highest}).",
             "Remove them, or the whole target. " + RESYNC,
         )
 

@@ -267,7 +267,8 @@ def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath)
     elif claim.epoch > state.epoch:
         raise HaltError(
             "target_claimed",
-            f"{target} holds epoch {claim.epoch}, the state path says {state.epoch}: it was restored from an older backup.",
+            f"{target} holds epoch {claim.epoch}, and the state path epoch {state.epoch}: the state path was restored from an "
+            "older backup.",
             RESYNC,
         )
     return claim
@@ -278,12 +279,12 @@ def _taken(target: str, claim: Claim, other: str, route: Route) -> HaltError:
     if claim.route in {"", route.name}:
         return HaltError(
             "target_claimed",
-            f"{target} was filled from {other}; what that one delivered would not be removed, and newer epochs of it would win.",
-            "Use that state path, or rebuild the target from this one. " + RESYNC,
+            f"{target} was filled from {other}; its entries would stay, and its newer epochs would win.",
+            "Use that state path, or rebuild the target from this state path. " + RESYNC,
         )
     return HaltError(
         "target_claimed",
         f"{target} is filled by {other}: two routes in one target would overwrite and remove each other's rows.",
-        f"Give either route another target. If this route is {claim.route} under a new name, give it the old name back; if "
-        f"{claim.route} is no more, take the target over. " + RESYNC,
+        f"Give either route another target. If this route is {claim.route} under a new name, restore the old name. If "
+        f"{claim.route} no longer exists, take the target over. " + RESYNC,
     )
