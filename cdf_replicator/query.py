@@ -45,7 +45,7 @@ class Query:
         route: The route.
         report: Receives the route's position and state.
         interrupted: Returns true if the query must stop after the running micro-batch.
-        looked: Receives the watch and the route's state after each poll.
+        ``looked``: Receives the watch and the route's state after each poll.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ def resolve(
         source: Its source table.
         sink: Its sink.
         state_path: The folder with the route's state.
-        asked: The ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that
+        ``asked``: The ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that
             fixed arguments of a container never prevent a restart.
         replay_from: The version from which an operator's command delivers again.
         share: The largest share of the target's entries that a sweep may remove if the target was claimed before.

@@ -56,7 +56,7 @@ class Stream:
         Args:
             source: The route's source table.
             sink: The route's sink.
-            asked: The ``--starting-version`` of this run; None if absent.
+            ``asked``: The ``--starting-version`` of this run; None if absent.
             wake: Ends a wait between two polls early.
         """
         self._policy.retrying(self._unreached)(sink.check)
