@@ -39,7 +39,7 @@ class Bootstrap:
         load: Writes the snapshot of a state; returns the number of rows for which the sink held a newer entry.
         prepare: Prepares the target.
         mark: Records in the target that it is loaded; raises an error if the target was replaced meanwhile.
-        max_removed_share: Largest share of the target's entries that a sweep may delete, without another by the operator.
+        max_removed_share: Largest share of the target's entries that a sweep may delete; the operator can replace it.
     """
 
     source: SourceTable

@@ -1,4 +1,4 @@
-"""Compute the generations of a route's stream: their position, the start of a replay, the return from a failed replay."""
+"""Compute the generations of a route's stream: their position, the start and the abandonment of a replay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_damaged(state: RouteState, folder: Path | RemotePath) -> bool:
 def following(
     state: RouteState, version: int, source: SourceTable, state_path: StatePath, *, asked: int | None
 ) -> RouteState:
-    """Return the next generation, from ``version`` on, with the highest version that an append sink may already hold."""
+    """Return the next generation, from ``version`` on, with the highest version that an append sink may hold."""
     folder = state_path.checkpoint(state.route, state.generation)
     held = state.pinned_version
     if planned := checkpoint.last_planned(folder):
@@ -64,7 +64,7 @@ def replayed(
     The state keeps the version that was delivered before. The route returns to it if the replay is unreadable.
     """
     if state.phase == "bootstrapping":
-        raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
+        raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
     source.check_range(version)
     held = max(state.held_version, delivered_version(state, state_path))
     claim = sink.claim(replace(state_path.spec(route, state), mark=watermark.known(state, state_path)))
@@ -73,9 +73,8 @@ def replayed(
     if version > held + 1:
         raise HaltError(
             "bad_request",
-            f"Versions {held + 1} to {version - 1} may not be delivered yet: to deliver from version {version} on would leave "
-            "them out.",
-            f"Ask for version {held + 1} or an earlier one.",
+            f"Versions {held + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
+            f"Start at version {held + 1} or at an earlier version.",
         )
     check_readable(route, source, version)
     return replace(following(state, version, source, state_path, asked=asked), held_version=held)
@@ -98,7 +97,7 @@ def what_is_missing(state: RouteState) -> str | None:
         return None
     return (
         f"The target was gone or emptied, and is filled with the changes from version {state.start_version} on, in epoch "
-        f"{state.epoch}: keys that have not changed since then will be missing. To have them all, run: cdf-replicator resync "
+        f"{state.epoch}: keys that have not changed since then will be missing. To restore them, run: cdf-replicator resync "
         f"{state.route}"
     )
 
@@ -125,7 +124,7 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
         raise HaltError(
             "bad_request",
             f"Versions {first} to {latest} of table {route.source.slug} can't be read: {verdict.what}",
-            "Nothing was changed. Ask for a later version.",
+            "Nothing was changed. Start at a later version.",
         ) from error
 
 
@@ -148,10 +147,11 @@ def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) 
     begun = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0
     version, until = state.held_version + 1, state.replay_until
     state_path.save(state.next_generation(version, replay_until=until, asked=state.asked, mark=known))
-    next_step = f"The replay is given up, and the route goes on after version {state.held_version}, where it was."
+    next_step = f"The replay is given up, and the route continues after version {state.held_version}, as before."
     if begun and sink.mode == "upsert":
         next_step += (
-            f" It may have delivered a part of versions {state.start_version} and later: a key that was deleted since then, longer "
-            "ago than the sink keeps its deletes, may be back. To be sure, " + RESYNC[0].lower() + RESYNC[1:]
+            f" It may have delivered a part of the changes from version {state.start_version} on. A key that was deleted "
+            "since then, longer ago than the sink keeps tombstones, may have returned. "
+            "To be sure, " + RESYNC[0].lower() + RESYNC[1:]
         )
     return replace(verdict, next_step=next_step.replace("{route}", route.name))

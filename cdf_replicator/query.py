@@ -163,7 +163,7 @@ class Query:
         """Wait until the next poll; with ``once``, no longer than the query runs."""
         if self._service.once:
             with suppress(StreamingQueryException):
-                query.awaitTermination(self._look_seconds)  # type: ignore[arg-type]  # PySpark accepts fractions of a second
+                query.awaitTermination(self._look_seconds)  # type: ignore[arg-type]  # it accepts fractions
         else:
             wake.wait(self._look_seconds)
         wake.clear()

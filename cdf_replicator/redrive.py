@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch, ids: Sequence[str]) -> str:
     """Redrive the open dead letters whose ids start with one of ``ids``, or all; returns a sentence for the operator.
 
-    The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale, and later
-    changes win. Raises ``HaltError`` and the errors of a delivery.
+    The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
+    later changes win. Raises ``HaltError`` and the errors of a delivery.
 
     Args:
         rows: The change frame of the source table's newest snapshot.
@@ -41,7 +41,7 @@ def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch,
     if delivering.sink.mode == "append":
         raise HaltError(
             "bad_request",
-            f"Sink {route.sink} keeps every change: there is no present row that could take a refused one's place.",
+            f"Sink {route.sink} keeps every change: a present row can't replace a refused change.",
             f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
         )
     asked = letters.open(route.name).where(of_ids(ids)).select(change.KEY).distinct().localCheckpoint()

@@ -35,18 +35,11 @@ def resolve(
 ) -> RouteState:
     """Return the state from which the route starts, after saving it; raises ``HaltError``.
 
-    A given version starts a new epoch if the target is gone or was emptied. If the target has lost changes, the state
-    starts early enough to deliver them again.
-
-    Args:
-        route: The route.
-        source: Its source table.
-        sink: Its sink.
-        state_path: The folder with the route's state.
-        ``asked``: The ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that
-            fixed arguments of a container never prevent a restart.
-        replay_from: The version from which an operator's command delivers again.
-        share: The largest share of the target's entries that a sweep may remove if the target was claimed before.
+    ``asked`` is the ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that
+    fixed arguments of a container never prevent a restart. ``replay_from`` is the version from which an operator's
+    command delivers again. Both start a new epoch if the target is gone or was emptied. ``share`` is the largest share
+    of the target's entries that a sweep may remove if the target was claimed before. If the target has lost changes,
+    the state starts early enough to deliver them again.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -74,7 +67,7 @@ def resolve(
 
 
 def asked_replay(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, version: int) -> RouteState:
-    """Return the state of an operator's ``replay``; raises ``HaltError`` if refused, and the route goes on as before."""
+    """Return the state of an operator's ``replay``; raises ``HaltError`` and then the route continues as before."""
     state = resolve(route, source, sink, state_path, replay_from=version)
     if not state.prepared and state.start_version == version:  # a new epoch or a first start already begins there
         return state
@@ -109,13 +102,8 @@ def resync_state(
 ) -> RouteState:
     """Return the next epoch, above every epoch in the target, from the newest snapshot and the present definition.
 
-    Args:
-        route: The route.
-        source: Its source table.
-        sink: Its sink.
-        state_path: The folder with the route's state.
-        above: An epoch that the target's entries have and its claim does not show.
-        share: See ``max_removed_share`` of ``RouteState``.
+    ``above`` is an epoch that the target's entries have and its claim does not show. For ``share``, see
+    ``RouteState.max_removed_share``.
     """
     latest = source.log.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)

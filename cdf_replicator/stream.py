@@ -51,13 +51,8 @@ class Stream:
     def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
         """Prepare the target, bootstrap it if needed, then follow the source table.
 
-        Returns after an interruption or, with ``once``, after every commit is delivered.
-
-        Args:
-            source: The route's source table.
-            sink: The route's sink.
-            ``asked``: The ``--starting-version`` of this run; None if absent.
-            wake: Ends a wait between two polls early.
+        Returns after an interruption or, with ``once``, after every commit is delivered. ``asked`` is the
+        ``--starting-version`` of this run. ``wake`` ends the wait between two polls.
         """
         self._policy.retrying(self._unreached)(sink.check)
         self._report.sink_up()

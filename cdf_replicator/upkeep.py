@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 0.2
 CANCEL_SECONDS: Final = 20.0
-"""Longest wait for a cancelled thread. A thread that waits for a file system, not for a Spark job, ignores the cancel."""
+"""Longest wait for a cancelled thread. A thread that waits for a file system, not for a job, ignores the cancel."""
 
 
 class Upkeep:
@@ -73,6 +73,4 @@ class Upkeep:
         except Exception as error:  # noqa: BLE001 - a failed maintenance must not halt the route
             self._ask_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS
             if not self._cancelled:
-                self._report.warning(
-                    f"upkeep failed and is tried again later: {(str(error).splitlines() or [''])[0][:500]}"
-                )
+                self._report.warning(f"upkeep failed, retrying later: {(str(error).splitlines() or [''])[0][:500]}")
