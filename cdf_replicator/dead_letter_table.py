@@ -95,7 +95,7 @@ class DeadLetterTable:
         return self.naming(work)
 
     def naming(self, work: Callable[[], Result]) -> Result:
-        """Run ``work``; raises ``HaltError`` with this table's name if it is damaged: ``judge`` would name the source."""
+        """Run ``work``; if the table is damaged, raise a ``HaltError`` that names it and not the source table."""
         if not self._is_whole():
             raise self._damaged("a commit of its log is torn.")
         try:
@@ -110,7 +110,7 @@ class DeadLetterTable:
         return HaltError(
             "dead_letters_damaged",
             f"The dead-letter table {self._path} is damaged: {what}",
-            "The service recovers it when it next starts. If that fails, move the folder away, start the service, and resync "
+            "The service recovers it at its next start. If that fails, move the folder away, start the service, and resync "
             "the routes that had dead letters.",
         )
 
@@ -194,7 +194,7 @@ def _warn(path: Path | RemotePath, copies: Iterable[Path | RemotePath], rows: Da
         if file.name not in read
     ]
     log.warning(
-        "the dead-letter table was damaged: it was moved aside, and made again of its data files",
+        "the dead-letter table was damaged: moved aside and rebuilt from its data files",
         table=str(path),
         copies=[copy.name for copy in copies],
         rows=rows.count(),
@@ -204,7 +204,7 @@ def _warn(path: Path | RemotePath, copies: Iterable[Path | RemotePath], rows: Da
 
 def _found_again(lost: Sequence[str]) -> str:
     commands = ", ".join(f"cdf-replicator resync {route}" for route in sorted(set(lost)))
-    return f"{len(lost)} data files can't be read. To have what is refused kept again, run: {commands}"
+    return f"{len(lost)} data files can't be read. To record their rejected rows again, run: {commands}"
 
 
 def _sync(folders: Iterable[Path], began: float) -> None:

@@ -54,8 +54,8 @@ class DeliveryBugError(Exception):
 class Outcome:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
-    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``held`` is the number of its changes
-    of such a batch, counted only if other changes were rejected. ``versions`` comes from a ``FrameSink`` that
+    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``held`` is the number of changes in
+    such a batch, counted only if other changes were rejected. ``versions`` comes from a ``FrameSink`` that
     ``tells_received``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
     """
 

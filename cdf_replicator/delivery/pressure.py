@@ -107,7 +107,7 @@ def _shared(sink: ArrowSink, what: str) -> Iterator[IO[bytes]]:
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", buffering=0)
     except OSError as error:
-        raise RetryableError("unavailable", f"{path} can't be opened, by which writers take turns: {error}") from error
+        raise RetryableError("unavailable", f"the lock file {path} can't be opened: {error}") from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
