@@ -110,7 +110,7 @@ class Delivering:
     def _observation(self, batch: Batch) -> Observation | None:
         """Return the observation that counts the changes; None if the counts of the sink suffice.
 
-        Spark materializes each change as a row for it, which takes a quarter of a bootstrap's processor time.
+        Spark materializes each change as a row to observe it, which takes a quarter of a bootstrap's processor time.
         """
         if batch.is_bootstrap:
             return None

@@ -1,8 +1,8 @@
 """Create the Delta table of dead letters at the first use, and rebuild it from its data files if its log is damaged.
 
 A power cut or a disk error may leave a torn file. The service then moves the table aside and creates it again from
-every readable row in the data files of all copies. A dead letter changes from open to closed only, so that the closed
-row of an id is the newer row, whatever the lost log contained.
+every readable row in the data files of all copies. A dead letter changes from open to closed only. The closed row of an
+id is therefore the newer row, whatever the lost log contained.
 """
 
 from __future__ import annotations

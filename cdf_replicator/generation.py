@@ -31,7 +31,7 @@ def delivered_version(state: RouteState, state_path: StatePath) -> int:
 
 
 def is_damaged(state: RouteState, folder: Path | RemotePath) -> bool:
-    """Return whether Spark would fail on the checkpoint, or restart from its beginning."""
+    """Return whether Spark would fail on the checkpoint, or silently restart the generation from its start version."""
     return state.streamed and not checkpoint.is_whole(folder)
 
 

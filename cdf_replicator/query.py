@@ -152,7 +152,7 @@ class Query:
                 upkeep.look()
             self._rest(query, wake)
         if self.interrupted():
-            return  # the error is the StoppedError of the next micro-batch
+            return  # an error is the StoppedError of the next micro-batch
         error = query.exception()
         watch.look(idle=error is None)
         self._looked(watch, state)
