@@ -149,7 +149,7 @@ class Rejections:
         self.count_letters()
 
     def _check_share(self, outcome: Outcome, *, asked_for: bool) -> None:
-        """Raise ``HaltError`` for too many rejected rows; ``asked_for`` is true for a redrive, which has no share."""
+        """Raise ``HaltError`` for too many rejected rows; ``asked_for`` is true for a redrive, which has no limit."""
         rejected = sum(outcome.rejected.values())
         too_many = rejected > allowed(outcome.changes, self.limits) and not asked_for
         if too_many or rejected > len(outcome.letters):  # a row without its ``Letter`` can't be recorded
