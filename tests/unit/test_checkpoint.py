@@ -62,6 +62,7 @@ def test_only_planned_batches_are_no_committed_ones(checkpoint):
     folder, batch = checkpoint
     batch(0, 5, -1, committed=False)
     assert last_committed(folder) is None
+    assert start_of_last_committed(folder) is None
     assert last_planned(folder) == Offset("4c1b", 5, -1)
 
 
