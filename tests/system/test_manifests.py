@@ -106,7 +106,13 @@ def kustomize(installed: Callable[..., None]) -> Path:
     if not program.exists():
         installed(GO)
         places = {f"GO{name.upper()}": str(CACHE / "tools" / name) for name in ("path", "cache")}
-        flags = {"GOBIN": str(program.parent), "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
+        # Without cgo: it would need a C compiler, which no package here brings.
+        flags = {
+            "GOBIN": str(program.parent),
+            "GOFLAGS": "-modcacherw",
+            "GOTOOLCHAIN": "local",
+            "CGO_ENABLED": "0",
+        }
         go = ["/usr/lib/go-1.19/bin/go", "install", KUSTOMIZE]
         subprocess.run(go, env={**os.environ, **places, **flags}, check=True)
     return program
