@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,17 @@ def path(tmp_path):
 def test_a_new_folder_gets_a_format_and_an_owner(path):
     assert json.loads((path.root / "format.json").read_text()) == {"format": FORMAT, "owner": path.owner}
     assert len(path.owner) == 32
+
+
+def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
+    root = tmp_path / "new" / "newer" / "state"
+    assert StatePath.open(root).owner == json.loads((root / "format.json").read_text())["owner"]
+    assert [file.name for file in root.iterdir()] == ["format.json"], "and nothing else"
+
+
+def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "touch", lambda probe: None)
+    assert len(StatePath.open(tmp_path).owner) == 32
 
 
 def test_the_owner_stays_the_same(path):
