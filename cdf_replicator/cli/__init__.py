@@ -17,7 +17,7 @@ INTERRUPTED: Final = 130
 def main() -> None:
     """Run the command line; print an error as a message instead of a traceback."""
     if sys.argv[1:] == ["healthcheck"]:
-        from cdf_replicator.cli.probe import alive
+        from cdf_replicator.cli.http_client import alive
 
         sys.exit(alive())
     from cdf_replicator.cli.app import app

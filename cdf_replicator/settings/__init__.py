@@ -1,8 +1,8 @@
 """The configuration: environment variables, and an optional YAML file of the same shape that they override."""
 
-from cdf_replicator.settings.load import Reading, Settings, load, load_reading
+from cdf_replicator.settings.loader import Reading, Settings, load, load_reading
 from cdf_replicator.settings.models import Delivery, Http, Log, Spark, Table, moment
-from cdf_replicator.settings.problems import ConfigurationError, Problem
+from cdf_replicator.settings.parsing.errors import ConfigurationError, Problem
 
 __all__ = [
     "ConfigurationError",

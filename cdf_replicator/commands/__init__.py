@@ -1,0 +1,1 @@
+"""Carry out what each command of the CLI does, in a Spark session or by the lease holder."""

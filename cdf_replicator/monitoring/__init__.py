@@ -1,0 +1,1 @@
+"""Measure what the service does, and publish it as metrics, status and logs."""

@@ -1,0 +1,1 @@
+"""Run one route, from its start position to each committed micro-batch."""

@@ -1,0 +1,1 @@
+"""Run the service: its lease, the threads of its routes, operator commands and shutdown."""

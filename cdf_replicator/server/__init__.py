@@ -1,0 +1,1 @@
+"""Serve metrics, probes, status and control on one HTTP port."""

@@ -1,0 +1,1 @@
+"""Parse raw values of every source, and validate them against the models."""

@@ -1,0 +1,1 @@
+"""Read a Delta source table: its versions, change feed, schema and retention."""

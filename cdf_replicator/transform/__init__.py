@@ -1,0 +1,1 @@
+"""Turn rows of Delta into change frames: filter, key, guard, projection, reduction."""
