@@ -1,13 +1,12 @@
-"""Entry point of the command ``cdf-replicator``.
-
-Imports happen inside functions, so that ``--help`` starts fast.
-"""
+"""Parse the command line and call one command; imports stay late, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 
 import os
 import sys
 from typing import Final
+
+__all__ = ["main"]
 
 PROGRAM: Final = "cdf-replicator"
 FAILED: Final = 1
