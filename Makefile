@@ -58,17 +58,17 @@ nightly-plans: setup ## Run make test with the Spark plans of production
 
 nightly-faults: setup ## Run the process tier with production's plans, each fault alone, writes lost at every step, the benchmarks' smoke run, a soak
 	$(pytest) $(two) --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
-	$(pytest) --every-step tests/integration/test_lost_writes.py
+	$(pytest) --timeout 3600 --every-step tests/integration/test_lost_writes.py
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
 nightly-oracle: setup ## Live random histories for ten minutes
 	$(bin)/python -m tests.oracle.soak --seconds 600
 
 nightly-leaks: setup ## Restart a route 160 times, and measure memory and open files
-	$(pytest) --restarts 160 tests/integration/test_isolation.py
+	$(pytest) --timeout 3600 --restarts 160 tests/integration/test_isolation.py
 
 nightly-fuzz: setup ## Run the tests of drawn examples with many more examples
-	HYPOTHESIS_PROFILE=nightly $(pytest) -n 2 -m hypothesis tests/unit
+	HYPOTHESIS_PROFILE=nightly $(pytest) --timeout 3600 -n 2 -m hypothesis tests/unit
 
 nightly-pythons: setup ## Run the unit tests on every Python from 3.10 to 3.13 that is on PATH
 	@deploy/pythons.sh

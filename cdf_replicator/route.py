@@ -1,13 +1,12 @@
-"""A route: one source table to one sink, and what makes it the same route after a restart."""
+"""A route: one source table to one sink, and the definition that identifies it after a restart."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from connectors import RouteSpec
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A Delta table whose change feed we read; exactly one of ``path`` and ``name`` is set.
+    """A Delta table whose change feed is read; exactly one of ``path`` and ``name`` is set.
 
-    ``starting_version`` and ``starting_timestamp``: at most one; both None means bootstrap from the current snapshot.
+    At most one of ``starting_version`` and ``starting_timestamp`` is set. Without both, the route bootstraps from the current
+    snapshot.
     """
 
     slug: str
@@ -40,17 +40,23 @@ class Source:
 
     @property
     def identifier(self) -> str:
-        """The table in SQL."""
+        """The table's name in SQL."""
         if self.path is None:
             return self.name or ""
-        return "delta.`" + self.path.replace("`", "``") + "`"
+        return f"delta.{quote_identifier(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
     """A Delta table that a route joins to its rows; exactly one of ``path`` and ``name`` is set.
 
-    ``on``: source column -> the dimension's own. ``columns``: the dimension's column -> its name in the row.
+    Args:
+        slug: name of the joined table in the configuration.
+        path: location of the table.
+        name: name of the table in the catalog.
+        on: source column -> column of the joined table.
+        columns: column of the joined table -> its name in the row.
+
     """
 
     slug: str
@@ -71,9 +77,21 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``columns``: None means all. ``rename``: source column -> name in the sink. ``options``: of the sink's class.
+    """The definition of a route.
 
-    ``computed``: name in the sink -> SQL expression.
+    Args:
+        name: name of the route.
+        source: the source table.
+        sink: slug of the sink.
+        keys: key columns of the source table.
+        filter: SQL condition on the row.
+        columns: columns to deliver; None delivers all.
+        rename: source column -> name in the sink.
+        options: an instance of the sink's ``Options``.
+        computed: name in the sink -> SQL expression.
+        enrich: joined tables.
+        schema_changes: handling of columns that the table gets later.
+
     """
 
     name: str
@@ -90,16 +108,16 @@ class Route:
 
     @property
     def filter_is_joined(self) -> bool:
-        """Whether the filter may name a column of a dimension: it then can't be judged before the join.
+        """True if the filter may name a column of a joined table, and so must run after the join.
 
-        By its text alone: a filter that is taken for one in vain is as right, and only less quick.
+        The check compares text only. A false positive gives the same result and is slower.
         """
         names = [name for dimension in self.enrich for name in dimension.columns.values()]
         text = (self.filter or "").lower()
         return any(name.replace("`", "``").lower() in text for name in names)
 
     def spec(self, *, owner: str, epoch: int, fence: int = 0) -> RouteSpec:
-        """What the sink may know of this route."""
+        """Return what the sink may know of this route."""
         joined = (name for dimension in self.enrich for name in dimension.columns.values())
         return RouteSpec(
             self.name,
@@ -115,9 +133,9 @@ class Route:
         )
 
     def identity(self, sink_target: str) -> dict[str, Any]:
-        """What may not change under a checkpoint (rule 16), by name, so that a difference can be told.
+        """Return the properties that may not change under a checkpoint, by name, so that messages can name the difference.
 
-        What a later release added is there only where it is used: older states stay valid.
+        A property of a later release is included only if it is set, so that older states stay valid.
         """
         later: dict[str, Any] = {
             "computed": dict(sorted(self.computed.items())),
@@ -131,8 +149,3 @@ class Route:
             "target": sink_target,
             **{name: value for name, value in later.items() if value},
         }
-
-    def fingerprint(self, sink_target: str) -> str:
-        """SHA-256 of ``identity``, in hex."""
-        text = json.dumps(self.identity(sink_target), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,10 +1,10 @@
-"""What a sink is, the sinks we ship, and the suite every sink passes.
+"""Define the sink contract, the built-in sinks, and the contract suite that every sink passes.
 
-A *connector* is the integration around a system; the *sink* is the class you write. Thirty lines are enough: derive
-from ``RowSink``, name the class in the entry-point group ``cdf_replicator.sinks``, and hold it to
-``connectors.testing.SinkContract``. The README shows one, and a test runs it.
+A *connector* is the integration package around a system. The *sink* is the class in it. To write a sink in about thirty
+lines, subclass ``RowSink``, register the class in the entry-point group ``cdf_replicator.sinks``, and run
+``connectors.testing.SinkContract`` on it. docs/writing-a-sink.md has an example that a test runs.
 
-Not for co-installation with another distribution that has a top-level package named ``connectors``.
+Another distribution with a top-level package named ``connectors`` can't be installed beside this package.
 """
 
 from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of

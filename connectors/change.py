@@ -1,16 +1,16 @@
-"""What a sink is given: the change frame, its guard, the route it belongs to, the micro-batch it came in.
+"""Values that the service gives to a sink: the change frame, its guard, the route and the micro-batch.
 
-The **change frame** is the one shape in which changes reach a sink, one row a change:
+Every sink receives changes as a **change frame** with one row per change:
 
-    key               string     key text; null where a key column is null (upsert sinks never see such a row)
-    guard             bigint     the number a sink compares, see ``guard_of``
+    key               string     key text; null if a key column is null (an upsert sink receives no such row)
+    guard             bigint     the number that a sink compares, see ``guard_of``
     change_type       string     snapshot | insert | update_preimage | update_postimage | delete
     commit_version    bigint     Delta version of the change
     commit_timestamp  timestamp  time of that commit
     row               struct     the route's columns, renamed and projected
 
-``snapshot`` marks the rows of a bootstrap. To an upsert sink, ``update_preimage`` and ``delete`` both mean: the key
-is gone as of this guard.
+``snapshot`` marks the rows of a bootstrap. For an upsert sink, ``update_preimage`` and ``delete`` both delete the key at
+this guard.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ COMMIT_VERSION: Final = "commit_version"
 COMMIT_TIMESTAMP: Final = "commit_timestamp"
 ROW: Final = "row"
 DOUBLED: Final = "doubled"
-"""A column between the service's reduction and its workers, which no sink sees: the guard at which one commit left several
-rows of the key; null as a rule."""
+"""Internal column between the reduction and the workers, which removes it: the guard at which a commit left several rows
+of the key; null for every other key."""
 NULL_KEY: Final = "null_key"
 DUPLICATE_KEY: Final = "duplicate_key"
 KEY_CODES: Final = (NULL_KEY, DUPLICATE_KEY)
-"""Codes of rows that an upsert sink is not even given: without a key, or several of one key in a commit."""
+"""Codes of rows that the service never sends to an upsert sink: no key, or several rows of a key in one commit."""
 
 CHANGE_TYPES: Final = ("snapshot", "insert", "update_preimage", "update_postimage", "delete")
 DELETES: Final = ("update_preimage", "delete")
+FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns that Delta adds to the table's own in a change feed."""
 
 EPOCH_STEP: Final = 2**44
 GENERATION_STEP: Final = 2**32
 
 
 def guard_of(epoch: int, commit_version: int, *, upsert: bool) -> int:
-    """``epoch * 2^44 + 2 * commit_version + upsert``: 63 bits, and at equal version an upsert beats a delete."""
+    """Return ``epoch * 2^44 + 2 * commit_version + upsert``, in 63 bits. At equal version an upsert beats a delete."""
     return epoch * EPOCH_STEP + 2 * commit_version + (1 if upsert else 0)
 
 
@@ -53,7 +55,7 @@ def commit_version_of(guard: int) -> int:
 
 
 def is_delete(change_type: str = CHANGE_TYPE) -> Column:
-    """Whether a change leaves its key gone; ``change_type``: the name of that column where it has another."""
+    """Return a condition: the change deletes its key. ``change_type`` names the column."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(change_type).isin(*DELETES)
@@ -61,10 +63,10 @@ def is_delete(change_type: str = CHANGE_TYPE) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far a target was filled: with all micro-batches of a generation up to ``number``, so with every commit up to ``version``.
+    """Progress of a target: it holds every micro-batch of a generation up to ``number`` and every commit up to ``version``.
 
-    It grows with every micro-batch: a commit that takes several of them keeps the same ``version``. ``generation`` -1: a mark
-    of the code before, which is a version alone and says nothing of batches.
+    A watermark grows with every micro-batch. Several micro-batches of one commit have the same ``version``.
+    ``generation`` is -1 in a watermark of an older release, which holds a version and no batch.
     """
 
     generation: int
@@ -73,7 +75,7 @@ class Watermark:
 
     @classmethod
     def parse(cls, text: str) -> Watermark:
-        """Read what ``str`` made, or a bare version."""
+        """Parse the text of ``str(watermark)``, or a bare version."""
         *batch, version = (int(part) for part in text.split(":"))
         generation, number = batch or (-1, 0)
         return cls(generation, number, version)
@@ -83,11 +85,11 @@ class Watermark:
 
     @property
     def txn_version(self) -> int:
-        """As ``Batch.txn_version`` of its last batch; -1 where that is not known."""
+        """Return ``Batch.txn_version`` of the last batch; -1 if that is unknown."""
         return -1 if self.generation < 0 else self.generation * GENERATION_STEP + self.number
 
     def reaches(self, known: Watermark) -> bool:
-        """Return whether a target with this watermark holds all that it held at ``known``."""
+        """Return whether a target with this watermark holds everything that it held at ``known``."""
         if self.generation < 0 or known.generation < 0:
             return self.version >= known.version
         return self.txn_version >= known.txn_version
@@ -95,15 +97,20 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
-    """What a sink may know of the route it serves.
+    """Properties of a route that its sink may use.
 
-    ``name``, ``table``: slugs. ``keys``: key columns of the source table, empty only for append sinks.
-    ``options``: an instance of the sink's own ``Options``. ``owner``: identity of the state path that writes;
-    ``epoch``: identity of the target's content (design: a resync or a recreated source starts the next).
-    ``source``: the source table as SQL names it; ``filter``: the route's condition on its rows, if it has one.
-    ``made``: columns of the row that are not the source's own of that name, but renamed, computed or joined.
-    ``fence``: number of the lease under which is written; a sink that ``fences`` refuses whoever has a lower one.
-    ``mark``: the watermark that the target surely had; None: it has none yet, or none that the state path knows of.
+    Args:
+        name: Slug of the route.
+        table: Slug of the source table.
+        keys: Key columns of the source table; empty only for append sinks.
+        options: An instance of the sink's own ``Options``.
+        owner: Identity of the state path that writes.
+        epoch: Identity of the target's content. A resync or a recreated source table starts the next epoch.
+        source: The source table's identifier in SQL.
+        filter: The route's condition on source rows, if it has one.
+        made: Columns of the row that are renamed, computed or joined.
+        fence: Number of the lease. A sink with ``fences`` refuses a writer with a lower number.
+        mark: The last watermark that the state path recorded for the target; None if it recorded none.
     """
 
     name: str
@@ -121,11 +128,15 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a target remembers of who fills it, and how far.
+    """Record in a target: which state path fills it, and up to which watermark.
 
-    ``mark``: the last watermark it was given; None if it was given none. ``restored``: it was brought back from a copy, since
-    it is another one or does not reach the route's own ``mark``. ``txn_version``: the
-    highest of a batch that it has recorded of this owner, and would not take again; -1: of none.
+    Args:
+        owner: Identity of the state path.
+        epoch: Identity of the target's content.
+        mark: The last watermark; None if the target has none.
+        restored: Whether the target was restored from a copy: it was replaced, or its watermark is below the route's.
+        txn_version: The highest batch that the target recorded for this owner and route and will skip; -1 if none.
+        route: Name of the route that fills the target; empty if the sink does not record it. Then only owners are compared.
     """
 
     owner: str
@@ -133,15 +144,35 @@ class Claim:
     mark: Watermark | None = None
     restored: bool = False
     txn_version: int = -1
+    route: str = ""
+
+    def is_of(self, route: RouteSpec) -> bool:
+        """Return whether this route, of this state path, recorded the claim."""
+        return self.owner == route.owner and self.route in {"", route.name}
+
+    def other(self, route: RouteSpec) -> str | None:
+        """Name the other route or state path that holds the target; None where the claim is the route's, or of an older epoch.
+
+        A resync begins an epoch above the claim, and so takes the target over.
+        """
+        if self.is_of(route) or self.epoch < route.epoch:
+            return None
+        if self.route in {"", route.name}:
+            return "another state path"
+        return f"route {self.route}" + ("" if self.owner == route.owner else " of another state path")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Identity of one micro-batch: (route, generation, number). Bootstrap is number 0, Spark's batch b is b + 1.
+    """Identity of one micro-batch: (route, generation, number). Bootstrap is number 0; Spark's batch b is number b + 1.
 
-    ``replay``: the rows may already be in an append sink, delivered by an earlier generation.
-    ``table_id``: Delta's id of the source table. ``request``: id of what an operator asked for, of a batch that is outside
-    the generation's sequence.
+    Args:
+        route: The route that delivers the batch.
+        generation: The life of the route's checkpoint.
+        number: Position of the batch in its generation.
+        table_id: Delta's id of the source table.
+        replay: Whether an earlier generation may already have delivered the rows to an append sink.
+        request: Id of the operator's command, if the batch is outside the generation's sequence.
     """
 
     route: RouteSpec
@@ -153,18 +184,18 @@ class Batch:
 
     @property
     def is_bootstrap(self) -> bool:
-        """Then the changes are rows of a snapshot, all of them upserts; an upsert sink is given no key twice."""
+        """Return whether the rows come from a snapshot: all are upserts, and an upsert sink receives each key once."""
         return self.number == 0 and not self.replay and not self.request
 
     @property
     def txn_version(self) -> int:
-        """Grows for ever, so that a leftover writer of an older generation loses (``txnVersion`` of Delta)."""
+        """Return Delta's ``txnVersion``. It grows forever, so that a leftover writer of an older generation loses."""
         return self.generation * GENERATION_STEP + self.number
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change as a ``RowSink`` sees it. ``row`` is the JSON form of the row: see ``connectors.render``."""
+    """A change for a ``RowSink``. ``row`` is the JSON form of the row: see ``connectors.rendering``."""
 
     key: str
     guard: int

@@ -1,11 +1,11 @@
-"""How a sink says no.
+"""Errors that sinks raise.
 
     SinkError
-    ├── RetryableError   nothing known lost: send the same chunk again, later
-    └── PermanentError   waiting will not help: the route halts and says what to do
+    ├── RetryableError   a temporary fault: the service sends the same chunk again later
+    └── PermanentError   a retry can't succeed: the route halts and names the operator's next step
 
-A bad *row* is neither: it is a value in ``WriteResult.rejected``. Any other exception is a bug: the route halts.
-Sinks only classify; the one policy that waits lives in ``cdf_replicator.delivery``.
+A bad *row* raises no error: the sink returns it in ``WriteResult.rejected``. Any other exception is a bug: the route halts.
+Sinks classify errors and never wait. The retry policy is in ``cdf_replicator.delivery``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 LOST: Final = "lost"
-"""Reason of a ``RetryableError`` after which the same chunk is not sent again: more than that chunk may be missing."""
+"""Reason of a ``RetryableError`` after which the route restarts: more than the present chunk may be lost."""
 
 STORAGE_AWAY: Final = (
     "org.apache.hadoop.fs.s3a.AWSClientIOException",
@@ -24,19 +24,21 @@ STORAGE_AWAY: Final = (
     "java.net.NoRouteToHostException",
     "java.net.SocketTimeoutException",
 )
-"""What a text of Hadoop's file systems holds when an object store, or the network to it, does not answer."""
+"""Class names in Hadoop's error texts that mean: the object store, or the network to it, does not respond."""
 
 
 class SinkError(Exception):
-    """Never raised itself; the root for those who catch both."""
+    """Common base of ``RetryableError`` and ``PermanentError``; never raised itself."""
 
 
 class RetryableError(SinkError):
-    """The sink is away, overloaded or in transition.
+    """The sink is unavailable, overloaded or in transition.
 
-    ``reason`` is one of a small fixed set, since it becomes a metric label: ``unreachable``, ``timeout``,
-    ``overloaded``, ``unavailable``, ``out_of_memory``, ``read_only``, ``conflict``, ``certificate_expired``, ``lost``. ``detail`` is for people.
-    ``retry_after``: seconds the server asked us to wait, if it did.
+    Args:
+        reason: A label of a metric: ``unreachable``, ``timeout``, ``overloaded``, ``unavailable``, ``out_of_memory``,
+            ``read_only``, ``conflict``, ``certificate_expired`` or ``lost``.
+        detail: Text for the operator.
+        retry_after: Seconds to wait, if the server named a time.
     """
 
     def __init__(self, reason: str, detail: str = "", *, retry_after: float | None = None) -> None:
@@ -47,9 +49,11 @@ class RetryableError(SinkError):
 
 
 class PermanentError(SinkError):
-    """Credentials, a missing target, a mapping that does not fit.
+    """A fault that the operator has to correct: wrong credentials, a missing target, a mapping that does not fit.
 
-    ``reason`` says what is wrong and where; ``hint`` the next thing an operator should do.
+    Args:
+        reason: The fault and its place, as a sentence.
+        hint: The operator's next step. ``{route}`` in it becomes the route's name.
     """
 
     def __init__(self, reason: str, hint: str) -> None:
@@ -58,15 +62,13 @@ class PermanentError(SinkError):
         self.hint = hint
 
 
-# What may have become of a target while a route writes to it; ``{route}`` in a hint is the route's name.
-
-
 def gone(what: str) -> PermanentError:
+    """Return the error for a target that vanished while a route writes to it; ``what`` is the sentence without its period."""
     return PermanentError(f"{what}.", "Run: cdf-replicator resync {route}")
 
 
 def restored(what: str, mark: int) -> PermanentError:
-    """``mark``: the last version that the copy holds for certain; -1 if that is not known."""
+    """Return the error for a target restored from a copy that holds every version up to ``mark``; -1 if that is unknown."""
     if mark < 0:
         return gone(f"{what} was brought back from a copy, and nothing tells how old it is")
     return PermanentError(
@@ -76,21 +78,30 @@ def restored(what: str, mark: int) -> PermanentError:
 
 
 def lost(what: str) -> RetryableError:
-    """What the sink has acknowledged may be gone: the route starts again from what the target still holds."""
+    """Return the error for acknowledged writes that may be lost: the route restarts from the target's watermark."""
     return RetryableError(LOST, f"{what}: what it took may be lost, and is delivered again")
+
+
+def claimed(what: str, other: str, option: str) -> PermanentError:
+    """``other``: who holds the target, as ``Claim.other`` names it. ``option``: what gives a route another target."""
+    return PermanentError(
+        f"{what} is filled by {other}.",
+        f"Give either of the two routes another {option}; or let this route take the target over: cdf-replicator resync {{route}}",
+    )
 
 
 def fenced(what: str) -> PermanentError:
     return PermanentError(
         f"{what} is written by another instance, which has taken over.",
-        "Nothing: this one ends by itself. If it does not, another state path claimed the target: see the other's log.",
+        "Nothing: this one ends by itself. If it does not, another state path, or another route, claimed the target: "
+        "a restart of this route names it.",
     )
 
 
 def certificate_refused(who: str, text: str) -> SinkError | None:
-    """What a connection that failed means, by what OpenSSL says; None if not the server's certificate is to blame.
+    """Classify a failed connection by OpenSSL's text; None if the server's certificate is not the cause.
 
-    One that has expired is renewed where it is, and then the route goes on by itself.
+    An expired certificate is retryable: after its renewal the route continues without a command.
     """
     if "certificate verify failed" not in text.lower():
         return None

@@ -1,4 +1,4 @@
-"""Type name -> sink class, through the entry-point group ``cdf_replicator.sinks``; the built-in ones too."""
+"""Find sink classes by type name in the entry-point group ``cdf_replicator.sinks``, built-in sinks included."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ GROUP: Final = "cdf_replicator.sinks"
 
 
 class SinkNotFoundError(Exception):
-    """No such sink, or one whose client library is missing; the text says what to do."""
+    """The sink type is unknown, or its client library is missing. The text names the operator's next step."""
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Sinks of every installed distribution by type name, sorted."""
+    """Return the sinks of every installed distribution by type name, sorted."""
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
 def require(package: str) -> None:
-    """See that a client library is installed, without the cost of importing it; raises ``ModuleNotFoundError``.
+    """Check that a client library is installed, without the cost of its import; raises ``ModuleNotFoundError``.
 
-    For the module an entry point names: ``load`` then says which extra to install, before anything runs.
+    A sink's module calls this at import time. ``load`` then reports the extra to install.
     """
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)

@@ -1,4 +1,4 @@
-"""What became of the changes a sink was given."""
+"""Results that sinks return to the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A change the sink will never take. ``code`` is one of the sink's small fixed set: it becomes a metric label."""
+    """A change that the sink will never accept. ``code`` is a label of a metric: one of ``Sink.rejection_codes``."""
 
     position: int
     code: str
@@ -20,11 +20,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Of one chunk: every position not named here was applied.
+    """Result of one chunk. The sink applied every position that is not listed here.
 
-    ``stale``: positions older than what the sink holds, a success. ``noop``: nothing was there to change (a delete
-    of an absent key). ``rejected``: never to be sent again. ``retry``: positions to send again, after
-    ``retry_after`` seconds if the server said so, for ``retry_reason`` (a reason of ``RetryableError``).
+    ``stale`` lists changes older than the sink's entry, which is a success. ``noop`` lists deletes of absent keys.
+    ``rejected`` lists changes that the service must not send again. ``retry`` lists changes that the service sends again,
+    for ``retry_reason`` (a reason of ``RetryableError``), after ``retry_after`` seconds if the server named a time.
     """
 
     stale: Sequence[int] = ()
@@ -38,10 +38,10 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a target holds, as ``Sink.count`` finds it.
+    """Numbers of entries in a target, from ``Sink.count``.
 
-    ``total``: entries a reader sees. ``below``: those of them that a sweep at that guard would remove. ``highest``: the
-    highest guard found, 0 if none: a change of a lower one can't replace that entry.
+    ``total`` counts the entries that a reader sees. ``below`` counts those that a sweep at the given guard would delete.
+    ``highest`` is the highest guard, or 0: a change with a lower guard can't replace that entry.
     """
 
     total: int = 0
@@ -54,11 +54,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """Of one micro-batch in a ``FrameSink``: rows applied by change type, ``stale`` ones it holds already or newer,
-    ``noop`` ones that found nothing to change.
+    """Result of one micro-batch in a ``FrameSink``.
 
-    ``skipped``: the target already held the batch identity, so that the frame was not read at all. ``versions``: the lowest
-    and the highest of the rows applied, from a sink that ``tells_received``.
+    ``applied`` counts rows by change type. ``stale`` counts rows whose key has the same or a newer entry. ``noop`` counts
+    deletes of absent keys. ``skipped`` is true if the target already held the batch identity, so that the sink did not read
+    the frame. ``versions`` holds the lowest and the highest commit version applied, if the sink ``tells_received``.
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a sink must do: the contract.
+"""Define the contract between the service and a sink.
 
     Sink                 settings, check, claim, prepare, target, count, sweep, upkeep, close
     ├── FrameSink        write(frame, batch): for sinks that speak DataFrame; runs on the driver
@@ -6,7 +6,7 @@
         └── RowSink      write_rows(changes): the thirty-line sink
 
 Promise to a sink: at least once. Promise from a sink: writing twice leaves one truth, and a lower guard never
-overwrites a higher one. ``connectors.testing.SinkContract`` holds a sink to it.
+overwrites a higher one. ``connectors.testing.SinkContract`` tests both promises.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Mode = Literal["append", "upsert"]
 
 
 class SinkSettings(BaseModel):
-    """What every sink's ``Settings`` derives from: frozen, and a misspelt option is an error."""
+    """Base of every sink's ``Settings``: frozen, and an unknown option is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -42,13 +42,13 @@ class SinkSettings(BaseModel):
 
 
 class RouteOptions(BaseModel):
-    """What a route may say to its sink (``CDF_ROUTES__<ROUTE>__<OPTION>``); none unless a sink declares some."""
+    """Options of a route for its sink (``CDF_ROUTES__<ROUTE>__<OPTION>``). A sink without a subclass has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class ArrowSettings(SinkSettings):
-    """Bounds of one ``write``, whichever is reached first; a sink short of something is sent less for a while."""
+    """Bounds of one ``write``; the first bound that is reached counts. Back-pressure lowers them for a while."""
 
     chunk_rows: int = Field(5000, ge=1, le=10_000, description="most changes in one request")
     chunk_bytes: int = Field(8_000_000, ge=1_000, description="most bytes in one request, about")
@@ -58,10 +58,10 @@ class ArrowSettings(SinkSettings):
 
 
 class Sink(ABC):
-    """A destination that accepts changes. Derive from ``FrameSink``, ``ArrowSink`` or ``RowSink``, not from this.
+    """A destination that accepts changes. Subclass ``FrameSink``, ``ArrowSink`` or ``RowSink`` instead of this class.
 
-    The constructor takes settings only and does no I/O, so a sink pickles. ``mode``: an *append* sink gets every
-    change, an *upsert* sink the last change per key of the micro-batch.
+    The constructor takes settings only and does no I/O, so that a sink can be pickled. An *append* sink (``mode``)
+    receives every change. An *upsert* sink receives the last change per key of the micro-batch.
     """
 
     Settings: ClassVar[type[SinkSettings]]
@@ -73,136 +73,145 @@ class Sink(ABC):
 
     @property
     def endpoint(self) -> str:
-        """Where the sink is, for people, without credentials; empty where there is nothing to say."""
+        """Return the address of the sink for logs and pages, without credentials; empty if there is none."""
         return ""
 
     @abstractmethod
     def target(self, route: RouteSpec) -> str:
-        """Where this route's changes end up, as text, without credentials: ``index orders``, ``/lake/audit/orders``.
+        """Return the route's target as text, without credentials: ``index orders``, ``/lake/audit/orders``.
 
-        Part of the route's identity. Two routes of one sink may not share it, nor may one begin with the other
-        where ``targets_are_prefixes``.
+        The target is part of the route's identity. Two routes never share a target. If ``targets_are_prefixes`` is
+        true, a target may not be a prefix of another target either.
         """
 
     targets_are_prefixes: ClassVar[bool] = False
 
+    def places(self, route: RouteSpec) -> frozenset[str]:  # noqa: ARG002
+        """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
+
+        Two routes with an address in common share a target, whatever else their sinks are configured with. Where the set is
+        empty, ``target`` is compared instead, between sinks of equal settings.
+        """
+        return frozenset()
+
     rejection_codes: ClassVar[tuple[str, ...]] = ()
-    """Codes of ``Rejected`` that it gives, so that each is counted from 0 before the first row is refused."""
+    """Every code of ``Rejected`` that the sink returns. The metric of each code starts at 0."""
 
     preimages: ClassVar[bool] = False
-    """An append sink that needs the image before an update, whether or not INCLUDE_PREIMAGES asks for it."""
+    """True if an append sink receives ``update_preimage`` rows regardless of INCLUDE_PREIMAGES."""
 
     @property
     def reads_deleted_rows(self) -> bool:
-        """Of an upsert sink: whether it looks at the row of a change that deletes. If not, that row may be null: it is not moved."""
+        """Return whether an upsert sink reads the row of a delete. If not, the service sends null to save the transfer."""
         return True
 
     @abstractmethod
     def check(self) -> None:
-        """Reachable and allowed, without changing anything; raises ``RetryableError`` or ``PermanentError``."""
+        """Check that the sink is reachable and allows access, without a change; raises ``RetryableError`` or ``PermanentError``."""
 
     @abstractmethod
     def claim(self, route: RouteSpec) -> Claim | None:
-        """Who fills the route's target, as ``prepare`` recorded it there; None if the target is absent or unclaimed."""
+        """Return the claim that ``prepare`` recorded in the target; None if the target is absent or unclaimed."""
 
     fences: ClassVar[bool] = False
-    """Refuses writes of a route whose ``fence`` is lower than the one ``prepare`` was last given."""
+    """True if the target refuses writes with a lower ``fence`` than the last ``prepare`` recorded."""
 
     def mark(self, route: RouteSpec, watermark: Watermark) -> None:
-        """Replace the target's watermark, which has to reach ``route.mark``, by another one; ``claim`` returns it.
+        """Replace the target's watermark if the present one reaches ``route.mark``; ``claim`` returns the new one later.
 
-        So that a target which was brought back from a copy is noticed. Called on the driver after each micro-batch and before
-        each change of a route's phase, then with the watermark that the target should have already. May put off all but the
-        first of an epoch; does nothing where the target has no room for it. Raises ``RetryableError`` (reason ``lost``) where
-        the target is an older one, or another one than ``claim`` saw.
+        The watermark reveals a target that was restored from a copy. The driver calls this after each micro-batch. It also
+        calls it before each change of a route's phase, with the watermark that the target already has. A sink may defer
+        every watermark except the first of an epoch. A sink whose target has no place for a watermark does nothing.
+        Raises ``RetryableError`` (reason ``lost``) if the target is older than ``route.mark`` or was replaced.
         """
 
     def kept(self) -> bool:
-        """Return whether all that was acknowledged since ``claim`` is surely still there. On the driver, after each batch.
+        """Return False if the server restarted and may have lost acknowledged writes. The driver calls this after each batch.
 
-        False: the server was restarted, failed over or restored, so that the route starts again from what it holds.
+        After a restart, a fail-over or a restore of the server, the route restarts from the watermark in the target.
         """
         return True
 
     @abstractmethod
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
-        """Create the target or see that it takes ``schema`` (of ``row``), then record the route's claim. On the driver.
+        """Create the target, or check that it accepts ``schema`` (of ``row``), then record the route's claim.
 
-        Idempotent. Called before the first write of a run and when the schema has changed. Returns warnings for the
-        operator. Raises ``PermanentError`` if the target can't take the route.
+        Idempotent. The driver calls this before the first write of a run and after a schema change. Returns warnings for
+        the operator. Raises ``PermanentError`` if the target can't take the route.
         """
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:  # noqa: ARG002
-        """Count the target's entries, those under a guard lower than ``below_guard`` or under none, and change nothing.
+        """Count the target's entries, and those with no guard or a guard lower than ``below_guard``. Changes nothing.
 
-        Asked before a sweep, which is refused where it would remove too much. Append sinks hold no entries.
+        The driver calls this before a sweep and refuses a sweep that would remove too much. Append sinks hold no entries.
         """
         return Held()
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:  # noqa: ARG002
-        """Remove what the target holds under a guard lower than ``below_guard``, or under none; returns how many entries.
+        """Delete the entries with no guard or a guard lower than ``below_guard``; returns their number.
 
-        Ends a resync: what the new epoch has not written is an orphan, whoever wrote it. Append sinks have none.
+        This ends a resync: an entry that the new epoch did not write is an orphan. Append sinks have no orphans.
         """
         return 0
 
     def next_upkeep(self, route: RouteSpec) -> float | None:  # noqa: ARG002
-        """When the target next wants ``upkeep``, in epoch seconds, after a restart too; None: never."""
+        """Return the time of the next ``upkeep`` in epoch seconds; None if the target needs none."""
         return None
 
     def upkeep(self, route: RouteSpec) -> str:  # noqa: ARG002
-        """Look after the target while changes go on arriving; returns what was done, in words.
+        """Maintain the target while changes arrive; returns a sentence that says what was done.
 
-        May be cancelled at any point. Whatever it raises is a warning and stops no route.
+        The driver may cancel this at any point. An exception becomes a warning and halts no route.
         """
         return ""
 
     def close(self) -> None:
-        """Release connections; may be called twice, and on a sink never opened."""
+        """Release connections. The service may call this twice, and on a sink that was never opened."""
 
 
 class FrameSink(Sink):
     """A sink that speaks DataFrame."""
 
     tells_received: ClassVar[bool] = False
-    """Of an append sink: what it applies is all it was given, and results tell the ``versions``, so that nobody else counts."""
+    """True if an append sink applies every row it receives and returns their ``versions``, so that the service counts no rows."""
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Write the change frame; a no-op for a batch identity the target already holds. The frame may have no rows.
+        """Write the change frame; does nothing if the target already holds the batch's identity. The frame may be empty.
 
-        The first thing done with it must be an action of a DataFrame in the frame's own session, not of an RDD: the service
-        counts on the way, a bootstrap excepted. What is returned must be exact: what is not told of was refused.
+        The sink's first action must be a DataFrame action in the frame's own session and not an RDD action: except for a
+        bootstrap, the service counts rows during that action. The result must be exact: the service treats a row that the
+        result does not count as rejected.
         """
 
 
 class ArrowSink(Sink):
-    """A sink whose request bytes Spark renders in the JVM, and whose Python only moves Arrow buffers."""
+    """A sink whose request bytes Spark renders in the JVM. Its Python code only moves Arrow buffers."""
 
     settings: ArrowSettings
 
     @abstractmethod
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
-        """Columns over the change frame, each aliased, that build the bytes this sink sends. ``schema``: of ``row``."""
+        """Return aliased columns over the change frame that build the bytes the sink sends. ``schema`` is the type of ``row``."""
 
     @abstractmethod
     def open(self, route: RouteSpec) -> None:
-        """Connect. Idempotent; called in each worker process before the first ``write`` of a task."""
+        """Connect to the sink. Idempotent; each worker process calls this before the first ``write`` of a task."""
 
     @abstractmethod
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
-        """Write now; return only when the sink has taken it.
+        """Write the chunk; return after the sink acknowledged it.
 
-        The chunk's columns: ``key``, ``guard``, ``change_type``, then what ``render`` named. Its keys are distinct
-        in upsert mode.
+        The chunk has the columns ``key``, ``guard``, ``change_type`` and those of ``render``. In upsert mode its keys are
+        distinct.
         """
 
 
 class RowSink(ArrowSink):
-    """A sink that is content with Python objects: simple, not fast."""
+    """A sink that receives Python objects: simple to write, and slower than an ``ArrowSink``."""
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002
-        from connectors.render import json_row
+        from connectors.rendering import json_row
 
         return [json_row(schema).alias("json")]
 
@@ -212,4 +221,4 @@ class RowSink(ArrowSink):
 
     @abstractmethod
     def write_rows(self, changes: Sequence[Change]) -> WriteResult:
-        """Write now; return only when the sink has taken them."""
+        """Write the changes; return after the sink acknowledged them."""

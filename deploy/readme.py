@@ -1,6 +1,6 @@
-"""Writes the generated parts of README.md and docs: `python -m deploy.readme` (`make docs`); a test sees that they are current.
+"""Write the generated parts of README.md and docs: `python -m deploy.readme` (`make docs`); a test checks that they are current.
 
-A part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+A part lies between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cdf_replicator.conditions import TABLE, Condition
-from cdf_replicator.metrics import catalogue
-from deploy import benchmarks_page, sizing_page, types_page
-from deploy.grafana import dashboard
+from cdf_replicator.errors.conditions import TABLE, Condition
+from cdf_replicator.monitoring.metrics import catalogue
+from deploy import benchmarks_page, cli_page, sizing_page, types_page
+from tests.unit.condition_tests import TESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+DASHBOARD = ROOT / "deploy/grafana/cdf-replicator.json"
 RULES = ROOT / "deploy/prometheus/rules.yml"
 CHART_RULES = ROOT / "deploy/helm/cdf-replicator/files/rules.yml"
-PAGES = [README, sizing_page.PAGE, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES_URL = "https://example.com/cdf-replicator/"
-"""What stands in the alerts' links for the place where these pages are read: only who runs the service knows it."""
+"""Placeholder of the alerts' links for the address of these pages, which only the operator knows."""
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -40,21 +45,32 @@ def example_sink() -> str:
 
 
 def conditions() -> str:
-    head = ["| Condition | Action | Reason | Next step | Tried by |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(f"| {' | '.join(_cells(row))} |" for row in TABLE)])
+    rows = [(_names(row), _action(row), row.reason, row.next_step.replace("{route}", "ROUTE")) for row in TABLE]
+    return "\n".join(["| Condition | Action | Reason | Next step |", "|---|---|---|---|", *map(_row, rows)])
 
 
-def _cells(row: Condition) -> list[str]:
-    names = "<br>".join(f"`{name}`" for name in row.names)
-    action = f"retry ({row.tries}) then halt" if row.action == "retry_then_halt" else row.action
-    file, _, test = (row.tried or "").partition("::")
-    tried = f"`{test}` ({file})" if test else "its text only"
-    return [names, action, row.reason, row.next_step.replace("{route}", "ROUTE"), tried]
+def condition_tests() -> str:
+    rows = [(_names(row), f"`{TESTS[row.names[0]]}`" if row.names[0] in TESTS else "its text only") for row in TABLE]
+    return "\n".join(["| Condition | Test |", "|---|---|", *map(_row, rows)])
+
+
+def _names(row: Condition) -> str:
+    return "<br>".join(f"`{name}`" for name in row.names)
+
+
+def _action(row: Condition) -> str:
+    return f"retry ({row.tries}) then halt" if row.action == "retry_then_halt" else row.action
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 PARTS = {
     "benchmark-targets": benchmarks_page.targets,
     "benchmarks": benchmarks_page.contests,
+    "cli": cli_page.reference,
+    "condition-tests": condition_tests,
     "conditions": conditions,
     "configuration": configuration,
     "example-sink": example_sink,
@@ -65,7 +81,7 @@ PARTS = {
 
 
 def current(text: str) -> str:
-    """The text with every generated part made anew."""
+    """Return the text with every generated part rebuilt."""
     return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
 
 
@@ -74,5 +90,4 @@ if __name__ == "__main__":
         page.write_text(current(page.read_text()))
     types_page.PAGE.write_text(types_page.page())
     CHART_RULES.write_text(RULES.read_text())
-    dashboard.FILE.write_text(dashboard.text())
     benchmarks_page.PLOT.write_text(benchmarks_page.plot())

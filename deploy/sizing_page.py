@@ -1,4 +1,4 @@
-"""What a service will need, reckoned from what `make bench` has measured: a part of deploy/README.md."""
+"""Estimate the resources of a service from the results of `make bench`: a part of docs/deployment.md."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from deploy.benchmarks_page import RESULTS
 from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import markdown
 
-PAGE = Path(__file__).with_name("README.md")
+PAGE = Path(__file__).parents[1] / "docs" / "deployment.md"
 SINKS = ("Redis", "Elasticsearch", "Delta audit", "Delta replica")
 CORES, BUSY = 2, 0.7
-"""Of an instance; and how much of them may be used, so that a restart or a resync finds room."""
+"""Cores of an instance, and the share that may be busy, so that a restart or a resync has room."""
 
 
 @dataclass(frozen=True)

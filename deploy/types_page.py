@@ -19,20 +19,20 @@ HEAD = """\
 <!-- Written by `make docs` from tests/contract/type_cases.py; tests/integration/test_types.py proves every line. -->
 # Types
 
-What each sink shows of each type a Delta column can have. Every value below goes through a Delta table, its change feed and
+This page lists the form of each Delta type in each sink. Every value below passes through a Delta table, its change feed and
 each sink, and is read back, in `tests/integration/test_types.py`.
 
 - **Delta sinks** (`delta_audit`, `delta_replica`) hold the same types and the same values.
 - **Redis, `layout: json`** and **Elasticsearch's `_source`** show a row as one JSON object; a null column is `null`.
-- **Redis, `layout: hash`** shows a column as text: the JSON below without its quotes, unless a second text stands beside it.
+- **Redis, `layout: hash`** shows a column as text: the JSON below without its quotes, unless a second text is listed beside it.
   A null column has no field, so it differs from an empty text.
-- An **Elasticsearch index that we create** maps types as below, `dynamic: strict`: no type is ever guessed from a value,
-  and no text is taken for a date. What a field can't index (NaN, the year 12024) stays in `_source` and is named in the
+- An **Elasticsearch index that the service creates** maps types as below, `dynamic: strict`: no type is guessed from a value,
+  and no text becomes a date. A value that a field can't index (NaN, the year 12024) is kept in `_source` and named in the
   document's `_ignored`.
 - A `RowSink` gets the JSON form as Python objects; integers beyond 64 bits, which only a variant can hold, become floats.
 - A **key** is the text of each key column, `%` and `:` percent-encoded, joined by `:`. An Elasticsearch `_id` over 512 bytes is the
-  SHA-256 of the key. A Redis key is `<table>:<key>`, or what `KEY_TEMPLATE` says (`orders:{id}`).
-- An **index or write alias of your own** is used as it is when its mapping accepts the route; its settings are never changed. The
+  SHA-256 of the key. A Redis key is `<table>:<key>`, or follows `KEY_TEMPLATE` (`orders:{id}`).
+- An **index or write alias of your own** is used unchanged if its mapping accepts the route; its settings are never changed. The
   user of the route needs `view_index_metadata`, `create_index`, `manage`, `read` and `write` on it.
 """
 
@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def _columns() -> Iterable[str]:
-    yield "| Delta type | Elasticsearch field | Value → JSON, and the text in a hash where it is another | |"
+    yield "| Delta type | Elasticsearch field | Value → JSON, and the text in a hash if it differs | |"
     yield "|---|---|---|---|"
     for case in CASES:
         values = "<br>".join(_value(value) for value in case.values) or "`null`"
@@ -73,7 +73,7 @@ def _refused() -> Iterable[str]:
 def _absent() -> Iterable[str]:
     yield "## No Delta column"
     yield ""
-    yield "Spark knows these types, Delta 4.4 stores none of them: creating a table fails with the condition."
+    yield "Spark has these types, but Delta 4.4 stores none of them: creating a table fails with the condition."
     yield ""
     yield from _table(("Type", "Condition"), ((f"`{kind}`", f"`{why}`") for kind, why in NO_DELTA_COLUMN.items()))
 
@@ -99,7 +99,7 @@ def _keys() -> Iterable[str]:
     yield ""
     yield (
         f"Refused as a key, by name, before anything is written: {', '.join(f'`{kind}`' for kind in KEYLESS)}, "
-        "and whatever else is an array, a map, a struct, a variant or void. A null in a key column makes the row a dead "
+        "and any other array, map, struct, variant or void. A null in a key column makes the row a dead "
         "letter (`null_key`)."
     )
 

@@ -1,4 +1,4 @@
-"""The command ``cdf-replicator``: words to calls, no logic. Imports stay late, so that ``--help`` answers at once."""
+"""Parse the command line and call one command; imports stay late, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 import sys
 from typing import Final
 
+__all__ = ["main"]
+
 PROGRAM: Final = "cdf-replicator"
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 
 def main() -> None:
-    """Run the command line; an error is told in words, not as a traceback."""
+    """Run the command line; print an error as a message instead of a traceback."""
     if sys.argv[1:] == ["healthcheck"]:
-        from cdf_replicator.cli.probe import alive
+        from cdf_replicator.cli.http_client import alive
 
         sys.exit(alive())
     from cdf_replicator.cli.app import app
@@ -23,12 +25,12 @@ def main() -> None:
         app(prog_name=PROGRAM)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - the last one to see it
+    except Exception as error:  # noqa: BLE001 - the outermost handler
         sys.exit(told(error))
 
 
 def told(error: Exception) -> int:
-    """Say on stderr what went wrong; returns the exit code."""
+    """Print the error to stderr and return the exit code."""
     if os.environ.get("CDF_LOG__LEVEL", "").lower() == "debug":
         import traceback
 

@@ -1,7 +1,7 @@
-"""Where the service of this configuration answers, and how its answer is known; imports next to nothing.
+"""Find the address of the service that this configuration starts, and identify its answers.
 
-A health check starts this every few seconds, so the configuration is not validated here: three values are read, by the rules
-of the settings (the environment wins over the file).
+A health check runs this module every few seconds. It therefore imports little and does not validate the configuration: it
+reads three values, and a variable overrides the file.
 """
 
 from __future__ import annotations
@@ -15,21 +15,28 @@ from pathlib import Path
 from typing import Any, Final
 
 DEFAULT_PORT: Final = "9102"
-EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - no bind, a look-up
+EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - not a bind address
 
 
 @dataclass(frozen=True)
 class Address:
-    """``url``: without a slash at the end. ``owner``, ``state_path``: whose answer it has to be; None: anyone's."""
+    """Address of a service.
+
+    Args:
+        url: base URL without a trailing slash.
+        owner: identity of the state path that the service must report; None accepts any.
+        state_path: location that the service must report; None accepts any.
+
+    """
 
     url: str
     owner: str | None = None
     state_path: str | None = None
 
     def belongs(self, owner: str | None, state_path: str | None) -> bool:
-        """Return whether an instance that names these serves the state path of this configuration.
+        """Return whether an instance that reports these values serves the state path of this configuration.
 
-        The owner decides where it can be read here; a state path on an object store can't, so its name decides.
+        The owner decides where the state path is readable from here. For a state path on an object store, its name decides.
         """
         if self.owner is not None:
             return owner == self.owner
@@ -37,9 +44,9 @@ class Address:
 
 
 def found(url: str | None) -> Address:
-    """Return the address that was named, or else where the service of this configuration answers.
+    """Return the given address, or the address of this configuration's service.
 
-    The port of the configuration comes first, then what the lease holder on this host said, then the default port.
+    The configured port has priority, then the address that a lease holder on this host recorded, then the default port.
     """
     if url is not None:
         return Address((url if "://" in url else f"http://{url}").rstrip("/"))
@@ -54,7 +61,7 @@ def found(url: str | None) -> Address:
 
 
 def _file() -> dict[str, Any]:
-    """Read the YAML file; an unreadable one is empty here, since ``run`` and ``validate`` say what is wrong with it."""
+    """Read the YAML file; return an empty dict if it is unreadable, since ``run`` and ``validate`` report the error."""
     location = os.environ.get("CDF_CONFIG_FILE", "").strip()
     if not location:
         return {}
@@ -67,7 +74,7 @@ def _file() -> dict[str, Any]:
 
 
 def _given(variable: str, file: dict[str, Any], *path: str) -> str:
-    """Return the value as text; empty where it is not set."""
+    """Return the value as text, or an empty text if it is not set."""
     value: Any = file
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -91,10 +98,10 @@ def _owner(root: Path | None) -> str | None:
 
 
 def _said_by_holder(root: Path) -> str | None:
-    """Return where the lease holder answers, if it runs on this host."""
+    """Return the URL that the lease holder recorded, if it runs on this host."""
     from urllib.parse import urlsplit
 
-    from cdf_replicator import lease
+    from cdf_replicator.state import lease
 
     with suppress(OSError, ValueError):
         said = lease.holder(root) or {}

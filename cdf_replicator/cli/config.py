@@ -1,4 +1,4 @@
-"""``config show|schema|env``: what is in force, and what there is to set."""
+"""The command ``config show|schema|env``."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ HEADINGS: Final = ("Variable", "Type", "Default", "Meaning")
 
 @app.callback()
 def config() -> None:
-    """Show the configuration in force, or everything there is to set.
+    """Show the effective configuration, or list every setting.
 
     \b
     Examples:
       cdf-replicator config show
       cdf-replicator config env
       cdf-replicator config schema > cdf.schema.json
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
 
 
 @app.command()
 def show(
-    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")] = "text",
+    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
-    """Show every value in force and where it came from; secrets are hidden.
+    """Show every effective value and its origin; secrets are hidden.
 
     \b
     Examples:
       cdf-replicator config show
       cdf-replicator config show --format json
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator import settings
     from cdf_replicator.settings.effective import effective
 
@@ -49,7 +49,7 @@ def show(
         typer.echo(json.dumps([dataclasses.asdict(value) for value in values], indent=2))
         return
     rows = [(value.path, "-" if value.value is None else value.value, value.origin) for value in values]
-    typer.echo(_aligned([("Setting", "Value", "From"), *rows]))
+    typer.echo(_aligned([("Setting", "Value", "Origin"), *rows]))
 
 
 @app.command()
@@ -59,7 +59,7 @@ def schema() -> None:
     \b
     Examples:
       cdf-replicator config schema > cdf.schema.json
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator.settings.json_schema import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
@@ -67,15 +67,15 @@ def schema() -> None:
 
 @app.command()
 def env(
-    format_: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="How to print it.")] = "text",
+    format_: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
-    """List every variable: type, default, meaning; those of each installed sink type too.
+    """List every variable with type, default and meaning, including those of each installed sink type.
 
     \b
     Examples:
       cdf-replicator config env
       cdf-replicator config env --format markdown
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator.settings.reference import reference
 
     entries = reference()
@@ -88,7 +88,7 @@ def env(
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """One table a group, for the README."""
+    """Return one Markdown table per group, for docs/configuration.md."""
     blocks = []
     for group, members in _grouped(entries):
         head = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
@@ -104,7 +104,7 @@ def _cells(entry: Entry) -> tuple[str, ...]:
 
 
 def _escaped(text: str) -> str:
-    """``<table>`` in prose is no HTML tag."""
+    """Escape ``<table>``, which is not an HTML tag in prose."""
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -1,4 +1,4 @@
-"""``run``: follow the tables until told to stop."""
+"""The command ``run``: follow the tables until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from cdf_replicator.cli.words import by_table, known, starting_versions
+from cdf_replicator.cli.options import by_table, known, starting_versions
 
 
 def run(
-    once: Annotated[bool, typer.Option("--once", help="Deliver what there is, then exit: for cron and tests.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Deliver all pending changes, then exit; for cron and tests.")
+    ] = False,
     table: Annotated[
         list[str] | None, typer.Option(metavar="T", help="Follow this table only; may be repeated. [default: all]")
     ] = None,
@@ -18,14 +20,14 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="N|T=N",
-            help="Start from this commit version, for every table or for table T; may be repeated. Given again after a restart, it resumes.",
+            help="Start from this commit version, for every table or for table T; may be repeated. Repeated after a restart, the route resumes instead.",
         ),
     ] = None,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Where another instance writes, wait and take over once it is gone.")
+        bool, typer.Option("--standby", help="If another instance holds the lease, wait and take over when it ends.")
     ] = False,
 ) -> None:
-    """Follow the configured tables and keep their sinks in step.
+    """Follow the configured tables and keep their sinks up to date.
 
     \b
     Examples:
@@ -34,16 +36,17 @@ def run(
       cdf-replicator run --standby
       cdf-replicator run --starting-version 12
       cdf-replicator run --starting-version orders=12 --starting-version items=40
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     asked = starting_versions(starting_version or [])
 
-    from cdf_replicator import logs, settings
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
     tables = [known("--table", name, loaded.tables) for name in table or ()]
     versions = by_table(asked, tables or loaded.tables, loaded.tables)
     logs.configure(loaded.log.level, loaded.log.format)
 
-    from cdf_replicator import service
+    from cdf_replicator.runtime import supervisor
 
-    raise typer.Exit(service.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby))
+    raise typer.Exit(supervisor.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby))

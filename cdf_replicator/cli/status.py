@@ -1,4 +1,4 @@
-"""``status``: what a running service is doing."""
+"""The command ``status``: the state of a running service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from cdf_replicator.cli.address import Address, found
-from cdf_replicator.cli.probe import NoAnswerError, own_answer, say_where
+from cdf_replicator.cli.http_client import NoAnswerError, alive, own_answer, say_where
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,19 +32,20 @@ _COLOURS: Final = {
 
 def status(
     url: Annotated[
-        str | None, typer.Option(help="Of the service. [default: by CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]")
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
     ] = None,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")] = "table",
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds, until Ctrl-C.")] = False,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Ask a running service how its routes are doing, worst first.
+    """Print the state of a running service's routes, worst first.
 
     \b
     Examples:
       cdf-replicator status
       cdf-replicator status --watch
       cdf-replicator status --url http://replicator:9102 --format json | jq '.routes[].lag_seconds'
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     address = found(url)
     say_where(url, address)
     try:
@@ -64,7 +65,7 @@ def _fetch(address: Address) -> dict[str, Any]:
 
 
 def _print_json(address: Address, *, watch: bool) -> None:
-    """As it came; when watching, one line each time."""
+    """Print the answer unchanged; with ``watch``, as one line every two seconds."""
     while True:
         typer.echo(json.dumps(_fetch(address), indent=None if watch else 2))
         if not watch:
@@ -135,3 +136,19 @@ def _duration(seconds: float) -> str:
 
 def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
+
+
+def healthcheck(
+    url: Annotated[
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
+    ] = None,
+) -> None:
+    """Check whether the service is alive; exit with 0 if it is, else 1.
+
+    \b
+    Examples:
+      cdf-replicator healthcheck
+      cdf-replicator healthcheck --url http://127.0.0.1:9102
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    raise typer.Exit(alive(url))

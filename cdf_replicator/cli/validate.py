@@ -1,4 +1,4 @@
-"""``validate``: say everything that is wrong before anything runs."""
+"""The command ``validate``: report every problem before the service starts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ FAILED = 1
 
 
 def validate(
-    offline: Annotated[bool, typer.Option("--offline", help="Judge the configuration alone; contact nothing.")] = False,
-    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="How to print the findings.")] = "text",
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Check the configuration only; connect to nothing.")
+    ] = False,
+    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
-    """Check the configuration, then the tables, then the sinks; tell everything that is wrong at once.
+    """Check the configuration, then the tables, then the sinks; report every problem at once.
 
-    Exits with 78 if the configuration is wrong, 1 if a table or a sink is, 0 if all is well or there are warnings alone.
+    Exits with 78 if the configuration is wrong, 1 if a table or a sink is. Exits with 0 if there are no errors.
 
     \b
     Examples:
       cdf-replicator validate
       cdf-replicator validate --offline
       cdf-replicator validate --format json | jq -r '.problems[].variable'
-    """  # noqa: D301 - click's own mark for a paragraph to be left alone
+    """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator.settings import ConfigurationError, load
 
     try:
@@ -48,12 +50,13 @@ def validate(
 
 
 def _errors(findings: Sequence[Any]) -> list[Any]:
-    """Return those that are no mere warnings."""
+    """Return the findings without the warnings."""
     return [finding for finding in findings if getattr(finding, "severity", "error") == "error"]
 
 
 def _online(settings: Settings) -> list[Any]:
-    from cdf_replicator import logs, validation
+    from cdf_replicator.commands import validate as validation
+    from cdf_replicator.monitoring import logs
 
     logs.configure(settings.log.level, settings.log.format)
     return list(validation.check_online(settings))

@@ -1,4 +1,4 @@
-"""What is in force, and where each value came from; fit to be shown to anyone."""
+"""List the effective values and their origins, with secrets hidden."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from cdf_replicator.settings.given import DEFAULT, Path, variable_of
 from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, RouteFields
+from cdf_replicator.settings.parsing.raw import DEFAULT, Path, variable_of
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cdf_replicator.route import Route
-    from cdf_replicator.settings.load import Settings
+    from cdf_replicator.settings.loader import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """One value in force. ``value``: as text, secrets hidden; None if there is none. ``origin``: see ``Settings``."""
+    """One effective value.
+
+    Args:
+        value: the value as text, secrets hidden; None if it is not set.
+        origin: source of the value, see ``Settings``.
+
+    """
 
     variable: str
     path: str
@@ -29,7 +35,7 @@ class Effective:
 
 
 def effective(settings: Settings) -> list[Effective]:
-    """Every value, defaults too, in the order of the documentation."""
+    """Return every value, defaults included, in the order of the documentation."""
     values: dict[Path, Any] = {}
     for name in ("state_path", "trigger_seconds", "shutdown_seconds", "routes_include"):
         values[(name,)] = getattr(settings, name)
@@ -67,7 +73,7 @@ def _fields(model: BaseModel, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _route(route: Route, settings: Settings) -> Iterator[tuple[Path, Any]]:
-    """A route's own fields where they say more than its table does, then its sink's options."""
+    """Yield the route's own fields that differ from its table's, then its sink's options."""
     path = ("routes", route.name)
     own: dict[str, Any] = {"table": route.source.slug, "sink": route.sink, "keys": route.keys, "filter": route.filter}
     own |= {"columns": route.columns, "rename": route.rename or None, "computed": route.computed or None}

@@ -1,24 +1,13 @@
-"""The JSON Schema of the YAML file: what the service takes, so that no editor marks as wrong what runs.
+"""Generate the JSON Schema of the YAML file, so that an editor accepts every value that the service accepts.
 
-The models alone say less: they see a value after its text was read. Wherever a list, a map or a number is wanted, a text
-will do as it does in a variable, and a key without a value counts as not set.
+The pydantic models describe a value after its text was parsed. A list, a map or a number may also be written as text, as in
+a variable. A key without a value counts as not set. This module adds both to the schema.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-from cdf_replicator.settings.judge import (
-    FILE,
-    classes,
-    is_list,
-    is_map,
-    is_marked,
-    may_be_file,
-    may_be_pairs,
-    parts,
-    submodel,
-)
 from cdf_replicator.settings.models import (
     FIXED_GROUPS,
     SLUG_PATTERN,
@@ -28,6 +17,17 @@ from cdf_replicator.settings.models import (
     NamePairs,
     RouteFields,
     Table,
+)
+from cdf_replicator.settings.parsing.validation import (
+    FILE,
+    classes,
+    is_list,
+    is_map,
+    is_marked,
+    may_be_file,
+    may_be_pairs,
+    parts,
+    submodel,
 )
 from cdf_replicator.settings.reference import kinds
 
@@ -50,7 +50,7 @@ TRUE_OR_FALSE: Final = ("true", "false", "yes", "no", "on", "off", "t", "f", "y"
 
 
 def json_schema() -> Schema:
-    """Return JSON Schema (2020-12); nothing is required there, since the environment may say the rest."""
+    """Return a JSON Schema (2020-12) without required properties, since the environment may supply any value."""
     definitions: Schema = {}
     sinks, routes = [], _schema(RouteFields, "route", definitions)
     routes["properties"]["enrich"] = _by_slug(_schema(Enrichment, "enrichment", definitions))
@@ -73,9 +73,9 @@ def json_schema() -> Schema:
 
 
 def _schema(model: type[BaseModel], prefix: str, definitions: Schema) -> Schema:
-    """Describe one model, whose inner ones go to ``definitions`` under names of their own.
+    """Return the schema of one model with a property for each secret's file.
 
-    A secret's file is a property too.
+    Schemas of nested models are added to ``definitions`` under names that start with ``prefix``.
     """
     schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}_{{model}}")
     for name, inner in schema.pop("$defs", {}).items():
@@ -94,7 +94,7 @@ def _schema(model: type[BaseModel], prefix: str, definitions: Schema) -> Schema:
 
 
 def _accepted(field: FieldInfo, schema: Schema) -> Schema:
-    """Widen what a model says of a field to all that is read as that."""
+    """Widen a field's schema to every spelling that the service parses."""
     noted: Schema = {name: schema[name] for name in ANNOTATIONS if name in schema}
     plain = {name: value for name, value in schema.items() if name not in noted}
     if is_map(field) and isinstance(plain.get("additionalProperties"), dict):
@@ -104,7 +104,7 @@ def _accepted(field: FieldInfo, schema: Schema) -> Schema:
 
 
 def _spellings(field: FieldInfo) -> list[Schema]:
-    """List how else a value may be written in YAML."""
+    """Return the schemas of a value's other spellings in YAML."""
     kinds_of = classes(field)
     if may_be_pairs(field):
         return [TEXT, {"type": "array", "items": TEXT if is_marked(field, NamePairs) else PAIR}]
@@ -121,7 +121,7 @@ def _spellings(field: FieldInfo) -> list[Schema]:
 
 
 def _any_case(words: Iterable[str]) -> str:
-    """Match one of these words, however its letters are written: the dialect of JSON Schema has no flag for that."""
+    """Return a pattern that matches these words in any case, since JSON Schema patterns have no flags."""
     spelled = ("".join(f"[{letter.lower()}{letter.upper()}]" for letter in word) for word in words)
     return f"^({'|'.join(spelled)})$"
 

@@ -1,4 +1,4 @@
-"""The service's own settings, group by group; each sink brings its own (``connectors.Sink.Settings``)."""
+"""The service's own settings, by group. Each sink defines its own in ``connectors.Sink.Settings``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, f
 
 
 class MayHoldSecrets:
-    """Marks a field that is no ``SecretStr`` and yet may hold secrets: it too can be given as ``..._FILE``."""
+    """Marks a field other than ``SecretStr`` that may hold secrets and may therefore be given as ``..._FILE``."""
 
 
 class JsonObject:
-    """Marks a map whose text is a JSON object and nothing else."""
+    """Marks a map whose text must be a JSON object."""
 
 
 class NamePairs:
@@ -23,7 +23,7 @@ class NamePairs:
 
 
 class AnyCase:
-    """Marks a choice of words in which case does not count."""
+    """Marks a choice of words in any case."""
 
 
 class Group(BaseModel):
@@ -35,12 +35,12 @@ def _lower(value: Any) -> Any:
 
 
 def _timestamp_text(value: Any) -> Any:
-    """YAML turns an unquoted date into a date."""
+    """Return a date as text, since YAML parses an unquoted date."""
     return str(value) if isinstance(value, date | datetime) else value
 
 
 def _conf_texts(value: Any) -> Any:
-    """Spark takes text; JSON and YAML give numbers and booleans."""
+    """Convert numbers and booleans of JSON and YAML to text, the only type of a Spark setting."""
     if not isinstance(value, dict):
         return value
     return {key: _conf_text(item) for key, item in value.items()}
@@ -66,15 +66,15 @@ def is_slug(text: str) -> bool:
 class General(Group):
     state_path: str = Field(min_length=1, description="Folder of checkpoints, dead letters and the lease.")
     trigger_seconds: Seconds = Field(
-        1, description="Longest wait for new commits; up to 1, a table in a local file system is looked at sooner."
+        1, description="Longest wait for new commits; up to 1, a table in a local file system is polled more often."
     )
     shutdown_seconds: Seconds = Field(
         110,
-        description="Time to finish running micro-batches on SIGTERM; keep it below the grace period of whatever stops the service.",
+        description="Time to finish running micro-batches on SIGTERM; keep it below the grace period of the process manager.",
     )
     routes_include: tuple[str, ...] | None = Field(
         None,
-        description="Run these routes only; shares routes out among instances, each with a state path of its own.",
+        description="Run these routes only; distributes routes over instances, each with a state path of its own.",
     )
 
 
@@ -94,12 +94,12 @@ class Table(Group):
     )
     starting_timestamp: Annotated[str | None, BeforeValidator(_timestamp_text)] = Field(
         None,
-        description="The same by time, such as 2026-01-31T12:00:00Z; UTC unless it has an offset.",
+        description="Start by commit time instead, such as 2026-01-31T12:00:00Z; UTC unless it has an offset.",
     )
     max_files_per_trigger: int = Field(1000, gt=0, le=2**31 - 1, description="Most files read in one micro-batch.")
     max_bytes_per_trigger: str | None = Field(
         None,
-        description="Most bytes read in one micro-batch, about, such as 256m.",
+        description="Approximate maximum of bytes read in one micro-batch, such as 256m.",
     )
     include_preimages: bool = Field(
         default=False,
@@ -107,12 +107,12 @@ class Table(Group):
     )
     on_duplicate_keys: Literal["dead_letter", "halt"] = Field(
         "dead_letter",
-        description="What becomes of keys that several rows of the first load or a resync have, where a sink keeps one "
+        description="Handling of keys with several rows in the first load or a resync, in a sink that keeps one "
         "entry per key: dead_letter keeps each of these rows as a dead letter, up to MAX_REJECTED_SHARE.",
     )
     allow_schema_change: Annotated[int, Field(ge=0, le=2**43)] | Literal["always"] | None = Field(
         None,
-        description="Approves what halted a route: the version that its message names, or always.",
+        description="Approves the schema change that halted a route: the version in the route's message, or always.",
     )
 
     @field_validator("starting_version", mode="before")
@@ -120,7 +120,7 @@ class Table(Group):
     def _not_latest(cls, value: Any) -> Any:
         if isinstance(value, str) and value.lower() == "latest":
             raise ValueError(
-                "a commit version; 'latest' would lose what is committed while the service is down. "
+                "a commit version; 'latest' would lose changes committed while the service is down. "
                 "Leave it out to start from the current snapshot",
             )
         return value
@@ -141,11 +141,11 @@ class Table(Group):
 
 
 class RouteFields(Group):
-    """What the service reads of a route; every other field belongs to the sink's ``Options``."""
+    """Fields of a route that the service reads; every other field belongs to the sink's ``Options``."""
 
     table: str | None = Field(None, description="Table of a route that no table's SINKS makes.")
     sink: str | None = Field(None, description="Sink of a route that no table's SINKS makes.")
-    keys: tuple[Column, ...] | None = Field(None, description="Key columns, if other than the table's.")
+    keys: tuple[Column, ...] | None = Field(None, description="Key columns. Default: the table's.")
     filter: str | None = Field(
         None,
         min_length=1,
@@ -159,7 +159,7 @@ class RouteFields(Group):
     )
     schema_changes: Annotated[Literal["fail", "ignore", "add"], BeforeValidator(_lower), AnyCase()] = Field(
         "add",
-        description="Columns that the table gets later: deliver them (add), leave them out (ignore), or halt (fail).",
+        description="Columns added to the table later: deliver them (add), leave them out (ignore), or halt (fail).",
     )
 
 
@@ -181,12 +181,12 @@ class Enrichment(Group):
 class Http(Group):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on (the image sets 0.0.0.0).")
     bind_port: int = Field(
-        9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0: any free one."
+        9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0 selects any free port."
     )
     token: SecretStr | None = Field(
         None,
         min_length=1,
-        description="Bearer token of the control endpoints; without one they are off.",
+        description="Bearer token of the control endpoints; without a token they are off.",
     )
 
 
@@ -199,7 +199,7 @@ class Spark(Group):
     )
     jars: Path | None = Field(
         None,
-        description="Folder with the Delta jars, sent to the executors of a cluster. Default: those beside pyspark's own, which are not sent; else fetched once, into ~/.cache/cdf-replicator.",
+        description="Folder with the Delta jars, sent to the executors of a cluster. Default: those in pyspark's own folder, which are not sent; else those fetched once into ~/.cache/cdf-replicator.",
     )
 
 
@@ -220,14 +220,14 @@ class Delivery(Group):
         ge=0,
         le=86_400,
         allow_inf_nan=False,
-        description="Time for retries of one write before the micro-batch fails and the route restarts with back-off.",
+        description="Time for retries of one write; after it the micro-batch fails and the route restarts with back-off.",
     )
     stall_seconds: float = Field(
         600,
         ge=1,
         le=86_400,
         allow_inf_nan=False,
-        description="Time without a task done, while the source is ahead, after which a route counts as stalled.",
+        description="Time without a finished task, while the source is ahead, after which a route is reported as stalled.",
     )
     max_rejected_share: float = Field(
         0.01,
@@ -239,18 +239,18 @@ class Delivery(Group):
         0.1,
         ge=0,
         le=1,
-        description="Share of a target's entries that a resync may remove; above it the route halts and asks for --yes.",
+        description="Share of a target's entries that a resync may remove; above it the route halts until a resync with --yes.",
     )
 
 
 FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
-"""The groups that are there once; of ``tables``, ``sinks`` and ``routes`` there are as many as somebody names."""
+"""Groups that exist once; ``tables``, ``sinks`` and ``routes`` hold one group per slug."""
 
 
 def moment(text: str) -> datetime | None:
-    """The moment that a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00`` names; UTC unless it has an offset.
+    """Parse a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00``; return None if it is no date or time.
 
-    None if it names none.
+    The time is UTC unless the text has an offset.
     """
     match = re.fullmatch(
         r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?(?: ?(?:Z|UTC|([+-]\d{2}):?(\d{2})))?",

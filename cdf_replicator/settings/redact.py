@@ -1,4 +1,4 @@
-"""Secrets never show: not in errors, not in ``config show``, not on the status page."""
+"""Hide secrets in errors, in ``config show`` and on the status page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import SecretBytes, SecretStr
 HIDDEN: Final = "********"
 SHOWN_LENGTH: Final = 200
 
-# user:password@ in an address. Azure's container@account is an address, not a credential.
+# Matches user:password@ in an address. Azure's container@account is an address, not a credential.
 _USERINFO: Final = re.compile(
     r"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?[^@\s,]*)@", re.IGNORECASE
 )
@@ -18,7 +18,7 @@ _PARAMETER: Final = re.compile(
     r"(?P<name>[?&](?:password|passwd|pwd|secret|token|api_?key|sig)=)[^&\s,]*", re.IGNORECASE
 )
 
-# Spark's own redaction (spark.redaction.regex) and the names that cloud stores use.
+# Spark's own redaction (spark.redaction.regex), and the names that cloud stores use.
 _SENSITIVE_CONF: Final = re.compile(
     r"secret|password|token|access[.]?key|account[.]key|credential|[.]sas[.]|private[.]?key", re.IGNORECASE
 )
@@ -30,18 +30,18 @@ def _hide_user(match: re.Match[str]) -> str:
 
 
 def masked(text: str) -> str:
-    """``text`` without credentials in addresses, printable whatever bytes the environment held."""
+    """Return the text without credentials in addresses, printable for any bytes of the environment."""
     text = _PARAMETER.sub(rf"\g<name>{HIDDEN}", _USERINFO.sub(_hide_user, text))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def sensitive_conf(key: str) -> bool:
-    """Whether a Spark setting of this name is likely to hold a secret."""
+    """Return whether a Spark setting of this name is likely to hold a secret."""
     return _SENSITIVE_CONF.search(key) is not None
 
 
 def shown(value: Any) -> str:
-    """A value as people may see it, in one short line."""
+    """Return a value in one short line, secrets hidden."""
     if isinstance(value, SecretStr | SecretBytes):
         return HIDDEN
     text = masked(value) if isinstance(value, str) else masked(str(_revealed(value)))

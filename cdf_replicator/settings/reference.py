@@ -1,4 +1,4 @@
-"""Every variable there is, with its type, default and meaning; made from the models, so that docs can't drift."""
+"""List every variable with type, default and meaning, generated from the models."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin
 from pydantic_core import PydanticUndefined
 
 import connectors
-from cdf_replicator.settings.given import Path, variable_of
-from cdf_replicator.settings.judge import is_list, is_map, is_marked, is_secret, may_be_file, parts, submodel
 from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, General, JsonObject, NamePairs, RouteFields, Table
+from cdf_replicator.settings.parsing.raw import Path, variable_of
+from cdf_replicator.settings.parsing.sources import CONFIG_FILE
+from cdf_replicator.settings.parsing.validation import (
+    is_list,
+    is_map,
+    is_marked,
+    is_secret,
+    may_be_file,
+    parts,
+    submodel,
+)
 from cdf_replicator.settings.redact import shown
-from cdf_replicator.settings.sources import CONFIG_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +38,13 @@ _WORDS: Final = {bool: "true or false", int: "whole number", float: "number", st
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``default``: as text; empty for none; ``required`` where there must be a value. ``group``: a heading."""
+    """One variable.
+
+    Args:
+        group: heading in the documentation.
+        default: the default as text; empty if there is none, ``required`` if a value must be given.
+
+    """
 
     group: str
     variable: str
@@ -40,9 +54,9 @@ class Entry:
 
 
 def reference() -> list[Entry]:
-    """The service's variables, then those of each installed sink type, then its route options."""
+    """Return the service's variables, then those of each installed sink type, each followed by its route options."""
     entries = list(_entries("Service", General, ()))
-    config = "YAML file of the same shape; the environment wins, key by key."
+    config = "YAML file of the same shape; the environment overrides it key by key."
     entries.append(Entry("Service", CONFIG_FILE, "text", "", config))
     entries += _entries("Tables", Table, ("tables", "<table>"))
     entries += _entries("Routes", RouteFields, ("routes", "<route>"))
@@ -56,7 +70,7 @@ def reference() -> list[Entry]:
 
 
 def kinds() -> dict[str, type[Sink]]:
-    """Every sink type that can be loaded here; one whose client library is missing is left out."""
+    """Return every sink type that can be loaded; a type whose client library is missing is left out."""
     result = {}
     for name in connectors.installed():
         with suppress(connectors.SinkNotFoundError):

@@ -1,17 +1,18 @@
-"""Which routes there are: the shorthand of a table's SINKS, refined or joined by CDF_ROUTES."""
+"""Resolve the routes: the shorthand of a table's SINKS, refined or extended by CDF_ROUTES."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Route, Source
-from cdf_replicator.settings import refusals, shape
-from cdf_replicator.settings.given import Given, Path, Tree, leaves, split_list
-from cdf_replicator.settings.judge import judged
+from cdf_replicator.settings import projection, unsupported
 from cdf_replicator.settings.models import RouteFields, Table
-from cdf_replicator.settings.problems import Problem
+from cdf_replicator.settings.parsing.errors import Problem
+from cdf_replicator.settings.parsing.raw import Given, Path, Tree, leaves, split_list
+from cdf_replicator.settings.parsing.validation import judged
 from connectors import SinkError
 
 if TYPE_CHECKING:
@@ -22,15 +23,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """What routes are made of. ``None``: given, but wrong, so its routes are not judged twice."""
+    """Tables and sinks that routes refer to.
+
+    A table or sink is None if it was given but is not valid; its routes are then not checked.
+    """
 
     tables: Mapping[str, Table | None]
     sinks: Mapping[str, tuple[type[Sink], SinkSettings | None] | None]
     shorthands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Target:
+    """Where a route writes. ``text``: for people. ``places``: see ``Sink.places``."""
+
+    route: Route
+    kind: type[Sink]
+    settings: SinkSettings
+    text: str
+    places: frozenset[str]
+
+    def meets(self, other: _Target) -> bool:
+        """Return whether both routes may write the same entry."""
+        prefixes = self.kind.targets_are_prefixes and other.kind.targets_are_prefixes
+        if self.places and other.places:
+            pairs = product(self.places, other.places)
+            return any(_overlap(here, there, prefixes=prefixes) for here, there in pairs)
+        same = self.kind is other.kind and self.settings == other.settings
+        return same and _overlap(self.text, other.text, prefixes=prefixes)
+
+
 def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str, tuple[str, str]]:
-    """``<table>_<sink>`` -> (table, sink), read before the tables are judged; one name for two pairs is a problem."""
+    """Return ``<table>_<sink>`` -> (table, sink) before the tables are validated; add a problem for a repeated name."""
     result: dict[str, tuple[str, str]] = {}
     for table, tree in tables.items():
         node = tree.get("sinks")
@@ -41,7 +65,7 @@ def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str,
                     f"table {table!r} with sink {sink!r}" for table, sink in (result[name], (table, sink))
                 )
                 told = node.told if isinstance(node, Given) else None
-                expected = f"distinct route names, but {other} both give {name!r}; spell one out with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
+                expected = f"distinct route names, but {other} both give {name!r}; define one explicitly with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
                 problems.append(Problem.at(("tables", table, "sinks"), told, expected))
             result.setdefault(name, (table, sink))
     return result
@@ -57,7 +81,7 @@ def _sinks(node: Tree | Given | None) -> list[str]:
 
 
 def resolved(parts: Parts, trees: Mapping[str, Tree], problems: list[Problem]) -> dict[str, Route]:
-    """Every route by name; those with a problem are left out."""
+    """Return every valid route by name."""
     routes = {}
     for name in sorted({*parts.shorthands, *trees}):
         route = _route(name, trees.get(name, {}), parts, problems)
@@ -82,8 +106,8 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
     before = len(problems)
     _refuse_options(path, rest, sink[0], problems)
     options = judged(sink[0].Options, rest, path, problems, also=(*RouteFields.model_fields, "enrich"))
-    joined = shape.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
-    shape.refuse(path, fields, joined, sink[0].mode, problems)
+    joined = projection.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
+    projection.refuse(path, fields, joined, sink[0].mode, problems)
     if table is None or options is None:
         return None
     keys = table.keys if fields.keys is None else fields.keys
@@ -108,9 +132,9 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
 
 
 def _refuse_options(path: Path, rest: Tree, kind: type[Sink], problems: list[Problem]) -> None:
-    """Take out of ``rest`` what is refused with a reason of its own, unless the sink has an option of that name."""
+    """Remove refused options from ``rest``, unless the sink has an option of that name, and add their problems."""
     for name in [name for name in rest if name not in kind.Options.model_fields]:
-        reason = refusals.option(name)
+        reason = unsupported.option(name)
         if reason is not None:
             given = next((given for _, given in leaves(rest.pop(name))), None)
             told, variable = (given.told, given.variable) if given else (None, None)
@@ -122,7 +146,7 @@ def _source(slug: str, table: Table) -> Source:
 
 
 def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem]) -> tuple[str, str] | None:
-    """Table and sink of a route; None, and a problem, if there are none."""
+    """Return table and sink of a route; add a problem and return None if it has none."""
     before = len(problems)
     short = parts.shorthands.get(name)
     if short is None and fields.table is None and fields.sink is None:
@@ -162,8 +186,8 @@ def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
 
 
 def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: list[Problem]) -> None:
-    """No two routes may write to one target, whichever of two equal sinks they go through."""
-    targets: list[tuple[Route, type[Sink], SinkSettings, str]] = []
+    """Add a problem for each route that writes to another route's target, whatever the other settings of the sinks are."""
+    targets: list[_Target] = []
     for route in routes.values():
         sink = parts.sinks[route.sink]
         if sink is None or sink[1] is None:
@@ -171,19 +195,30 @@ def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: 
         target = _target(route, sink[0], sink[1], problems)
         if target is None:
             continue
-        for other, kind, settings, taken in targets:
-            if kind is sink[0] and settings == sink[1] and _overlap(target, taken, prefixes=kind.targets_are_prefixes):
-                options = ", ".join(name.upper() for name in kind.Options.model_fields)
-                remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
-                expected = f"a target of its own, but route {other.name!r} already writes to {taken!r}; {remedy}"
-                problems.append(Problem.at(("routes", route.name), repr(target), expected))
-                break
-        targets.append((route, *sink, target))  # type: ignore[arg-type]
+        other = next((other for other in targets if target.meets(other)), None)
+        if other is not None:
+            expected = (
+                f"a target of its own, but route {other.route.name!r} already writes to {other.text!r}; "
+                f"{_remedy(target, other)}"
+            )
+            problems.append(Problem.at(("routes", route.name), repr(target.text), expected))
+        targets.append(target)
 
 
-def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[Problem]) -> str | None:
+def _remedy(target: _Target, other: _Target) -> str:
+    kind, sink = target.kind, target.route.sink
+    options = ", ".join(name.upper() for name in kind.Options.model_fields) if kind is other.kind else ""
+    remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
+    if sink == other.route.sink:
+        return remedy
+    return f"{remedy}, or point sink {sink!r} at another place than sink {other.route.sink!r}"
+
+
+def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[Problem]) -> _Target | None:
+    spec = route.spec(owner="", epoch=0)
     try:
-        return kind(settings).target(route.spec(owner="", epoch=0))
+        sink = kind(settings)
+        return _Target(route, kind, settings, sink.target(spec), sink.places(spec))
     except (SinkError, ValueError) as error:
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)

@@ -1,14 +1,14 @@
-"""Find the variable that was meant where single underscores join its parts: the commonest slip of the pen."""
+"""Find the intended variable if its parts are joined by single underscores, a frequent mistake."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf_replicator.settings.given import PREFIX, variable_of
-from cdf_replicator.settings.judge import FILE, may_be_file
 from cdf_replicator.settings.models import Enrichment, RouteFields, Table
+from cdf_replicator.settings.parsing.raw import PREFIX, variable_of
+from cdf_replicator.settings.parsing.sources import DICT_GROUPS
+from cdf_replicator.settings.parsing.validation import FILE, may_be_file
 from cdf_replicator.settings.reference import kinds
-from cdf_replicator.settings.sources import DICT_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ ENRICH = "_enrich_"
 
 
 def nested(variable: str) -> str | None:
-    """Return ``CDF_TABLES__ORDERS__PATH`` for ``CDF_TABLES_ORDERS_PATH``; None if no such group does.
+    """Return ``CDF_TABLES__ORDERS__PATH`` for ``CDF_TABLES_ORDERS_PATH``; None if no such group exists.
 
-    Slugs and settings hold single underscores themselves, so the end of the name decides: the longest setting it ends with.
+    Slugs and settings may contain single underscores, so the longest setting that the name ends with decides.
     """
     words = [word for word in variable[len(PREFIX) :].lower().split("_") if word]
     group, rest = words[0] if words else "", "_".join(words[1:])
@@ -36,7 +36,7 @@ def nested(variable: str) -> str | None:
 
 
 def _parted(text: str, names: Iterable[str]) -> tuple[str, str] | None:
-    """The slug and the setting that ``text`` joins."""
+    """Split ``text`` into slug and setting; return None if it ends with no known setting."""
     ends = [name for name in names if text.endswith(f"_{name}")]
     name = max(ends, key=len, default=None)
     return None if name is None else (text[: -len(name) - 1], name)

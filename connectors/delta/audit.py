@@ -18,6 +18,7 @@ from connectors.delta import replays, table
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,6 +62,7 @@ class DeltaAuditSink(DeltaSink):
         self.check_columns(schema, route, OWN_COLUMNS)
         if table.exists(path):
             self.check_table(path, OWN_COLUMNS)
+            self.check_sole(path, route)
             table.grow(path, schema)
         else:
             columns = type(schema)([*schema.fields, *_own_schema().fields])
@@ -70,11 +72,11 @@ class DeltaAuditSink(DeltaSink):
         self.record_claim(route)
         return ()
 
-    def complete(self, route: RouteSpec) -> int | None:
+    def complete(self, route: RouteSpec, restored_at: int) -> int | None:
         """All commits before that of its newest row are in it."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        rows = table.session().read.format("delta").load(self.target(route)).where(F.col("route") == route.name)
+        rows = table.at(self.target(route), restored_at).where(F.col("route") == route.name)
         told = rows.agg(F.max_by(COMMIT_VERSION, F.struct("generation", COMMIT_VERSION))).first()
         return None if told is None or told[0] is None else int(told[0]) - 1
 
@@ -179,12 +181,12 @@ def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Colu
     from pyspark.sql import functions as F  # noqa: N812
 
     from connectors.delta import shape
-    from connectors.render import content_of
+    from connectors.rendering import content_of
 
     content = shape.without(given, OWN_COLUMNS)
     wanted = shape.compared(held, content)
     own = shape.without(rows.schema, OWN_COLUMNS)
-    row = shape.shaped(F.struct(*(table.quoted(name) for name in own.names)), own, wanted)
+    row = shape.shaped(F.struct(*(quote_identifier(name) for name in own.names)), own, wanted)
     return rows.select(COMMIT_VERSION, CHANGE_TYPE, F.sha2(content_of(row, wanted), 256).alias(replays.HASH), *further)
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 HELD_GUARD: Final = "_cdf_guard"
 _WHOLE: Final = (
@@ -26,10 +29,11 @@ _OURS: Final = "cdf-replicator:"
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One of the log. ``apps``: the ``txnAppId`` of its transactions. ``takes_back``: it is none of ours, and removes rows."""
+    """One of the log. ``transactions``: by ``txnAppId``. ``takes_back``: it is none of ours, and removes rows."""
 
+    version: int
     operation: str
-    apps: frozenset[str]
+    transactions: Mapping[str, int]
     takes_back: bool
 
 
@@ -40,12 +44,12 @@ def read(path: str, version: int) -> Commit | None:
         return None
     actions = [json.loads(line) for line in text.splitlines() if line]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    apps = frozenset(action["txn"]["appId"] for action in actions if "txn" in action)
-    ours = any(app.startswith(_OURS) for app in apps) or HELD_GUARD in str(info.get("operationParameters"))
+    transactions = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    ours = any(app.startswith(_OURS) for app in transactions) or HELD_GUARD in str(info.get("operationParameters"))
     operation = str(info.get("operation"))
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
     takes_back = operation == "RESTORE" or (removes and _is_of_every_row(operation, info))
-    return Commit(operation, apps, takes_back and not ours)
+    return Commit(version, operation, transactions, takes_back and not ours)
 
 
 def _is_of_every_row(operation: str, info: dict[str, Any]) -> bool:
@@ -60,11 +64,18 @@ def taken_back(path: str, since: int, until: int) -> Commit | None:
     return next((commit for commit in commits if commit is not None and commit.takes_back), None)
 
 
-def taken_back_since(path: str, app: str, until: int) -> Commit | None:
-    """As ``taken_back``, after the last transaction of an application, or of a request to it."""
+def taken_back_since(path: str, app: str, known: int, until: int) -> Commit | None:
+    """As ``taken_back``, after the last transaction of an application, or of a request to it.
+
+    ``known``: the transaction that Spark has committed last, -1 if that is not known. A later one may have been written after
+    the commit that is looked for: the mark that followed it has then kept Spark from committing it.
+    """
     for version in range(until, -1, -1):
         commit = read(path, version)
-        if commit is None or any(name.startswith(app) for name in commit.apps):
+        if commit is None:
+            return None
+        ours = {name: number for name, number in commit.transactions.items() if name.startswith(app)}
+        if ours and (known < 0 or ours.get(app, known) <= known):
             return None
         if commit.takes_back:
             return commit

@@ -1,34 +1,38 @@
-"""``delta_features``: the answer of a SQL aggregation, one row per entity, kept up to date in a Delta table.
+"""Keep SQL aggregates per entity up to date in a Delta table (sink type ``delta_features``).
 
-The table is ``<PATH>/<route name>``: the columns of ``QUERY`` and ``_cdf_guard``. A micro-batch names the entities
-whose rows changed, both images of an update count; for these alone the query is run again over the newest snapshot of
-the source, and merged. An entity that has no row in the answer any more is removed.
+The table ``<PATH>/<route name>`` has the columns of ``ENTITY``, the columns of ``AGGREGATES``, and ``_cdf_guard``. A
+micro-batch determines the entities whose rows changed; both images of an update count. The sink aggregates the rows of
+these entities in the newest snapshot of the source and merges the result. It deletes an entity that has no row left.
 
-A row says what the query says of its entity at some version at or after the entity's last change that was delivered, so
-that the table converges to ``QUERY`` over the whole source. The guard is that version: an older answer never overwrites.
+A row is the aggregate of its entity at some version at or after the entity's last delivered change. The table therefore
+converges to the aggregation of the whole source. The guard is that version: an older result never overwrites a newer one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from connectors.change import CHANGE_TYPE, ROW, guard_of
-from connectors.delta import query, table
+from connectors.delta import table
+from connectors.delta.aggregation import aggregate, check_aggregates
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.errors import PermanentError
 from connectors.result import FrameResult, Held
 from connectors.sink import RouteOptions
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+    from typing_extensions import Self
 
     from connectors.change import Batch, RouteSpec
     from connectors.sink import Mode
@@ -44,18 +48,20 @@ class DeltaFeaturesSettings(DeltaSettings):
 
 class DeltaFeaturesOptions(RouteOptions):
     entity: tuple[str, ...] = Field(
-        min_length=1, description="Columns that name an entity, in the source and in QUERY."
+        min_length=1, description="Columns of the source that identify an entity: one row of the table each."
     )
-    query: str = Field(description="SELECT ... FROM {source} GROUP BY the entity: one row each. Resync after a change.")
+    aggregates: dict[str, str] = Field(
+        min_length=1, description='SQL aggregates by column: {"total": "sum(amount)"}. Resync after a change.'
+    )
 
-    @field_validator("query")
-    @classmethod
-    def _query_has_a_source(cls, text: str) -> str:
-        if query.PLACEHOLDER not in text:
+    @model_validator(mode="after")
+    def _columns_are_distinct(self) -> Self:
+        names = [name.lower() for name in (*self.entity, *self.aggregates)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(
-                "a query with {source} where the source table belongs: SELECT ... FROM {source} GROUP BY ..."
+                f"each column once in entity and aggregates (case does not count), but {twice} is there twice"
             )
-        return text
+        return self
 
 
 class DeltaFeaturesSink(DeltaSink):
@@ -71,30 +77,26 @@ class DeltaFeaturesSink(DeltaSink):
         return f"{self.settings.path.rstrip('/')}/{route.name}"
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
-        """See that the query can be kept up to date, and that the table takes its answer."""
+        """Check that the aggregates can be kept up to date, and that the table takes their columns."""
         path, options = self.target(route), _options(route)
         _check_entity(schema, route)
-        try:
-            answer = query.checked(options.query, options.entity, _source(table.session(), route))
-        except query.QueryError as error:
-            raise query.refused(error, route.name) from error
-        self.check_columns(answer, route, (HELD_GUARD,))
-        columns = type(answer)([*answer.fields]).add(HELD_GUARD, "long")
-        text = f"{options.query}\x1f{','.join(options.entity)}\x1f{route.filter or ''}"
-        definition = hashlib.sha256(text.encode()).hexdigest()
+        result = check_aggregates(_source(table.session(), route), options.entity, options.aggregates, route.name)
+        self.check_columns(result, route, (HELD_GUARD,))
+        columns = type(result)([*result.fields]).add(HELD_GUARD, "long")
+        definition = _definition(options, route)
         if not table.exists(path):
             table.create(path, columns)
         else:
             self.check_table(path, (HELD_GUARD,))
             self.check_sole(path, route)
-            if self.redefined(route, definition, "ENTITY or QUERY"):
+            if self.redefined(route, definition, "ENTITY or AGGREGATES"):
                 table.replace(path, columns)
             table.grow(path, columns)
         self.record_claim(route, definition)
         return ()
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Recompute the entities of the batch and merge them."""
+        """Recompute the entities of the batch and merge the result."""
         from pyspark.sql import functions as F  # noqa: N812
 
         route, path = batch.route, self.target(batch.route)
@@ -106,7 +108,7 @@ class DeltaFeaturesSink(DeltaSink):
         else:
             session = table.transaction(frame.sparkSession, app, batch.txn_version)
         self.check_kept(route)
-        names = [F.col(f"{ROW}.{table.quoted(name)}").alias(name) for name in entity]
+        names = [F.col(f"{ROW}.{quote_identifier(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:
             given = {row[0]: row[1] for row in touched.groupBy(_KIND).count().collect()}
@@ -133,7 +135,7 @@ class DeltaFeaturesSink(DeltaSink):
         return Held(told[0], told[1], told[2] or 0)
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
-        """Remove the rows the new epoch's first load has not written: entities that have no row any more."""
+        """Delete the rows that the new epoch's first load did not write: entities without a row."""
         orphans = f"{HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard}"
         name = table.identifier(self.target(route))
         told = table.session().sql(f"DELETE FROM {name} WHERE {orphans}").first()  # noqa: S608 - a quoted path, a number
@@ -141,33 +143,46 @@ class DeltaFeaturesSink(DeltaSink):
         return int(told["num_affected_rows"])
 
     def _recompute(self, session: SparkSession, entities: DataFrame | None, route: RouteSpec, path: str) -> None:
-        """Merge the answer for these entities, or for all there are."""
+        """Merge the aggregates of these entities, or of every entity if None."""
         from delta.tables import DeltaTable
         from pyspark.sql import functions as F  # noqa: N812
+
+        from connectors.delta import shape
 
         options, version = _options(route), table.latest_version(session, route.source)
         rows = _source(session, route, version)
         if entities is not None:
             touched = entities.alias("touched")
             rows = rows.alias("source").join(touched, _same("source", "touched", options.entity), "left_semi")
-        answer = query.answer(options.query, rows).withColumn(_PRESENT, F.lit(True))
+        answer = aggregate(rows, options.entity, options.aggregates).withColumn(_PRESENT, F.lit(True))
         if entities is not None:
             both = touched.join(answer.alias("answer"), _same("touched", "answer", options.entity), "left")
             own = [name for name in answer.columns if name.lower() not in _lower(options.entity)]
-            named = [F.col(f"touched.{table.quoted(name)}") for name in options.entity]
-            answer = both.select(*named, *(F.col(f"answer.{table.quoted(name)}") for name in own))
+            named = [F.col(f"touched.{quote_identifier(name)}") for name in options.entity]
+            answer = both.select(*named, *(F.col(f"answer.{quote_identifier(name)}") for name in own))
+        answer = shape.fit(answer, table.schema_of(path))
         guard = guard_of(route.epoch, version, upsert=True)
         columns: dict[str, str | Column] = {
-            table.quoted(name): F.col(f"answer.{table.quoted(name)}") for name in answer.columns if name != _PRESENT
+            quote_identifier(name): F.col(f"answer.{quote_identifier(name)}")
+            for name in answer.columns
+            if name != _PRESENT
         }
         columns[HELD_GUARD] = F.lit(guard)
         held = DeltaTable.forPath(session, path).alias("held")
-        on = " AND ".join(f"held.{table.quoted(name)} <=> answer.{table.quoted(name)}" for name in options.entity)
+        on = " AND ".join(
+            f"held.{quote_identifier(name)} <=> answer.{quote_identifier(name)}" for name in options.entity
+        )
         not_older = f"(held.{HELD_GUARD} IS NULL OR held.{HELD_GUARD} <= {guard})"
         merge = held.merge(answer.alias("answer"), on)
         merge = merge.whenMatchedDelete(f"answer.{_PRESENT} IS NULL AND {not_older}")
         merge = merge.whenMatchedUpdate(not_older, set=columns)
         merge.whenNotMatchedInsert(f"answer.{_PRESENT}", values=columns).execute()
+
+
+def _definition(options: DeltaFeaturesOptions, route: RouteSpec) -> str:
+    """Return a hash of everything that determines a row, except the source's rows."""
+    text = json.dumps([options.aggregates, options.entity, route.filter], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _options(route: RouteSpec) -> DeltaFeaturesOptions:
@@ -176,28 +191,28 @@ def _options(route: RouteSpec) -> DeltaFeaturesOptions:
 
 
 def _source(session: SparkSession, route: RouteSpec, version: int | None = None) -> DataFrame:
-    """The rows of the route: those of the source, at a version, that its filter takes."""
+    """Return the rows of the source, at a version if given, that pass the route's filter."""
     at = "" if version is None else f" VERSION AS OF {version}"
     rows = session.sql(f"SELECT * FROM {route.source}{at}")  # noqa: S608 - the operator's own table
     return rows.where(route.filter) if route.filter else rows
 
 
 def _check_entity(given: StructType, route: RouteSpec) -> None:
-    """The query reads the source itself, so that the changes must name an entity as the source does."""
+    """Check that changes name an entity as the source does, since the aggregation reads the source itself."""
     own = _lower(given.fieldNames()) - _lower(route.made)
     if missing := [name for name in _options(route).entity if name.lower() not in own]:
         raise PermanentError(
             f"ENTITY of route {route.name} names {', '.join(missing)}, which the route leaves out, renames, computes or "
             "joins, or which the source does not have.",
-            "Leave out COLUMNS, RENAME and the like of the route, and say it in QUERY.",
+            "Remove COLUMNS, RENAME and the like from the route, and name the columns in AGGREGATES.",
         )
 
 
 def _same(one: str, other: str, entity: Sequence[str]) -> Column:
-    """Of two aliases. Null is an entity too: a group of its own."""
+    """Return the condition that two aliases have the same entity. Null is an entity: a group of its own."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = [table.quoted(name) for name in entity]
+    names = [quote_identifier(name) for name in entity]
     pairs = (F.col(f"{one}.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in names)
     return reduce(lambda left, right: left & right, pairs)
 

@@ -18,11 +18,22 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
-from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, commit_version_of, guard_of, is_delete
+from connectors.change import (
+    CHANGE_TYPE,
+    DELETES,
+    FEED_COLUMNS,
+    GUARD,
+    KEY,
+    ROW,
+    commit_version_of,
+    guard_of,
+    is_delete,
+)
 from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult, Held
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +48,6 @@ if TYPE_CHECKING:
 HELD_KEY: Final = "_cdf_key"
 HELD_GUARD: Final = "_cdf_guard"
 DELETED: Final = "_cdf_deleted"
-_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class DeltaReplicaSettings(DeltaSettings):
@@ -69,8 +79,10 @@ class DeltaReplicaSink(DeltaSink):
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the tables, or see that they are ours and take the columns."""
+        from connectors.delta import shape
+
         path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
-        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *_FEED))
+        self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *FEED_COLUMNS))
         columns = type(schema)([*schema.fields]).add(HELD_KEY, "string").add(HELD_GUARD, "long")
         if self.settings.soft_delete:
             columns = columns.add(DELETED, "boolean")
@@ -86,8 +98,7 @@ class DeltaReplicaSink(DeltaSink):
         if not self.settings.soft_delete:
             tombstones.prepare(self.tombstone_path(route))
         self.record_claim(route, definition)
-        known = {name.lower() for name in [*columns.names, DELETED]}
-        lost = [name for name in table.schema_of(path).fieldNames() if name.lower() not in known]
+        lost = [name for name in shape.left_over(table.schema_of(path), columns) if name != DELETED]
         return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
 
     def claim(self, route: RouteSpec) -> Claim | None:
@@ -112,11 +123,11 @@ class DeltaReplicaSink(DeltaSink):
         except Exception as error:
             raise classified(error, path) from error
 
-    def complete(self, route: RouteSpec) -> int | None:
+    def complete(self, route: RouteSpec, restored_at: int) -> int | None:
         """All commits before that of its newest row are in it."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        rows = table.session().read.format("delta").load(self.target(route))
+        rows = table.at(self.target(route), restored_at)
         told = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
         return None if told is None or told[0] is None else commit_version_of(told[0]) - 1
 
@@ -202,7 +213,7 @@ class DeltaReplicaSink(DeltaSink):
         # Without a guard the row is not ours: somebody else wrote it.
         not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
         if self.settings.soft_delete:
-            columns[table.quoted(DELETED)] = F.col("change.deleted")
+            columns[quote_identifier(DELETED)] = F.col("change.deleted")
             merge = merge.whenMatchedUpdate(not_older, set=columns).whenNotMatchedInsert(values=columns)
         else:
             merge = merge.whenMatchedDelete(f"change.deleted AND {not_older}")
@@ -266,8 +277,8 @@ def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
     columns: dict[str, str | Column] = {}
     for name in held.fieldNames():
         source = given.get(name.lower())
-        value = F.lit(None) if source is None else F.col(f"change.{ROW}.{table.quoted(source)}")
-        columns[table.quoted(name)] = own.get(name, value)
+        value = F.lit(None) if source is None else F.col(f"change.{ROW}.{quote_identifier(source)}")
+        columns[quote_identifier(name)] = own.get(name, value)
     return columns
 
 

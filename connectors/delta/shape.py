@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from connectors.delta.table import quoted
-from connectors.widening import widens
+from connectors.sql import quote_identifier
+from connectors.type_widening import widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pyspark.sql import Column, DataFrame
 
@@ -44,10 +44,28 @@ def fit(rows: DataFrame, held: StructType) -> DataFrame:
     """Cast the columns of rows to the types that a table holds."""
     wanted = fitted(rows.schema, held)
     columns = (
-        shaped(F.col(quoted(one.name)), one.dataType, other.dataType)
+        shaped(F.col(quote_identifier(one.name)), one.dataType, other.dataType)
         for one, other in zip(rows.schema, wanted, strict=True)
     )
     return rows.select(*(column.alias(name) for column, name in zip(columns, rows.columns, strict=True)))
+
+
+def left_over(held: DataType, given: DataType, path: str = "") -> Iterator[str]:
+    """Name the fields of ``held`` that ``given`` lacks, at any depth, by their paths as ALTER TABLE has them."""
+    within = f"{path}." if path else ""
+    if isinstance(held, StructType) and isinstance(given, StructType):
+        known = _by_name(given)
+        for field in held:
+            other = known.get(field.name.lower())
+            if other is None:
+                yield within + field.name
+            else:
+                yield from left_over(field.dataType, other.dataType, within + field.name)
+    elif isinstance(held, ArrayType) and isinstance(given, ArrayType):
+        yield from left_over(held.elementType, given.elementType, f"{within}element")
+    elif isinstance(held, MapType) and isinstance(given, MapType):
+        yield from left_over(held.keyType, given.keyType, f"{within}key")
+        yield from left_over(held.valueType, given.valueType, f"{within}value")
 
 
 def without(struct: StructType, names: Collection[str]) -> StructType:

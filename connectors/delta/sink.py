@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, model_validator
 
+from connectors import place
 from connectors.change import Claim, Watermark
 from connectors.delta import commits, table
-from connectors.errors import PermanentError, lost
+from connectors.errors import PermanentError, claimed, fenced, lost
 from connectors.sink import FrameSink, SinkSettings
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,6 +67,9 @@ class DeltaSink(FrameSink):
     def target(self, route: RouteSpec) -> str:
         return f"{self.settings.path.rstrip('/')}/{route.table}"
 
+    def places(self, route: RouteSpec) -> frozenset[str]:
+        return frozenset({f"delta {place.folder(self.target(route))}"})
+
     def check(self) -> None:
         """See that the folder can be written, where that can be seen without writing: a path Spark knows."""
         table.reach(self.settings.path, self.what)
@@ -71,18 +77,23 @@ class DeltaSink(FrameSink):
     def claim(self, route: RouteSpec) -> Claim | None:
         """Read the table property that ``prepare`` set, and the last transaction of ours."""
         path = self.target(route)
-        text = table.properties(path).get(f"{_CLAIM}.{route.name}") if table.exists(path) else None
-        if text is None:
+        held = _claim_of(path) if table.exists(path) else None
+        if held is None:
             return None
-        owner, epoch = text.split(":")
         app, self._seen = table.application(route, path), table.newest_version(path)
-        back = commits.taken_back_since(path, app, self._seen)
-        reached = self.complete(route) if back is not None and back.operation == "RESTORE" else None
+        if not held.is_of(route):
+            return held
+        known = -1 if route.mark is None else route.mark.txn_version
+        back = commits.taken_back_since(path, app, known, self._seen)
+        reached = self.complete(route, back.version) if back is not None and back.operation == "RESTORE" else None
         mark = None if reached is None else Watermark(-1, 0, reached)
-        return Claim(owner, int(epoch), mark, restored=back is not None, txn_version=table.recorded(path, app))
+        return replace(held, mark=mark, restored=back is not None, txn_version=table.recorded(path, app))
 
-    def complete(self, route: RouteSpec) -> int | None:  # noqa: ARG002
-        """Of a table that was brought back: the version up to which every commit is surely in it; None if nothing says so."""
+    def complete(self, route: RouteSpec, restored_at: int) -> int | None:  # noqa: ARG002
+        """Return the version up to which every commit is surely in a table that was brought back; None if nothing says so.
+
+        ``restored_at``: the table's version that the RESTORE made.
+        """
         return None
 
     def mark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002 - each write records its batch
@@ -90,8 +101,17 @@ class DeltaSink(FrameSink):
         self.check_kept(route)
 
     def check_kept(self, route: RouteSpec) -> None:
-        """Look at the commits since the last look; raises ``RetryableError`` after a RESTORE, a TRUNCATE and the like."""
+        """Read the commits since the last check; raises ``RetryableError`` after a RESTORE, a TRUNCATE and the like.
+
+        Raises ``PermanentError`` if another route or another state path has taken the table over. The check reads each
+        commit once, but a micro-batch needs two checks. The check of the write finds a RESTORE before the sink's own
+        transaction follows it. The check of the watermark finds a RESTORE between the check of the write and its commit,
+        before Spark commits the micro-batch.
+        """
         path = self.target(route)
+        claim = _claim_of(path)
+        if claim is not None and not claim.is_of(route):
+            raise fenced(f"the Delta table {path}")
         newest = table.newest_version(path)
         if self._seen is not None:
             if newest < self._seen:
@@ -101,16 +121,20 @@ class DeltaSink(FrameSink):
         self._seen = newest
 
     def record_claim(self, route: RouteSpec, definition: str = "") -> None:
-        """Ends ``prepare``. ``definition``: what may not change under an epoch, see ``refuse_redefinition``."""
-        given = {f"{_CLAIM}.{route.name}": f"{route.owner}:{route.epoch}"}
+        """Ends ``prepare``. ``definition``: what may not change under an epoch, see ``refuse_redefinition``.
+
+        Raises ``PermanentError`` where another route has recorded its claim meanwhile.
+        """
+        _refuse_another(self.target(route), route)
+        given = {_CLAIM: f"{route.owner}:{route.epoch}:{route.name}"}
         if definition:
-            given[f"{_DEFINITION}.{route.name}"] = definition
+            given[_DEFINITION] = definition
         table.set_properties(self.target(route), given)
 
     def redefined(self, route: RouteSpec, definition: str, options: str) -> bool:
         """Whether a new epoch may rebuild the table by another definition; raises ``PermanentError`` within one."""
         path = self.target(route)
-        held = table.properties(path).get(f"{_DEFINITION}.{route.name}", definition)
+        held = table.properties(path).get(_DEFINITION, definition)
         if held == definition:
             return False
         claim = self.claim(route)
@@ -130,14 +154,12 @@ class DeltaSink(FrameSink):
             )
 
     def check_sole(self, path: str, route: RouteSpec) -> None:
-        """See that nobody else fills an existing table, where a row has one owner; raises ``PermanentError``."""
-        claims = [name for name in table.properties(path) if name.startswith(f"{_CLAIM}.")]
-        if others := sorted(name.removeprefix(f"{_CLAIM}.") for name in claims if name != f"{_CLAIM}.{route.name}"):
-            raise PermanentError(
-                f"the Delta table {path} is filled by route {', '.join(others)}.",
-                "Name another PATH for the sink of one of them; or, if that route is no more, move the table away.",
-            )
-        if not claims and route.epoch == 1 and not table.session().read.format("delta").load(path).isEmpty():
+        """See that no other route fills an existing table in the same epoch; raises ``PermanentError``."""
+        if (
+            not _refuse_another(path, route)
+            and route.epoch == 1
+            and not table.session().read.format("delta").load(path).isEmpty()
+        ):
             raise PermanentError(
                 f"the Delta table {path} holds rows, and no route has recorded that it fills it.",
                 "Name another PATH for the sink, or move that table away.",
@@ -176,12 +198,28 @@ class DeltaSink(FrameSink):
 
     def _compact(self, route: RouteSpec) -> str:
         started, path = int(time.time()), self.target(route)
-        by = ", ".join(map(table.quoted, self.settings.zorder_by))
+        by = ", ".join(map(quote_identifier, self.settings.zorder_by))
         told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
         metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
         assert metrics is not None
         table.record(path, _OPTIMIZED, started)
         return f"compacted {metrics[0]} files into {metrics[1]}"
+
+
+def _claim_of(path: str) -> Claim | None:
+    text = table.properties(path).get(_CLAIM)
+    if text is None:
+        return None
+    owner, epoch, route = text.split(":")
+    return Claim(owner, int(epoch), route=route)
+
+
+def _refuse_another(path: str, route: RouteSpec) -> bool:
+    """Return whether the table is claimed; raises ``PermanentError`` where another route holds the claim."""
+    claim = _claim_of(path)
+    if claim is not None and (other := claim.other(route)) is not None:
+        raise claimed(f"the Delta table {path}", other, "PATH")
+    return claim is not None
 
 
 def due(path: str, what: str, seconds: float) -> float:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.errors import classified, line, unfit
 from connectors.errors import STORAGE_AWAY, PermanentError, RetryableError
+from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,13 +38,9 @@ def session() -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
-
-
 def identifier(path: str) -> str:
     """The table in SQL."""
-    return f"delta.{quoted(path)}"
+    return f"delta.{quote_identifier(path)}"
 
 
 def exists(path: str) -> bool:
@@ -54,6 +51,11 @@ def exists(path: str) -> bool:
 
 def schema_of(path: str) -> StructType:
     return session().read.format("delta").load(path).schema
+
+
+def at(path: str, version: int) -> DataFrame:
+    """Read the rows of an older version."""
+    return session().read.format("delta").option("versionAsOf", version).load(path)
 
 
 def properties(path: str) -> dict[str, str]:
@@ -290,7 +292,7 @@ def grow(path: str, schema: StructType) -> None:
 
     A column of a narrower type, or a struct in another order or with fewer fields, fits: see ``shape``.
     """
-    from connectors.widening import widened
+    from connectors.type_widening import widened
 
     wider = list(widened(schema_of(path), schema))
     try:

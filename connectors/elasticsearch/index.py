@@ -6,23 +6,23 @@ again, empty and with guessed types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from connectors.change import Claim, Watermark
+from connectors.elasticsearch import field_limit
 from connectors.elasticsearch.mapping import fit, properties_of
-from connectors.errors import PermanentError, fenced, gone, lost
+from connectors.errors import PermanentError, claimed, fenced, gone, lost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.change import RouteSpec
+    from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.mapping import Leaf
-    from connectors.elasticsearch.transport import Cluster
 
 META: Final = "cdf_replicator"
-FIELD_LIMIT: Final = 1000  # Elasticsearch's default
 SHORTEST_GC_DELETES: Final = 600
 SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -69,9 +69,10 @@ class Index:
         if not note:
             return None
         mark = Watermark.parse(str(note["mark"])) if "mark" in note else None
-        batch = mark.txn_version if mark is not None and note["owner"] == route.owner else -1
+        claim = Claim(note["owner"], note["epoch"], mark, route=note["route"])
+        batch = mark.txn_version if mark is not None and claim.is_of(route) else -1
         lacking = mark is None and route.mark is not None
-        return Claim(note["owner"], note["epoch"], mark, restored=self.is_copy or lacking, txn_version=batch)
+        return replace(claim, restored=self.is_copy or lacking, txn_version=batch)
 
 
 def writer_of(index: str, fence: int | None = None) -> str:
@@ -120,23 +121,23 @@ def _index(name: str, alias: str | None, siblings: tuple[str, ...], info: Mappin
 
 
 def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_deletes: str) -> Index:
-    """``dynamic: strict``: the schema decides the types, never the first value that comes along."""
-    settings: dict[str, Any] = {"gc_deletes": gc_deletes}
-    if (fields := 3 * len(found)) > FIELD_LIMIT:  # a text counts twice, objects count too
-        settings["mapping"] = {"total_fields": {"limit": fields}}
-    cluster.ask(
-        "PUT",
-        f"/{quote(name)}",
-        {
-            "settings": {"index": settings},
-            "aliases": {writer_of(name, route.fence): {"is_write_index": True}},
-            "mappings": {
-                "dynamic": "strict",
-                "_meta": {META: {**_note(route), "created": True}},
-                "properties": properties_of(found, {}),
-            },
+    """``dynamic: strict``: the schema decides the types, never the first value that comes along.
+
+    Fields beyond the default limit are mapped by ``adopt``, which knows the limit that a template may have set. Where another
+    instance has created the index at the same time, its claim is compared.
+    """
+    properties = properties_of(found, {})
+    few = field_limit.total_fields({"properties": properties}) <= field_limit.DEFAULT_LIMIT
+    body = {
+        "settings": {"index": {"gc_deletes": gc_deletes}},
+        "aliases": {writer_of(name, route.fence): {"is_write_index": True}},
+        "mappings": {
+            "dynamic": "strict",
+            "_meta": {META: {**_note(route), "created": True}},
+            "properties": properties if few else {},
         },
-    )
+    }
+    cluster.create(f"/{quote(name)}", body)
     index = find(cluster, name)
     assert index is not None
     adopt(cluster, index, found, route)
@@ -146,17 +147,22 @@ def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_
 def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -> None:
     """Give the alias to write through to this lease, map what is missing, record the claim; nothing else is touched.
 
-    Raises ``PermanentError`` if a later lease has the alias, and then has changed nothing.
+    Raises ``PermanentError`` if a later lease has the alias or another route the claim, and then has changed nothing.
     """
+    held = index.claim(route)
+    if held is not None and (other := held.other(route)) is not None:
+        raise claimed(f"index {index.name!r}", other, "INDEX")
     add = _additions(index, found, route)
     if index.alias is None:
         _take(cluster, index, route)
     note = {**index.note, **_note(route), "identity": index.identity}
-    if (index.note.get("owner"), index.note.get("epoch")) != (route.owner, route.epoch):
+    if held is None or not held.is_of(route) or held.epoch != route.epoch:
         note.pop("mark", None)  # it says what was delivered of an epoch
     if add or note != index.note:
         meta = {**index.mappings.get("_meta", {}), META: note}
         mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
+        if add:
+            field_limit.make_room(cluster, index, mapping)
         cluster.ask("PUT", f"/{quote(index.name)}/_mapping", mapping)
 
 
@@ -183,7 +189,8 @@ def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark)
     """Note how far the index is; raises ``SinkError`` where it is not the one that was prepared."""
     if not index.note:
         raise gone(f"index {index.name!r} has lost its claim")
-    if index.alias is None and writer_of(index.name, route.fence) not in index.aliases:
+    taken = (index.note["owner"], index.note["route"]) != (route.owner, route.name)
+    if taken or (index.alias is None and writer_of(index.name, route.fence) not in index.aliases):
         raise fenced(f"index {index.name!r}")
     if index.is_copy:
         raise lost(f"index {index.name!r} was brought back from a copy")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - pydantic reads it
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from typing_extensions import Self
 
+from connectors import place
 from connectors.sink import ArrowSettings, RouteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FORBIDDEN: Final = frozenset('\\/*?"<>| ,#:')
 INDEX_BYTES: Final = 255 - len("CDF-writer--1234567890")
@@ -39,6 +43,12 @@ def _host(url: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError("expected http(s)://host:port with at most a path")
     return url
+
+
+def nodes(hosts: Iterable[str]) -> list[str]:
+    """Return where the nodes are, the same with and without TLS and for every spelling of a host."""
+    parts = (urlsplit(host) for host in hosts)
+    return [f"{place.server(part.hostname, part.port or 0)}{part.path.rstrip('/')}" for part in parts]
 
 
 def _index(name: str) -> str:

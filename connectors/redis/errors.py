@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from redis import exceptions
 
-from connectors.errors import PermanentError, RetryableError, SinkError, certificate_refused, fenced, gone, lost
+from connectors.errors import (
+    PermanentError,
+    RetryableError,
+    SinkError,
+    certificate_refused,
+    claimed,
+    fenced,
+    gone,
+    lost,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +57,7 @@ _AWAY: Final = (
     (exceptions.ConnectionError, "unreachable", ""),
     (exceptions.InvalidResponse, "unavailable", _STRANGER),
 )
-_CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|OLDER|OTHER)\b")
+_CLAIM: Final = re.compile(r"\bCDF(GONE|FENCED|CLAIMED|OLDER|OTHER)\b")
 _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b")
 
 
@@ -93,6 +102,8 @@ def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
     what = found[1]
     if what == "GONE":
         return gone(f"Redis at {server} holds no claim of the route any more: it was emptied")
+    if what == "CLAIMED":
+        return claimed(f"the target in Redis at {server}", "another route or state path", "KEY_TEMPLATE")
     if what == "OLDER":
         return lost(f"Redis at {server} was brought back from a copy")
     if what == "OTHER":

@@ -12,16 +12,17 @@ from typing import Final
 GUARD_DIGITS: Final = 19
 
 CLAIM: Final = """
--- KEYS: the route's claim; ARGV: owner, epoch, fence. A mark says what was delivered of an epoch, so it ends with it.
+-- KEYS: the route's claim; ARGV: owner and route, epoch, fence. A mark says what was delivered of an epoch, so it ends with it.
 local held = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'fence')
 local same = held[1] == ARGV[1]
 if same and tonumber(held[3] or 0) > tonumber(ARGV[3]) then return redis.error_reply('CDFFENCED') end
+if held[1] and not same and tonumber(held[2] or 0) >= tonumber(ARGV[2]) then return redis.error_reply('CDFCLAIMED') end
 if not same or held[2] ~= ARGV[2] then redis.call('HDEL', KEYS[1], 'mark') end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', ARGV[2], 'fence', ARGV[3])
 """
 
 _HELD: Final = """
--- KEYS[1]: the route's claim; ARGV: owner, fence, generation and batch of the watermark that has to be reached, its version; the
+-- KEYS[1]: the route's claim; ARGV: owner and route, fence, generation and batch of the watermark that has to be reached, its version; the
 -- first two are empty where only its version is known, all three where there is none
 local claim = redis.call('HMGET', KEYS[1], 'owner', 'fence', 'mark')
 if not claim[1] then return redis.error_reply('CDFGONE') end

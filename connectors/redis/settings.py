@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from connectors import place
 from connectors.redis.keys import parse_template
 from connectors.sink import ArrowSettings, RouteOptions
 
@@ -29,6 +30,15 @@ def place_of(url: str) -> str:
     if parts.scheme == "unix":
         return f"{unquote(parts.path)}/{database}"
     return f"{unquote(parts.hostname or 'localhost')}:{parts.port or 6379}/{database}"
+
+
+def normal_place_of(url: str) -> str:
+    """Return ``place_of``, the same for every spelling of the host or of the socket's path."""
+    server, _, database = place_of(url).rpartition("/")
+    if urlsplit(url).scheme == "unix":
+        return f"{place.folder(server)}/{database}"
+    host, _, port = server.rpartition(":")
+    return f"{place.server(host, int(port))}/{database}"
 
 
 class RedisSettings(ArrowSettings):

@@ -1,7 +1,7 @@
 """RedisSink: one entry per key, read with a plain GET or HGETALL.
 
 Every write goes through one script (``connectors.redis.script``) that compares the row's guard with the one kept in a
-companion key. Rows reach the server as bytes that Spark built (``connectors.redis.resp``). The rooms that need Spark,
+companion key. Rows reach the server as bytes that Spark built (``connectors.redis.protocol``). The rooms that need Spark,
 Arrow or redis-py are imported where they are used: a configuration is judged without them.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.change import Claim, Watermark
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, guard_of_value, is_own, key_names
-from connectors.redis.settings import RedisOptions, RedisSettings, place_of
+from connectors.redis.settings import RedisOptions, RedisSettings, normal_place_of, place_of
 from connectors.result import Held, Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 
@@ -59,6 +59,9 @@ class RedisSink(ArrowSink):
     def target(self, route: RouteSpec) -> str:
         return f"redis {self.endpoint} {_names(route).prefix}"
 
+    def places(self, route: RouteSpec) -> frozenset[str]:
+        return frozenset({f"redis {normal_place_of(self.settings.url.get_secret_value())} {_names(route).prefix}"})
+
     def check(self) -> None:
         from connectors.redis.client import check
 
@@ -73,18 +76,18 @@ class RedisSink(ArrowSink):
             owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
         if owner is None or epoch is None:
             return None
-        filled_by = _bytes(owner).decode()
+        filled_by, _, name = _bytes(owner).decode().partition(":")
         told = None if mark is None else Watermark.parse(_bytes(mark).decode())
         older = route.mark is not None and (told is None or not told.reaches(route.mark))
-        batch = told.txn_version if told is not None and filled_by == route.owner else -1
-        return Claim(filled_by, int(epoch), told, restored=older, txn_version=batch)
+        claim = Claim(filled_by, int(epoch), told, restored=older, route=name)
+        return replace(claim, txn_version=told.txn_version) if told is not None and claim.is_of(route) else claim
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
         from connectors.redis.client import info_of
 
         with self._classified():
             client = self._connected()
-            client.eval(script.CLAIM, 1, _names(route).claim, route.owner, route.epoch, route.fence)
+            client.eval(script.CLAIM, 1, _names(route).claim, _holder(route), route.epoch, route.fence)
             info = info_of(client)
         if not info:
             unseen = "a restart, or a fail-over, that loses the newest writes may go unnoticed"
@@ -109,10 +112,10 @@ class RedisSink(ArrowSink):
         return True
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
-        from connectors.redis import resp
+        from connectors.redis import protocol
 
-        keys = resp.keys_column(_names(route).value_column())
-        return [keys, *resp.argument_columns(schema, self.settings.layout)]
+        keys = protocol.keys_column(_names(route).value_column())
+        return [keys, *protocol.argument_columns(schema, self.settings.layout)]
 
     def open(self, route: RouteSpec) -> None:
         with self._classified():
@@ -129,14 +132,14 @@ class RedisSink(ArrowSink):
             self._connected().eval(script.MARK, 1, _names(route).claim, *arguments)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
-        from connectors.redis import resp
+        from connectors.redis import protocol
         from connectors.redis.client import call
 
         if not chunk.num_rows:
             return WriteResult()
-        if large := resp.larger(chunk, self.settings.max_value_bytes):
+        if large := protocol.larger(chunk, self.settings.max_value_bytes):
             return self._without(large, chunk)
-        calls = list(resp.calls(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
+        calls = list(protocol.calls(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
         with self._classified():
             replies = call(self._connected(), [command for _, command in calls])
         stale, noop, foreign = (
@@ -241,7 +244,12 @@ def _held(route: RouteSpec) -> tuple[str, ...]:
     """What the scripts want the claim to be."""
     mark = route.mark
     batch = ("", "") if mark is None or mark.generation < 0 else (str(mark.generation), str(mark.number))
-    return route.owner, str(route.fence), *batch, "" if mark is None else str(mark.version)
+    return _holder(route), str(route.fence), *batch, "" if mark is None else str(mark.version)
+
+
+def _holder(route: RouteSpec) -> str:
+    """Who fills the target, as the claim has it: the state path and the route."""
+    return f"{route.owner}:{route.name}"
 
 
 def _digits(guard: int) -> str:

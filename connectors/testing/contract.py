@@ -98,13 +98,13 @@ class ArrowContract:
     ) -> None:
         assert sink.claim(route) is None
         sink.prepare(schema, route)
-        assert sink.claim(route) == Claim(route.owner, route.epoch)
+        assert sink.claim(route) == Claim(route.owner, route.epoch, route=route.name)
         assert sink.claim(other_route) is None
 
     def test_preparing_again_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         sink.prepare(schema, route)
         sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("someone else", route.epoch + 1)
+        assert sink.claim(route) == Claim("someone else", route.epoch + 1, route=route.name)
 
     def test_routes_of_different_tables_have_different_targets(
         self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec
@@ -163,11 +163,15 @@ class FenceContract:
         sink.mark(route, Watermark(2, 3, 7))
         sink.prepare(schema, replace(route, fence=1))
         assert sink.claim(route) == Claim(
-            route.owner, route.epoch, mark=Watermark(2, 3, 7), txn_version=Watermark(2, 3, 7).txn_version
+            route.owner,
+            route.epoch,
+            mark=Watermark(2, 3, 7),
+            txn_version=Watermark(2, 3, 7).txn_version,
+            route=route.name,
         )
         following = replace(route, epoch=route.epoch + 1, fence=1)
         sink.prepare(schema, following)
-        assert sink.claim(following) == Claim(route.owner, route.epoch + 1)
+        assert sink.claim(following) == Claim(route.owner, route.epoch + 1, route=route.name)
 
 
 def assert_applied(result: WriteResult) -> None:

@@ -77,12 +77,12 @@ class FrameContract:
         below = guard_of(2, 0, upsert=False)
         assert sink.count(route, below) == Held()
         sink.prepare(schema, route)
-        assert sink.claim(route) == Claim(route.owner, route.epoch)
+        assert sink.claim(route) == Claim(route.owner, route.epoch, route=route.name)
         assert sink.count(route, below) == Held()
         assert sink.claim(other_route) is None
         assert sink.target(route) != sink.target(other_route)
         sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("someone else", route.epoch + 1)
+        assert sink.claim(route) == Claim("someone else", route.epoch + 1, route=route.name)
         sink.close()
         sink.close()
 

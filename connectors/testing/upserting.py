@@ -1,4 +1,4 @@
-"""What an upsert sink promises: each key shows its change of the highest guard, whatever arrives when."""
+"""Test the promise of an upsert sink: each key shows its change of the highest guard in any order of arrival."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ROUNDS = 8
 
 
 class SinkContract(ArrowContract):
-    """The suite of an upsert sink. You provide three fixtures:
+    """Contract suite of an upsert sink. A subclass provides the fixtures ``sink``, ``route`` and ``read``.
 
-    ``sink``: fresh, each time with a target of its own. ``route``: a ``RouteSpec`` with ``keys=("id",)``.
-    ``read``: a function of (route, key text) that gives what a reader of the destination sees, with text under
-    ``id`` and ``name``, or None. It must see what a ``write`` that returned has written.
+    ``sink`` returns a new sink with a target of its own. ``route`` returns a ``RouteSpec`` with ``keys=("id",)``.
+    ``read`` returns a function of (route, key text) that returns the entry as a reader of the destination sees it, with
+    text under ``id`` and ``name``, or None. It must see every ``write`` that has returned.
     """
 
     @pytest.fixture
     def shown(self, read: Read, route: RouteSpec) -> Shown:
-        """``id`` and ``name`` as read, None where no entry is; a null column may be shown as null or left out."""
+        """Return ``id`` and ``name`` as read, or None without an entry. A null column may be null or absent."""
 
         def show(identity: str) -> dict[str, Any] | None:
             seen = read(route, key_of(identity))

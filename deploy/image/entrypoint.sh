@@ -2,7 +2,7 @@
 # The command as it lies on the image's PATH: `docker exec` and probes come through here too.
 set -eu
 
-# Hadoop asks for the name of its user, and some platforms run an image under a user id of their own.
+# Hadoop requires the name of its user, and some platforms run an image under a user id of their own.
 if ! getent passwd "$(id -u)" > /dev/null; then
   export NSS_WRAPPER_PASSWD="/tmp/passwd-$(id -u)" NSS_WRAPPER_GROUP=/etc/group
   if [ ! -e "$NSS_WRAPPER_PASSWD" ]; then

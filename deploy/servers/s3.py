@@ -6,7 +6,7 @@ import http.client
 import shutil
 from typing import TYPE_CHECKING, ClassVar
 
-from cdf_replicator.java import java_home
+from cdf_replicator.spark.java import java_home
 from deploy.jars.fetch import artifacts, fetch
 from deploy.servers.server import CACHE, Server
 

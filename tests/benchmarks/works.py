@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator.feed import FEED_COLUMNS
+from connectors.change import FEED_COLUMNS
 from deploy.demo.flights import write_csv
 from deploy.servers.server import CACHE
 from tests.benchmarks import light_table

@@ -46,6 +46,7 @@ def _killed(world: World, find: Callable[[psutil.Process], psutil.Process | None
     until(lambda: _gone(found), GONE_SECONDS)
     if ends:
         driver.wait(GONE_SECONDS)
+        world.kills.append(world.routes_inside_a_commit())
     yield
     assert world.service.running is not ends
     if ends:

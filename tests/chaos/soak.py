@@ -11,21 +11,30 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
 from tests.chaos.faults import FAULTS, inject
-from tests.chaos.world import TABLES, world
+from tests.chaos.world import CAUGHT_UP_SECONDS, TABLES, world
 from tests.chaos.writer import Writer
 from tests.support.session import started
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
 HELD_SECONDS = (0.5, 12)
 REST_SECONDS = (0, 8)
+PAUSE_SECONDS = 2
+MAX_FILES = 2
+"""A micro-batch takes so many files: a commit of more takes several micro-batches."""
+KILLS = {"driver killed": 5, "jvm killed": 5}
+"""Weights; every other fault has 1."""
+INSIDE_SECONDS = 180
+"""A kill waits so long for a route that is in the middle of a commit."""
 
 
 def main() -> int:
@@ -34,12 +43,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as spark:
         spark.sparkContext.setLogLevel("ERROR")
         print(f"seed: {options.seed}", flush=True)
-        with world(spark, Path(name), options.seed) as chaos:
+        split = {f"TABLES__{table.upper()}__MAX_FILES_PER_TRIGGER": MAX_FILES for table in TABLES}
+        with world(spark, Path(name), options.seed, **split) as chaos:
             chaos.wait_caught_up()
             found, commits = live(chaos, options.seconds)
             rows = {name: spark.read.format("delta").load(str(chaos.path(name))).count() for name in TABLES}
     print(f"faults injected: {sum(chaos.injected.values())} {dict(chaos.injected.most_common())}")
     print(f"restarts of the service: {chaos.restarts}  commits: {commits}  rows at the end: {rows}")
+    caught = [routes for routes in chaos.kills if routes]
+    print(
+        f"kills: {len(chaos.kills)}, in the middle of a commit of several micro-batches: {len(caught)} "
+        f"(routes caught: {sum(map(len, caught))})"
+    )
     print("\n".join(found[:50]))
     print(f"differences: {len(found)}")
     return 1 if found else 0
@@ -48,14 +63,19 @@ def main() -> int:
 def live(chaos: World, seconds: float) -> tuple[list[str], int]:
     """Returns the differences once everything is healed and caught up, and how many commits there were."""
     ends = time.monotonic() + seconds
-    with Writer(chaos, chaos.random.randrange(2**31), pause_seconds=0.5) as writer:
+    with Writer(chaos, chaos.random.randrange(2**31), PAUSE_SECONDS) as writer:
         while time.monotonic() < ends:
-            name = chaos.random.choice(list(FAULTS))
+            (name,) = chaos.random.choices(list(FAULTS), [KILLS.get(name, 1) for name in FAULTS])
             held = chaos.random.uniform(*HELD_SECONDS)
             print(f"{time.strftime('%H:%M:%S')} {name} for {held:.1f} s", flush=True)
+            if name in KILLS:
+                with suppress(AssertionError):
+                    until(chaos.routes_inside_a_commit, INSIDE_SECONDS)
             inject(chaos, name, held)
+            if name in KILLS:
+                print(f"         in the middle of a commit: {', '.join(chaos.kills[-1]) or 'no route'}", flush=True)
             time.sleep(chaos.random.uniform(*REST_SECONDS))
-    chaos.wait_caught_up()
+    chaos.wait_caught_up(max(CAUGHT_UP_SECONDS, 2 * seconds))
     return chaos.differences(), writer.commits
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from deploy.servers import Elasticsearch, Redis
+from tests.chaos.progress import is_inside_a_commit
 from tests.chaos.proxy import Proxy
 from tests.support.reading import documents, entries, folded, table
 from tests.support.service import Service, Status, environment
@@ -30,7 +31,10 @@ CAUGHT_UP_SECONDS = 300
 
 @dataclass
 class World:
-    """``tables``: those that the service follows. ``injected``: faults by name. ``restarts``: of the service."""
+    """``tables``: those that the service follows. ``injected``: faults by name. ``restarts``: of the service.
+
+    ``kills``: for each kill of the service, the routes that it caught in the middle of a commit.
+    """
 
     spark: SparkSession
     folder: Path
@@ -43,6 +47,7 @@ class World:
     tables: Sequence[str] = TABLES
     injected: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
+    kills: list[list[str]] = field(default_factory=list)
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -55,6 +60,12 @@ class World:
         self.service.stop()
         self.service.started()
         self.restarts += 1
+
+    def routes_inside_a_commit(self) -> list[str]:
+        """Name the routes that are in the middle of a commit which takes several micro-batches."""
+        routes = self.folder / "state" / "routes"
+        pairs = [(name, f"{name}_{sink}") for name in self.tables for sink in SINKS]
+        return [route for name, route in pairs if is_inside_a_commit(routes / route, self.path(name))]
 
     def change(self) -> None:
         """Have some rows come, change and go, in three commits on each table."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 KEYS: Final = 400
 MOST_ROWS: Final = 200
 REFUSED_SHARE: Final = 0.02
+FILES: Final = 4
 _TAGS: Final = f"IF(rand({{seed}}) < {REFUSED_SHARE}, map({REFUSED_KEY}, 1), map('t', CAST(id % 7 AS INT)))"
 _ROWS: Final = (
     f"SELECT id, concat('name ', id, ' of {{seed}}') AS name, CAST(rand({{seed}}) * 1000 AS BIGINT) AS amount, {_TAGS} AS tags "
@@ -36,9 +37,14 @@ OPERATIONS: Final = (
     ("DELETE FROM {t} WHERE id BETWEEN {first} AND {last}",),
     ("DELETE FROM {t} WHERE id >= 10000",),
     ("OPTIMIZE {t}",),
+    (f"INSERT INTO {{t}} SELECT /*+ REPARTITION({FILES}) */ * FROM ({_ROWS}) s LEFT ANTI JOIN {{t}} t ON t.id = s.id",),
+    (f"INSERT OVERWRITE {{t}} SELECT /*+ REPARTITION({FILES}) */ id, name, amount + 1, tags FROM {{t}}",),
 )
-"""Each of one commit or two."""
-WEIGHTS: Final = (8, 4, 5, 2, 2, 1, 1)
+"""Each of one commit or two. The last two write several files, of which a micro-batch may take some.
+
+Delta gives the change files of the others to one micro-batch.
+"""
+WEIGHTS: Final = (8, 4, 5, 2, 2, 1, 1, 8, 4)
 
 
 class Writer:

@@ -28,7 +28,9 @@ class FolderSink(RowSink):
 
     def prepare(self, schema, route):
         Path(self.target(route)).mkdir(exist_ok=True)
-        Path(self.target(route), "claim").write_text(json.dumps({"owner": route.owner, "epoch": route.epoch}))
+        Path(self.target(route), "claim").write_text(
+            json.dumps({"owner": route.owner, "epoch": route.epoch, "route": route.name})
+        )
         return []  # no warnings
 
     def open(self, route):

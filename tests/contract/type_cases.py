@@ -189,7 +189,7 @@ CASES = (
             Value("DATE'-0005-01-01'", '"-0005-01-01"'),
             Value("DATE'+12024-01-01'", '"+12024-01-01"', search=False),
         ),
-        "Elasticsearch finds years up to 9999; later ones are kept in `_source` and named in `_ignored`.",
+        "Elasticsearch finds years up to 9999; later years are kept in `_source` and named in `_ignored`.",
     ),
     Case(
         "timestamp",
@@ -288,8 +288,8 @@ CASES = (
                 f"arrays {DEEP} deep",
             ),
         ),
-        "The JSON Spark makes of it: times with a blank and an offset, decimals as numbers of any length. A JSON null can't "
-        "be told from a null column. Not indexed, so that any content fits.",
+        "The JSON Spark makes of it: times with a blank and an offset, decimals as numbers of any length. A JSON null and "
+        "a null column give the same JSON. Not indexed, so that any content fits.",
     ),
     Case("map<string,variant>", "flattened", (Value("map('k', parse_json('{\"a\":[1]}'))", '{"k":{"a":[1]}}'),)),
     Case("array<variant>", "object", (Value("array(parse_json('1'), parse_json('{}'))", "[1,{}]"),)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import httpx
 import redis
 
+from connectors.delta import audit, replica
 from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.elasticsearch import ElasticsearchSink
@@ -20,6 +21,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
 
     import pytest
     from typing_extensions import Self
@@ -192,6 +194,8 @@ class RestoredTable(Target):
 
     calls = ("prepare", "write", "mark", "count", "sweep")
     type: ClassVar[str]
+    commits: ClassVar[tuple[ModuleType, str]]
+    """The function that commits a micro-batch, once the commits before it have been checked."""
 
     def __init__(self, world: World) -> None:
         self.world, self.path = world, ""
@@ -207,13 +211,13 @@ class RestoredTable(Target):
         return {"CDF_SINKS__COPY__TYPE": self.type, "CDF_SINKS__COPY__PATH": str(folder)}
 
     def remember(self) -> None:
-        self.version = self._newest()
+        self.version = self.newest()
 
     def lose(self) -> None:
-        if self.version not in (None, self._newest()):
+        if self.version not in (None, self.newest()):
             self.world.spark.sql(f"RESTORE delta.`{self.path}` TO VERSION AS OF {self.version}")
 
-    def _newest(self) -> int | None:
+    def newest(self) -> int | None:
         from delta.tables import DeltaTable
 
         if not DeltaTable.isDeltaTable(self.world.spark, self.path):
@@ -223,7 +227,7 @@ class RestoredTable(Target):
 
 
 class RestoredReplica(RestoredTable):
-    sink, type = DeltaReplicaSink, "delta_replica"
+    sink, type, commits = DeltaReplicaSink, "delta_replica", (replica, "_merging")
 
     def held(self) -> dict[str, Any]:
         rows = self.world.spark.read.format("delta").load(self.path).select("id", "name").collect()
@@ -232,7 +236,7 @@ class RestoredReplica(RestoredTable):
 
 
 class RestoredAudit(RestoredTable):
-    sink, type = DeltaAuditSink, "delta_audit"
+    sink, type, commits = DeltaAuditSink, "delta_audit", (audit, "_append")
 
     def held(self) -> dict[str, Any]:
         """What its changes come to since the newest snapshot in it; none is there twice."""

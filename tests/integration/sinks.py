@@ -74,7 +74,9 @@ class LinesSink(RowSink):
         return Claim(**json.loads(file.read_text())) if file.exists() else None
 
     def prepare(self, schema, route):
-        Path(self.target(route) + ".claim").write_text(json.dumps({"owner": route.owner, "epoch": route.epoch}))
+        Path(self.target(route) + ".claim").write_text(
+            json.dumps({"owner": route.owner, "epoch": route.epoch, "route": route.name})
+        )
         return []
 
     def open(self, route):

@@ -1,16 +1,16 @@
-"""A feature table equals its query over the whole source, and only entities whose rows changed are computed again."""
+"""Check that a feature table equals the aggregation of the whole source, and that only changed entities are recomputed."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from cdf_replicator.requests import Request
-from connectors.delta import query
+from cdf_replicator.state.command_queue import Request
+from connectors import PermanentError
+from connectors.delta.aggregation import check_aggregates
 
-QUERY = (
-    "SELECT customer, sum(amount) AS total, count(*) AS orders, max_by(id, amount) AS largest FROM {source} "
-    "GROUP BY customer HAVING sum(amount) > 0"
-)
+AGGREGATES = {"total": "sum(amount)", "orders": "count(*)", "largest": "max_by(id, amount)"}
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def world(world):
         "CDF_SINKS__FEATURES__TYPE": "delta_features",
         "CDF_SINKS__FEATURES__PATH": str(world.folder / "features"),
         "CDF_ROUTES__ORDERS_FEATURES__ENTITY": "customer",
-        "CDF_ROUTES__ORDERS_FEATURES__QUERY": QUERY,
+        "CDF_ROUTES__ORDERS_FEATURES__AGGREGATES": json.dumps(AGGREGATES),
         "CDF_ROUTES__ORDERS_FEATURES__FILTER": "NOT test",
         "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "3",
     }
@@ -33,10 +33,10 @@ def run(world, **more):
     return world.run("orders_features", **more)
 
 
-def expected(world, text=QUERY):
-    return sorted(
-        map(tuple, world.sql(text.replace("{source}", "(SELECT * FROM {t} WHERE NOT test)")).collect()), key=repr
-    )
+def expected(world, aggregates=AGGREGATES):
+    columns = ", ".join(f"{text} AS {name}" for name, text in aggregates.items())
+    rows = world.sql(f"SELECT customer, {columns} FROM {{t}} WHERE NOT test GROUP BY customer").collect()
+    return sorted(map(tuple, rows), key=repr)
 
 
 def held(world, *more):
@@ -47,7 +47,7 @@ def guards(world):
     return {row["customer"]: row["_cdf_guard"] for row in world.spark.table(world.features).collect()}
 
 
-def test_the_features_equal_the_query_after_everything(world, lose_commit):
+def test_the_features_equal_the_aggregation_after_everything(world, lose_commit):
     world.create(
         "id bigint, customer string, amount decimal(10,2), test boolean",
         rows=[
@@ -88,19 +88,18 @@ def test_the_features_equal_the_query_after_everything(world, lose_commit):
     assert held(world) == expected(world)
 
 
-def test_another_query_needs_a_resync_which_repairs_too(world):
+def test_other_aggregates_need_a_resync_which_repairs_too(world):
     world.create("id bigint, customer string, test boolean", rows=["(1, 'a', false)", "(2, 'b', false)"])
-    first, second = ("SELECT customer, count(*) AS n", "SELECT customer, min(id) AS first, 'x' AS mark")
-    group = " FROM {source} GROUP BY customer"
-    world.environ["CDF_ROUTES__ORDERS_FEATURES__QUERY"] = first + group
+    second = {"first": "min(id)", "mark": "max('x')"}
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"n": "count(*)"})
     assert run(world) is None
-    world.environ["CDF_ROUTES__ORDERS_FEATURES__QUERY"] = second + group
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(second)
     verdict = run(world)
-    assert "ENTITY or QUERY of route orders_features has changed" in verdict.what
+    assert "ENTITY or AGGREGATES of route orders_features has changed" in verdict.what
     assert verdict.next_step == "Run: cdf-replicator resync orders_features"
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert run(world, ask=Request("resync", "orders_features", max_removed_share=1.0)) is None
-    assert held(world) == expected(world, second + group) == [("a", 1, "x")]
+    assert held(world) == expected(world, second) == [("a", 1, "x")]
     world.spark.sql(f"INSERT INTO {world.features} VALUES ('z', 9, 'y', NULL)")
     assert run(world, ask=Request("resync", "orders_features", max_removed_share=1.0)) is None
     assert held(world) == [("a", 1, "x")]
@@ -111,41 +110,52 @@ def test_another_query_needs_a_resync_which_repairs_too(world):
     )
 
 
+def test_a_struct_that_lost_a_field_is_merged_into_the_wider_one_of_the_table(world):
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"s": "max_by(s, id)"})
+    columns = "id bigint, customer string, s struct<a:int,b:string,c:string>, test boolean"
+    world.create(columns, delta__columnMapping__mode="name")
+    world.insert("(1, 'a', struct(1, 'b', 'c'), false)", "(2, 'z', struct(2, 'b', 'c'), false)")
+    assert run(world) is None
+    world.sql("ALTER TABLE {t} DROP COLUMN s.b")
+    world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(world.version())
+    world.insert("(3, 'a', struct(3, 'd'), false)", "(4, 'n', NULL, false)")
+    assert run(world) is None
+    features = world.spark.table(world.features).select("customer", "s.a", "s.b", "s.c", "s").collect()
+    assert sorted(tuple(row)[:4] for row in features) == [
+        ("a", 3, None, "d"),
+        ("n", None, None, None),
+        ("z", 2, "b", "c"),
+    ]
+    assert [row.s for row in features if row.customer == "n"] == [None]
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        QUERY,
-        "SELECT day, customer, count(DISTINCT id) AS n FROM {source} GROUP BY customer, day;",
-        "WITH x AS (SELECT customer, id - lag(id) OVER (PARTITION BY customer ORDER BY id) AS d FROM {source}) SELECT customer, max(d) AS d FROM x GROUP BY customer",
-    ],
+    "text", ["count(DISTINCT id)", "sum(amount) / count(*)", "max_by(struct(id, day), amount)", "1"]
 )
-def test_a_query_whose_entities_stand_by_themselves_is_taken(spark, text):
-    entity = ("customer", "day") if "day" in text else ("customer",)
-    assert query.checked(text, entity, source(spark)).fieldNames()
+def test_an_aggregate_of_the_rows_of_an_entity_is_accepted(spark, text):
+    assert check_aggregates(source(spark), ("customer", "day"), {"n": text}, "r").names == ["customer", "day", "n"]
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("SELEC customer FROM {source}", "can't be run"),
-        ("SELECT customer, sum(nothing) FROM {source} GROUP BY customer", "can't be run"),
-        ("SELECT count(*) AS n FROM {source}", "has no column customer"),
-        ("SELECT customer, rand() AS r FROM {source} GROUP BY customer", "by itself"),
-        ("SELECT customer, max(datediff(current_date(), day)) AS age FROM {source} GROUP BY customer", "by itself"),
-        ("SELECT customer, day, count(*) AS n FROM {source} GROUP BY customer, day", "several rows"),
-        ("SELECT customer, amount FROM {source}", "several rows"),
-        ("SELECT customer, s FROM (SELECT customer, sum(id) AS s FROM {source} GROUP BY 1) LIMIT 5", "rows of others"),
-        ("SELECT customer, s, rank() OVER (ORDER BY s) AS r FROM (SELECT customer, sum(id) AS s FROM {source} GROUP BY 1)", "rows of others"),
-        ("SELECT customer, sum(id) / (SELECT sum(id) FROM {source}) AS share FROM {source} GROUP BY customer", "rows of others"),
-        ("SELECT upper(customer) AS customer, count(*) AS n FROM {source} GROUP BY 1", "rows of others"),
-        ("SELECT region AS customer, count(*) AS n FROM {source} GROUP BY 1", "rows of others"),
-        ("SELECT a.customer, count(*) AS n FROM {source} a JOIN {source} b ON a.day = b.day GROUP BY a.customer", "rows of others"),
-        ("SELECT customer, count(*) AS n FROM {source} JOIN range(3) r ON r.id = amount GROUP BY customer", "something else"),
+        ("sum(", "PARSE_SYNTAX_ERROR"),
+        ("sum(nothing)", "UNRESOLVED_COLUMN"),
+        ("amount", "MISSING_AGGREGATION"),
+        ("max(rand())", "Non-deterministic expression"),
+        ("count(*) * rand()", "at random"),
+        ("max(datediff(current_date(), day))", "changes with the time"),
+        ("max(current_user())", "changes with the time or the session"),
+        ("sum(sum(id)) OVER ()", "other entities"),
+        ("sum(id) / (SELECT 7)", "another table"),
+        ("explode(collect_list(id))", "several rows of one"),
     ],
-)  # fmt: skip
-def test_a_query_that_can_not_be_kept_up_to_date_is_refused_with_the_reason(spark, text, why):
-    with pytest.raises(query.QueryError, match=why):
-        query.checked(text, ("customer",), source(spark))
+)
+def test_an_aggregate_that_can_not_be_kept_up_to_date_is_refused_with_the_reason(spark, text, why):
+    with pytest.raises(PermanentError, match=why) as caught:
+        check_aggregates(source(spark), ("customer",), {"fine": "count(*)", "wrong": text}, "orders_features")
+    assert "AGGREGATES of route orders_features: wrong (" in caught.value.reason
+    assert caught.value.hint == "Correct CDF_ROUTES__ORDERS_FEATURES__AGGREGATES, then restart."
 
 
 def source(spark):

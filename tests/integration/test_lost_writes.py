@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdf_replicator import batch
-from cdf_replicator.requests import Request
-from cdf_replicator.state import StatePath
-from tests.integration.losing import CutLog, FailOver, RestoredIndex, RestoredTable, Snapshots, Target
+from cdf_replicator.pipeline import batch_writer
+from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.store import StatePath
+from connectors.delta import table
+from tests.integration.losing import (
+    CutLog,
+    FailOver,
+    RestoredIndex,
+    RestoredReplica,
+    RestoredTable,
+    Snapshots,
+    Target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +120,7 @@ def told(next_step: str) -> Request:
 def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request, monkeypatch, pytestconfig):
     steps, draw = Steps(), random.Random(SEED)
     steps.before(monkeypatch, StatePath, "save")
-    steps.before(monkeypatch, batch, "deliver")
+    steps.before(monkeypatch, batch_writer, "deliver")
     with kind.opened(world, request) as target:
         steps.before(monkeypatch, target.sink, *target.calls)
         history = History(world, target, steps)
@@ -121,3 +130,35 @@ def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request
         stride = 1 if pytestconfig.getoption("every_step") else last // SAMPLE
         for at in range(last - stride * ((last - 2) // stride), last + 1, stride):
             history.run({draw.randrange(1, at): target.remember, at: target.lose})
+
+
+@pytest.mark.parametrize("kind", RestoredTable.__subclasses__())
+def test_a_restore_between_the_check_of_a_write_and_its_commit_is_noticed(world, kind, request, monkeypatch):
+    steps = Steps()
+    steps.before(monkeypatch, *kind.commits)
+    with kind.opened(world, request) as target:
+        history = bootstrapped(world, target, steps)
+        target.remember()
+        steps.begin({2: target.lose})
+        history.follow()
+        assert not steps.plan
+        assert target.held() == world.expected()
+
+
+def test_a_commit_of_a_target_is_read_once_though_a_write_and_its_mark_check_it(world, request, monkeypatch):
+    with RestoredReplica.opened(world, request) as target:
+        history = bootstrapped(world, target, Steps())
+        before, read, text = target.newest(), [], table.commit_text
+        monkeypatch.setattr(table, "commit_text", lambda path, version: read.append(version) or text(path, version))
+        history.follow()
+        assert sorted(read) == list(range(before, target.newest() + 1)), (
+            "the first by the claim, each batch by its mark"
+        )
+
+
+def bootstrapped(world: World, target: RestoredTable, steps: Steps) -> History:
+    history = History(world, target, steps)
+    history.runs = 1
+    world.environ |= target.emptied(history.runs)
+    history.bootstrap()
+    return history

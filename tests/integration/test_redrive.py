@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 
 ROUTE = "orders_files"
 
@@ -74,7 +74,10 @@ def test_a_sink_that_stays_away_is_told_with_what_to_do(started):
     ask = Request("redrive", ROUTE)
     started.run(ROUTE, ask=ask)
     answer = started.answer(ask)
-    assert (answer.state, answer.message) == ("failed", "unreachable: nobody answers Ask again once that is over.")
+    assert (answer.state, answer.message) == (
+        "failed",
+        "unreachable: nobody answers Repeat the command once the error is over.",
+    )
     assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
 
 

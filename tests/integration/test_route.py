@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import threading
+from pathlib import Path
 
 from pyspark.errors import AnalysisException
 
-from cdf_replicator import checkpoint
-from cdf_replicator.batch import Delivering
-from cdf_replicator.requests import Request
-from cdf_replicator.stream import Stream
+from cdf_replicator.pipeline.batch_writer import Delivering
+from cdf_replicator.pipeline.route_stream import Stream
+from cdf_replicator.state import checkpoint
+from cdf_replicator.state.command_queue import Request
+from tests.chaos.progress import is_inside_a_commit
 from tests.support.waiting import until
 
 
@@ -240,6 +242,8 @@ def test_after_a_restart_in_the_middle_of_a_commit_it_is_not_said_to_be_delivere
         stopped.start()
         stopped.join(60)
     assert len(world.delivered()) == 2
+    route, table = world.state_path.checkpoint("orders_files", 0).parent.parent, Path(world.table)
+    assert is_inside_a_commit(route, table)
     world.trouble("hang")
     live("orders_files")
     told = []
@@ -251,6 +255,7 @@ def test_after_a_restart_in_the_middle_of_a_commit_it_is_not_said_to_be_delivere
     assert {at[1:] for at in told if at[0] == "running" and at[2] is not None} == {(2, 1)}
     until(lambda: position(world) == ("running", 2, 2))
     assert len(world.delivered()) == 4
+    assert not is_inside_a_commit(route, table)
 
 
 def position(world):

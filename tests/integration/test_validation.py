@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cdf_replicator import validation
-from cdf_replicator.source import SourceTable
+from cdf_replicator.commands import validate
+from cdf_replicator.source.table import SourceTable
 from connectors import PermanentError
 
 
@@ -28,7 +28,7 @@ def test_keys_are_checked_in_one_scan_for_all_routes_of_a_table(world, monkeypat
     )
     scans, snapshot = [], SourceTable.snapshot
     monkeypatch.setattr(SourceTable, "snapshot", lambda self, version: scans.append(version) or snapshot(self, version))
-    found = list(validation._table(world.spark, world.settings, *world.settings.resolved.values()))
+    found = list(validate._table(world.spark, world.settings, *world.settings.resolved.values()))
     assert len(scans) == 1
     told = {(finding.where, finding.severity, finding.what) for finding in found}
     assert told == {
@@ -38,9 +38,29 @@ def test_keys_are_checked_in_one_scan_for_all_routes_of_a_table(world, monkeypat
             "COMPUTED total is decimal(17,2) and arrives as text: a JSON number is exact up to 15 digits.",
         ),
         ("route orders_files", "error", "Rows with a null in key column id: 2."),
-        ("route orders_files", "error", "Keys that several rows have (key columns id): 2, such as 5."),
+        ("route orders_files", "warning", "Keys that several rows have (key columns id): 2 (5, 6)."),
         ("route orders_other", "error", "Rows with a null in key column id: 1."),
     }
+
+
+@pytest.mark.parametrize(
+    ("kept", "doubled", "severity", "follows"),
+    [
+        ("dead_letter", 6, "warning", "keeps each of their rows as a dead letter (duplicate_key), and the sink lacks"),
+        ("dead_letter", 101, "error", "would halt: too many rows are refused"),
+        ("halt", 6, "error", "would halt (duplicate_keys)"),
+    ],
+)
+def test_keys_of_several_rows_are_an_error_where_they_would_halt_the_route(world, kept, doubled, severity, follows):
+    world.environ["CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS"] = kept
+    world.create()
+    world.sql(f"INSERT INTO {{t}} SELECT id DIV 2, 'a' FROM range({2 * doubled}) UNION ALL SELECT 900, 'b'")
+    (found,) = validate._table(world.spark, world.settings, *world.settings.resolved.values())
+    assert found.severity == severity
+    assert f"{doubled} (0, 1, " in found.what
+    assert found.what.endswith(", …).")
+    assert follows in found.next_step
+    assert "CDF_TABLES__ORDERS__KEYS" in found.next_step
 
 
 @pytest.mark.usefixtures("spark")

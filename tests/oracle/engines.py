@@ -21,7 +21,7 @@ REMOVALS = ("delete", "update_preimage")
 
 def selected(table: Table) -> dict[int, Row]:
     frame = table.spark.read.format("delta").load(table.path)
-    return {row["id"]: row.asDict() for row in frame.collect()}
+    return {row["id"]: row.asDict(recursive=True) for row in frame.collect()}
 
 
 def summed(table: Table, pinned: int) -> dict[int, Row]:
@@ -49,7 +49,7 @@ def folded(feed: Iterable[Row], base: dict[int, Row], after: int) -> dict[int, R
 def spark_feed(table: Table, first: int, last: int) -> list[Row]:
     reader = table.spark.read.format("delta").option("readChangeFeed", "true")
     frame = reader.option("startingVersion", first).option("endingVersion", last).load(table.path)
-    return [row.asDict() for row in frame.drop("_commit_timestamp").collect()]
+    return [row.asDict(recursive=True) for row in frame.drop("_commit_timestamp").collect()]
 
 
 def other_feed(table: Table, first: int, last: int) -> list[Row]:

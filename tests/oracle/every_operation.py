@@ -12,8 +12,23 @@ WRITING = tuple(
 EMPTYING = tuple(kind for kind in RARE if kind in ("delete_all", "truncate"))
 EMPTIED_AND_FILLED = (*(Act(kind) for kind in EMPTYING), Act("append", 1, 1), Act("append", 2, 2))
 KEEPING = tuple(Act(kind, 3, 1) for kind in RARE if kind not in EMPTYING)
-DELIVERED_AGAIN = (Act("insert", 2, 0), Act("lose_commit"), Act("replay", 1), Act("update", 1, 0), Act("merge", 2, 1))
-EVERY_OPERATION = (Act("deliver"), *WRITING, *EMPTIED_AND_FILLED, *KEEPING, *DELIVERED_AGAIN)
+FAULTS = (
+    Act("insert", 2, 0),
+    Act("lose_commit", 0, 1),
+    Act("replay", 1, 2),
+    Act("update", 1, 0),
+    Act("lose_writes", 2, 1),
+    Act("add_nested_column", 1),
+    Act("merge", 2, 1),
+    Act("lose_checkpoint", 0, 1),
+    Act("recreate_dimension", 3, 1),
+    Act("two_commands", 1),
+    Act("recreate_table", 1, 0),
+    Act("append", 5, 1),
+    Act("resync"),
+    Act("merge", 3, 1),
+)
+EVERY_OPERATION = (Act("deliver"), *WRITING, *EMPTIED_AND_FILLED, *KEEPING, *FAULTS)
 SHAPES = {
     "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
     "every feature": Shape(

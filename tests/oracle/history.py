@@ -24,6 +24,7 @@ REWRITES = (
 )
 WRITES = (
     "append",
+    "append_twins",
     "insert",
     "update",
     "update_to_same",
@@ -47,6 +48,7 @@ RARE = (
     "vacuum",
     "toggle_deletion_vectors",
     "add_column",
+    "add_nested_column",
     "append_with_new_column",
     "widen_type",
     "map_columns",
@@ -54,13 +56,27 @@ RARE = (
     "add_constraint",
     "in_commit_timestamps",
 )
-SERVICE = ("deliver", "lose_commit", "replay")
+SERVICE = (
+    "deliver",
+    "lose_commit",
+    "lose_checkpoint",
+    "lose_writes",
+    "replay",
+    "resync",
+    "two_commands",
+    "recreate_table",
+    "recreate_dimension",
+)
+GROWTH = ("add_nested_column", "widen_type")
+"""Drawn as often as what writes rows: rows of older shapes have to be delivered again."""
+EVENTS = ("append", "append_twins", "append_twins", "insert", "delete_rows", "add_nested_column", "widen_type")
+"""What a table of events without a key lives through."""
 LENGTH = 16
 
 
 @dataclass(frozen=True)
 class Act:
-    """One operation on the table, or on the service. ``a``, ``b``: what it picks rows, keys and versions by."""
+    """One operation on the table, or on the service. ``a``, ``b``: what it picks rows, keys, versions and moments by."""
 
     kind: str
     a: int = 0
@@ -74,7 +90,7 @@ class Shape:
     ``odd_region``: one of the regions, and so perhaps of the partitions, has characters that paths and keys escape.
     ``feed_late``: so many acts pass before the change feed is switched on. ``from_version``: start there, without a
     snapshot; None bootstraps. ``keys``: key columns of the routes. ``further``: a Delta sink that follows too, beside the
-    audit table, Elasticsearch and Redis.
+    audit table, Elasticsearch and Redis. ``twins``: rows have no key, and the audit table alone follows.
     """
 
     layout: Layout = "plain"
@@ -90,6 +106,7 @@ class Shape:
     keys: tuple[str, ...] = ("id",)
     max_files: int = 1
     further: Further = "none"
+    twins: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,13 +117,14 @@ class History:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
-    generated = draw(st.booleans())
+    twins = draw(st.sampled_from((False, False, True)))
+    generated = draw(st.booleans()) and not twins  # numbers of its own would tell twins apart
     layout = draw(st.sampled_from(("plain", "region", "bucket", "clustered")))
     feed_late = draw(st.sampled_from((0, 0, 0, 3)))
     return Shape(
         layout="region" if layout == "bucket" and not generated else layout,
         deletion_vectors=draw(st.booleans()),
-        column_mapping=draw(st.sampled_from((False, False, False, True))),
+        column_mapping=draw(st.sampled_from((False, False, True))),
         type_widening=draw(st.sampled_from((False, False, False, True))),
         in_commit_timestamps=draw(st.booleans()),
         row_tracking=draw(st.booleans()),
@@ -115,19 +133,24 @@ def shapes(draw: st.DrawFn) -> Shape:
         feed_late=feed_late,
         from_version=None if feed_late else draw(st.sampled_from((None, None, 0))),
         keys=draw(st.sampled_from((("id",), ("id",), ("region", "id")))),
-        max_files=draw(st.integers(1, 3)),
-        further=draw(st.sampled_from(("none", "replica", "features"))),
+        max_files=draw(st.sampled_from((1, 1, 2, 3))),
+        further="none" if twins else draw(st.sampled_from(("none", "replica", "features"))),
+        twins=twins,
     )
 
 
-def acts() -> st.SearchStrategy[Act]:
-    kinds = st.sampled_from((*WRITES, *WRITES, *RARE, *SERVICE))
+def acts(shape: Shape) -> st.SearchStrategy[Act]:
+    """Each act of the service is as likely as an INSERT."""
+    rows = EVENTS if shape.twins else WRITES
+    kinds = st.sampled_from((*rows, *rows, *(() if shape.twins else (*RARE, *GROWTH)), *SERVICE, *SERVICE))
     numbers = st.integers(0, 23)
     return st.builds(Act, kinds, numbers, numbers)
 
 
-def histories(length: int = LENGTH) -> st.SearchStrategy[History]:
-    return st.builds(History, shapes(), st.lists(acts(), min_size=length, max_size=length).map(tuple))
+@st.composite
+def histories(draw: st.DrawFn, length: int = LENGTH) -> History:
+    shape = draw(shapes())
+    return History(shape, tuple(draw(st.lists(acts(shape), min_size=length, max_size=length))))
 
 
 def history_of(seed: int, length: int = LENGTH) -> History:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.oracle.growth import add_column, add_nested_column, map_columns, widen_type
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
@@ -29,6 +31,13 @@ def region_of(table: Table, act: Act) -> str:
 
 def append(table: Table, act: Act) -> None:
     table.write(table.fresh(act, picked(act, table.absent)), files=1 + act.b % 3, mode="append")
+
+
+def append_twins(table: Table, act: Act) -> None:
+    """Each row several times, in several files, where the table's rows have no key."""
+    ids, copies = (range(KEYS), 2 + act.b % 3) if table.shape.twins else (table.absent, 1)
+    rows = table.fresh(act, ids[act.a % 8 :: 8])
+    table.write(rows * copies, files=max(2, copies), mode="append")
 
 
 def insert(table: Table, act: Act) -> None:
@@ -186,34 +195,12 @@ def add_constraint(table: Table, act: Act) -> None:
     table.sql(f"ALTER TABLE {{t}} ADD CONSTRAINT positive_{table.version} CHECK (id >= 0)")
 
 
-def add_column(table: Table, act: Act) -> None:
-    name = f"extra_{len(table.columns)}"
-    table.sql(f"ALTER TABLE {{t}} ADD COLUMNS ({name} STRING)")
-    table.schema_changed(name)
-
-
 def append_with_new_column(table: Table, act: Act) -> None:
     rows = table.fresh(act, picked(act, table.absent))
     if rows:
         name = f"extra_{len(table.columns)}"
         table.columns.append(name)
         table.write([{**row, name: f"new {row['id']}"} for row in rows], files=1, mode="append", mergeSchema="true")
-        table.schema_changed()
-
-
-def widen_type(table: Table, act: Act) -> None:
-    if table.shape.type_widening and not table.widened:
-        table.capture()  # a batch of the feed can't reach over it
-        table.sql("ALTER TABLE {t} ALTER COLUMN amount TYPE BIGINT")
-        table.widened = True
-        table.schema_changed()
-
-
-def map_columns(table: Table, act: Act) -> None:
-    if not table.mapped:
-        table.capture()
-        table.set_properties(**{"delta.columnMapping.mode": "name"})
-        table.mapped = True
         table.schema_changed()
 
 
@@ -225,6 +212,7 @@ OPERATIONS: dict[str, Callable[[Table, Act], None]] = {
     function.__name__: function
     for function in (
         append,
+        append_twins,
         insert,
         update,
         update_to_same,
@@ -253,6 +241,7 @@ OPERATIONS: dict[str, Callable[[Table, Act], None]] = {
         in_commit_timestamps,
         add_constraint,
         add_column,
+        add_nested_column,
         append_with_new_column,
         widen_type,
         map_columns,

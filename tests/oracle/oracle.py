@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.oracle import engines
-from tests.oracle.history import REWRITES
+from tests.oracle.acts import ACTS, halts
+from tests.oracle.dimension import label
+from tests.oracle.history import REWRITES, SERVICE
 from tests.oracle.operations import OPERATIONS
 from tests.oracle.service import Replicator
 from tests.oracle.table import Table
@@ -56,8 +58,9 @@ def live(
         if history.shape.feed_late and number == history.shape.feed_late:
             table.enable_feed()
         _perform(act, table, service, found)
-    found.differences += _halts(service.deliver())
-    if not found.differences:
+    halted = halts(service.deliver())
+    found.differences += halted
+    if not halted:
         table.capture()
         _compare(table, service, found)
     found.versions, found.batches = len(table.versions), service.batches
@@ -65,32 +68,32 @@ def live(
 
 
 def _perform(act: Act, table: Table, service: Replicator, found: Findings) -> None:
-    feed_is_on = table.feed_from > 0 or not table.shape.feed_late
-    if act.kind in ("deliver", "lose_commit", "replay", "vacuum"):
-        if not feed_is_on:
-            return
-        found.differences += _halts(service.deliver())  # VACUUM takes what is not delivered: that is another test
-    if act.kind == "lose_commit":
-        service.lose_commits()
-    elif act.kind == "replay":
-        first = table.restorable_from
-        found.differences += _halts(service.replay(first + act.a % (table.version - first + 1)))
-    elif act.kind != "deliver":
+    if act.kind in (*SERVICE, "vacuum") and not table.feed_is_on:
+        return
+    if act.kind in SERVICE:
+        found.differences += ACTS[act.kind](service, act)
+    else:
+        if act.kind == "vacuum":
+            found.differences += halts(service.deliver())  # VACUUM takes what is not delivered: that is another test
         OPERATIONS[act.kind](table, act)
         table.rewritten_after_vectors |= table.vectors and act.kind in REWRITES
         table.look()
     found.operations[act.kind] += 1
 
 
-def _halts(verdicts: dict) -> list[str]:
-    return [f"route {name} halted: {verdict.reason}: {verdict.what}" for name, verdict in verdicts.items()]
-
-
 def _compare(table: Table, service: Replicator, found: Findings) -> None:
+    found.other = _other_reads(table)
+    if not table.shape.twins:
+        _compare_by_key(table, service, found)
+    _compare_audit(table, service, found)
+    if letters := service.letters():
+        found.differences.append(f"{letters} dead letters, none expected")
+
+
+def _compare_by_key(table: Table, service: Replicator, found: Findings) -> None:
     expected = {"Spark's SELECT": engines.selected(table)}
     first = min(service.pinned.values())
     expected["the snapshots' differences"] = engines.summed(table, first)
-    found.other = _other_reads(table)
     if found.other:
         base = table.versions[first] if first >= 0 else {}
         expected["deltalake's fold"] = engines.folded(table.other_feed, base, first)
@@ -107,29 +110,29 @@ def _compare(table: Table, service: Replicator, found: Findings) -> None:
             given = {key: _row(table, row) for key, row in held.items()}
             found.differences += _different(f"{sink} against {engine}", wanted, given)
             found.compared += len(wanted)
-        narrow = {key: {"id": row["id"], "price": row["amount"]} for key, row in wanted.items() if _passes(row)}
+        narrow = {key: _narrow(row) for key, row in wanted.items() if _passes(row)}
         found.differences += _different(f"Redis, filtered, against {engine}", narrow, service.narrow_entries())
         if table.shape.further == "features":
             found.differences += _different(f"the features against {engine}", _features(wanted), service.features())
-    _compare_audit(table, service, found)
-    if letters := service.letters():
-        found.differences.append(f"{letters} dead letters, none expected")
 
 
 def _compare_audit(table: Table, service: Replicator, found: Findings) -> None:
-    """As a multiset: the snapshot's rows, then the feed after it, or from an earlier version that was replayed."""
-    pinned = service.pinned[f"{service.slug}_audit"]
-    snapshot = table.versions[pinned].values() if pinned >= 0 else ()
-    first = min([pinned + 1, *service.replayed])
+    """As a multiset: the snapshot of each epoch, then the feed after it, or from an earlier version that was replayed."""
+    snapshots = [pinned for pinned in service.epochs[service.audit].values() if pinned >= 0]
+    first = min([service.pinned[service.audit] + 1, *service.replayed])
     feeds = {"Spark's feed": table.spark_feed} | ({"deltalake's feed": table.other_feed} if found.other else {})
     held = Counter(_audit_row(table, row, row["change_type"], row["commit_version"]) for row in service.audited())
     for engine, feed in feeds.items():
-        wanted = Counter(_audit_row(table, row, "snapshot", pinned) for row in snapshot)
+        wanted = Counter(
+            _audit_row(table, row, "snapshot", pinned) for pinned in snapshots for row in table.held[pinned]
+        )
         wanted += Counter(
             _audit_row(table, row, row["_change_type"], row["_commit_version"])
             for row in feed
             if row["_commit_version"] >= first and row["_change_type"] != "update_preimage"
         )
+        lost = service.audited_from
+        wanted, held = (Counter({r: n for r, n in rows.items() if r[0] > lost}) for rows in (wanted, held))
         found.compared += sum(wanted.values())
         for row, count in (wanted - held).items():
             found.differences.append(f"audit against {engine}: lacks {count} x {row}")
@@ -140,7 +143,13 @@ def _compare_audit(table: Table, service: Replicator, found: Findings) -> None:
 def _other_reads(table: Table) -> bool:
     """Whether ``deltalake`` can be believed here (design.md section 6): told beforehand, not by what it answers."""
     shape = table.shape
-    if table.mapped or shape.type_widening or (shape.odd_region and shape.layout == "region"):
+    if (
+        table.mapped
+        or table.widened
+        or table.fields
+        or shape.type_widening
+        or (shape.odd_region and shape.layout == "region")
+    ):
         return False
     if table.other_refused:
         raise AssertionError(f"deltalake can't read a table it should read: {table.other_refused}")
@@ -150,6 +159,10 @@ def _other_reads(table: Table) -> bool:
 def _passes(row: Row) -> bool:
     """The filter of the narrow route, in Python."""
     return row["region"] == "us" or (row["amount"] is not None and row["amount"] > 40)
+
+
+def _narrow(row: Row) -> Row:
+    return {"id": row["id"], "price": row["amount"], "label": label(row["region"])}
 
 
 def _features(rows: dict[str, Row]) -> dict[str, Row]:
@@ -173,12 +186,18 @@ def _key(table: Table, row: Row) -> str:
 
 
 def _row(table: Table, row: Row) -> Row:
-    """A row with today's columns: one that was written before a column was added has none of it."""
-    return {name: row.get(name) for name in table.all_columns}
+    """A row with today's columns and fields: one that was written before one was added has none of it."""
+    return {name: _value(table, name, row.get(name)) for name in table.all_columns}
+
+
+def _value(table: Table, name: str, value: Any) -> Any:
+    if name != "detail" or value is None:
+        return value
+    return tuple((field, value.get(field)) for field in sorted(table.fields))
 
 
 def _audit_row(table: Table, row: Row, change_type: str, version: int) -> tuple:
-    return (version, change_type, *(row.get(name) for name in table.all_columns))
+    return (version, change_type, *_row(table, row).values())
 
 
 def _different(what: str, wanted: dict[str, Row], held: dict[str, Row]) -> list[str]:

@@ -2,55 +2,87 @@
 
 from __future__ import annotations
 
-import threading
+import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdf_replicator import requests
-from cdf_replicator.board import Board
-from cdf_replicator.dead_letters import DeadLetters
-from cdf_replicator.metrics import Metrics
-from cdf_replicator.runner import Runner
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.pipeline.context import Service
+from cdf_replicator.runtime.route_runner import Runner
 from cdf_replicator.settings import load
-from cdf_replicator.shared import Service
-from cdf_replicator.state import StatePath
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.store import StatePath
+from tests.oracle.dimension import recreate
+from tests.oracle.moments import Moments
+from tests.oracle.targets import Entries, Folder, Index
 from tests.support import reading
 
 if TYPE_CHECKING:
-    from cdf_replicator.verdict import Verdict
+    import threading
+    from collections.abc import Collection, Mapping, Sequence
+
+    from cdf_replicator.errors.exceptions import Verdict
     from deploy.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
-FEATURES = "SELECT region, count(*) AS held, sum(amount) AS total, max(name) AS newest FROM {source} GROUP BY region"
+FEATURES = '{"held": "count(*)", "total": "sum(amount)", "newest": "max(name)"}'
 NARROW = "amount > 40 OR region = 'us'"
-NARROW_COLUMNS = ("id", "amount")
+NARROW_COLUMNS = ("id", "amount", "label")
 PATIENCE_SECONDS = 240
+MOST_COMMANDS = 6
+"""That an operator runs until a route goes on."""
 
 
 class Replicator:
     """``slug``: of the table; no two histories share one. ``batches``: how many micro-batches were delivered.
 
-    ``pinned``: the version of the snapshot each route began with, -1 where it began with none. ``replayed``: the
-    versions that replays began at.
+    ``pinned``: the version of the snapshot each route began with, -1 where it began with none. ``epochs``: the same of each of
+    its epochs. ``replayed``: the versions that replays began at. ``audited_from``: up to there the audit table has lost
+    changes, and its route was rebuilt by a resync.
     """
 
     def __init__(self, table: Table, slug: str, folder: Path, elasticsearch: Elasticsearch, cache: Redis) -> None:
-        shape = table.shape
         self.table, self.slug, self.folder = table, slug, folder
         self.elasticsearch, self.cache = elasticsearch, cache
         self.batches = 0
         self.pinned: dict[str, int] = {}
+        self.epochs: dict[str, dict[int, int]] = {}
+        self.audited_from = -1
         self.replayed: list[int] = []
+        self.settings = load(self._environ())
+        self.state_path = StatePath.open(folder / "state")
+        if not table.shape.twins:
+            recreate(table.spark, self.dimension, table.regions, doubled=False)
+
+    def _environ(self) -> dict[str, str]:
+        shape, slug, folder, elasticsearch, cache = (
+            self.table.shape,
+            self.slug,
+            self.folder,
+            self.elasticsearch,
+            self.cache,
+        )
         prefix = f"CDF_TABLES__{slug.upper()}__"
         environ = {
             "CDF_STATE_PATH": str(folder / "state"),
-            prefix + "PATH": table.path,
+            "CDF_TRIGGER_SECONDS": "0.2",
+            "CDF_DELIVERY__MAX_REMOVED_SHARE": "1",
+            prefix + "PATH": self.table.path,
             prefix + "KEYS": ",".join(shape.keys),
-            prefix + "SINKS": ",".join(SINKS if shape.further == "none" else (*SINKS, shape.further)),
+            prefix + "SINKS": ",".join(self._sinks()),
             prefix + "MAX_FILES_PER_TRIGGER": str(shape.max_files),
             "CDF_SINKS__AUDIT__TYPE": "delta_audit",
             "CDF_SINKS__AUDIT__PATH": str(folder / "audit"),
+        }
+        if shape.twins:
+            return environ
+        environ |= {
             "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
             "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
             "CDF_SINKS__CACHE__TYPE": "redis",
@@ -59,6 +91,9 @@ class Replicator:
             "CDF_ROUTES__NARROW__SINK": "cache",
             "CDF_ROUTES__NARROW__FILTER": NARROW,
             "CDF_ROUTES__NARROW__COLUMNS": ",".join(NARROW_COLUMNS),
+            "CDF_ROUTES__NARROW__ENRICH__REGIONS__PATH": str(self.dimension),
+            "CDF_ROUTES__NARROW__ENRICH__REGIONS__ON": "region=code",
+            "CDF_ROUTES__NARROW__ENRICH__REGIONS__COLUMNS": "label",
             "CDF_ROUTES__NARROW__RENAME": "amount=price",
             "CDF_ROUTES__NARROW__KEY_TEMPLATE": ":".join([f"narrow-{slug}", *(f"{{{key}}}" for key in shape.keys)]),
         }
@@ -71,56 +106,108 @@ class Replicator:
             }
         if shape.further == "features":
             route = f"CDF_ROUTES__{slug.upper()}_FEATURES__"
-            environ |= {route + "ENTITY": "region", route + "QUERY": FEATURES}
+            environ |= {route + "ENTITY": "region", route + "AGGREGATES": FEATURES}
         if shape.from_version is not None:
             environ[prefix + "STARTING_VERSION"] = str(shape.from_version)
-        self.settings = load(environ)
-        self.state_path = StatePath.open(folder / "state")
+        return environ
+
+    def _sinks(self) -> tuple[str, ...]:
+        shape = self.table.shape
+        if shape.twins:
+            return ("audit",)
+        return SINKS if shape.further == "none" else (*SINKS, shape.further)
 
     @property
     def routes(self) -> list[str]:
         return list(self.settings.resolved)
 
-    def deliver(self, ask: dict[str, requests.Request] | None = None) -> dict[str, Verdict]:
-        """Run every route to the end, side by side; returns what stopped those that did not get there."""
+    @property
+    def audit(self) -> str:
+        return f"{self.slug}_audit"
+
+    def checkpoints(self) -> list[Path]:
+        """Of the routes' present generations, those that there are."""
+        states = [state for route in self.routes if (state := self.state_path.load(route))]
+        folders = [self.state_path.checkpoint(state.route, state.generation) for state in states]
+        return [folder for folder in map(Path, folders) if folder.exists()]
+
+    @property
+    def dimension(self) -> Path:
+        return self.folder / "regions"
+
+    @property
+    def targets(self) -> dict[str, Entries | Folder | Index]:
+        """Those that a copy may bring back, by route."""
+        slug, spark = self.slug, self.table.spark
+        kept = {
+            f"{slug}_audit": Folder(spark, self.folder / "audit" / slug),
+            f"{slug}_search": Index(self.elasticsearch, slug),
+            f"{slug}_cache": Entries(self.cache, f"{slug}:"),
+            "narrow": Entries(self.cache, f"narrow-{slug}:"),
+            f"{slug}_replica": Folder(spark, self.folder / "replica" / slug),
+        }
+        return {route: kept[route] for route in self.routes if route in kept}
+
+    def forget(self) -> None:
+        """Of a table that was recreated, the sinks hold what follows the resync."""
+        self.pinned.clear()
+        self.epochs.clear()
+        self.replayed.clear()
+        self.audited_from = -1
+
+    def runners(self, stop: threading.Event, *, once: bool) -> tuple[dict[str, Runner], Board]:
         letters = DeadLetters(self.table.spark, self.state_path.dead_letters)
         board = Board()
         for name, sink in self.settings.sinks.items():
             board.add_sink(name, sink.type, "")
-        service = Service(
-            self.table.spark, self.settings, self.state_path, letters, Metrics(), board, True, threading.Event()
-        )
-        runners = {name: Runner(service, route, None) for name, route in self.settings.resolved.items()}
-        for name, request in (ask or {}).items():
-            requests.submit(self.state_path.requests, request)
-            requests.take(self.state_path.requests, request)
-            runners[name].submit(request)
-        for runner in runners.values():
-            runner.start()
-        for name, runner in runners.items():
-            runner.join(PATIENCE_SECONDS)
-            assert not runner.is_alive(), f"route {name} did not come to an end"
+        service = Service(self.table.spark, self.settings, self.state_path, letters, Metrics(), board, once, stop)
+        return {name: Runner(service, route, None) for name, route in self.settings.resolved.items()}, board
+
+    def deliver(
+        self, ask: Mapping[str, Sequence[command_queue.Request]] | None = None, moments: Moments | None = None
+    ) -> dict[str, Verdict]:
+        """Run every route to the end, side by side; returns what stopped those that did not get there."""
+        moments = moments or Moments()
+        runners, board = self.runners(moments.stop, once=True)
+        for name, asked in (ask or {}).items():
+            for request in asked:
+                command_queue.submit(self.state_path.requests, request)
+                command_queue.take(self.state_path.requests, request)
+                runners[name].submit(request)
+        with moments.placed():
+            for runner in runners.values():
+                runner.start()
+            for name, runner in runners.items():
+                runner.join(PATIENCE_SECONDS)
+                assert not runner.is_alive(), f"route {name} did not come to an end"
         self.batches += sum(len(route.batches) for route in board.snapshot().routes)
         for name in runners:
-            if name not in self.pinned and (state := self.state_path.load(name)):
-                self.pinned[name] = -1 if state.pinned_version is None else state.pinned_version
+            if state := self.state_path.load(name):
+                pinned = -1 if state.pinned_version is None else state.pinned_version
+                self.pinned.setdefault(name, pinned)
+                self.epochs.setdefault(name, {}).setdefault(state.epoch, pinned)
         return {name: runner.verdict for name, runner in runners.items() if runner.verdict}
 
-    def replay(self, version: int) -> dict[str, Verdict]:
-        self.replayed.append(version)
-        asked = {name: requests.Request("replay", name, starting_version=version) for name in self.routes}
-        return self.deliver(asked)
+    def repaired(self, expected: Collection[str], verdicts: dict[str, Verdict] | None = None) -> dict[str, Verdict]:
+        """Deliver; where a route halts for an expected reason, run the command that it names. Returns what is left.
 
-    def lose_commits(self) -> None:
-        """Take back Spark's word that the newest micro-batch of each route was committed, as a kill before it would."""
-        for route in self.routes:
-            state = self.state_path.load(route)
-            if state is None:
-                continue
-            commits = self.state_path.checkpoint(route, state.generation) / "commits"
-            if numbers := [int(file.name) for file in commits.glob("[0-9]*")]:
-                (commits / str(max(numbers))).unlink()
-                (commits / f".{max(numbers)}.crc").unlink(missing_ok=True)
+        A run that gave up waiting for its target is followed by another.
+        """
+        verdicts = self.deliver() if verdicts is None else verdicts
+        for _ in range(MOST_COMMANDS):
+            named = {
+                name: [found]
+                for name, verdict in verdicts.items()
+                if verdict.reason in expected and (found := _command(verdict))
+            }
+            if not named and all(verdict.action == "halt" for verdict in verdicts.values()):
+                break
+            verdicts = self.deliver(named)
+        return verdicts
+
+    def answered(self, request: command_queue.Request) -> str:
+        progress = command_queue.follow(self.state_path.requests, request.id)
+        return "nothing" if progress is None else progress.state
 
     # What the sinks show
 
@@ -136,11 +223,13 @@ class Replicator:
     def audited(self) -> list[Row]:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "audit" / self.slug))
         own = [name for name in reading.AUDIT_COLUMNS if name not in ("change_type", "commit_version")]
-        return [row.asDict() for row in frame.drop(*own).collect()]
+        table = self.table.sql("DESCRIBE DETAIL {t}").first()["id"]
+        rows = frame.where(F.col("source_table_id") == table).drop(*own).collect()
+        return [row.asDict(recursive=True) for row in rows]
 
     def replicated(self) -> list[Row]:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "replica" / self.slug))
-        return [row.asDict() for row in frame.drop("_cdf_key", "_cdf_guard").collect()]
+        return [row.asDict(recursive=True) for row in frame.drop("_cdf_key", "_cdf_guard").collect()]
 
     def features(self) -> dict[str, Row]:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "features" / f"{self.slug}_features"))
@@ -150,3 +239,12 @@ class Replicator:
         if not Path(self.state_path.dead_letters).exists():
             return 0
         return self.table.spark.read.format("delta").load(str(self.state_path.dead_letters)).count()
+
+
+def _command(verdict: Verdict) -> command_queue.Request | None:
+    """The command that a halted route names."""
+    found = re.search(r"cdf-replicator (replay|resync) (.*)", verdict.next_step)
+    if found is None:
+        return None
+    route, *options = shlex.split(found[2])
+    return command_queue.Request(found[1], route, int(options[1]) if found[1] == "replay" else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,35 +26,56 @@ TYPES = {"id": "bigint", "region": "string", "name": "string", "amount": "int"}
 
 
 class Table:
-    """``versions``: rows by key number, of every version. ``columns``: those a writer gives."""
+    """``versions``: rows by key number, of every version. ``held``: all of them. ``columns``: those a writer gives.
+
+    ``fields``: those of the struct ``detail``, once there is one. ``restorable_from``, ``replayable_from``: the oldest versions
+    that RESTORE, and a replay, may go back to.
+    """
 
     def __init__(self, spark: SparkSession, path: Path, shape: Shape) -> None:
         self.spark = spark
         self.path = str(path)
         self.shape = shape
+        self._begin()
+        self._create(feed=not shape.feed_late)
+
+    def _begin(self) -> None:
         self.columns = list(TYPES)
+        self.fields: list[str] = []
         self.versions: list[dict[int, Row]] = []
+        self.held: list[list[Row]] = []
         self.widened = False
-        self.mapped = shape.column_mapping
-        self.regions = ("eu", "us", "a:p %" if shape.odd_region else "ap")
-        self.vectors = shape.deletion_vectors
+        self.mapped = self.shape.column_mapping
+        self.regions = ("eu", "us", "a:p %" if self.shape.odd_region else "ap")
+        self.vectors = self.shape.deletion_vectors
         self.rewritten_after_vectors = False
+        self.feed_is_on = False
         self.feed_from = 0
         self.restorable_from = 0
+        self.replayable_from = 0
         self.spark_feed: list[Row] = []
         self.other_feed: list[Row] = []
         self.other_refused = ""
         self._captured = -1
-        self._create()
 
-    def _create(self) -> None:
+    def recreate(self) -> None:
+        """Put another table under the path, which has its rows yet to come."""
+        old = Path(self.path)
+        old.rename(old.with_name(f"{old.name}-{time.monotonic_ns()}"))
+        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        self._begin()
+        self._create(feed=True)
+        self.look()
+
+    def _create(self, *, feed: bool) -> None:
+        self.feed_is_on = feed
         shape, columns = self.shape, [f"{name} {kind}" for name, kind in TYPES.items()]
         if shape.generated:
             columns += ["bucket INT GENERATED ALWAYS AS (CAST(id % 3 AS INT))"]
             columns += ["serial BIGINT GENERATED ALWAYS AS IDENTITY"]
         layout = {"plain": "", "clustered": "CLUSTER BY (id)"}.get(shape.layout, f"PARTITIONED BY ({shape.layout})")
         properties = {
-            FEED: not shape.feed_late,
+            FEED: feed,
             "delta.enableDeletionVectors": shape.deletion_vectors,
             "delta.enableTypeWidening": shape.type_widening,
             "delta.enableInCommitTimestamps": shape.in_commit_timestamps,
@@ -101,8 +123,13 @@ class Table:
             text = TEXTS[turn % len(TEXTS)] if turn % 3 == 0 else f"{act.kind} {self.version} {number}"
             amount = None if turn % 7 == 0 else (number * 11 + act.b * 7 + self.version) % 100
             row: Row = {"id": number, "region": self.regions[turn % len(self.regions)], "name": text, "amount": amount}
-            rows.append(row | {name: f"{name} of {number}" for name in self.columns[len(TYPES) :]})
+            rows.append(row | {name: self._further(name, number) for name in self.columns[len(TYPES) :]})
         return rows
+
+    def _further(self, name: str, number: int) -> Any:
+        if name == "detail":
+            return {field: f"{field} of {number}" for field in self.fields}
+        return f"{name} of {number}"
 
     def view(self, name: str, rows: Sequence[Row]) -> None:
         self._frame(rows).createOrReplaceTempView(name)
@@ -123,7 +150,8 @@ class Table:
     def enable_feed(self) -> None:
         self.set_properties(**{FEED: "true"})
         self.look()
-        self.feed_from = self.restorable_from = self.version
+        self.feed_is_on = True
+        self.feed_from = self.restorable_from = self.replayable_from = self.version
         self._captured = self.version - 1
 
     def schema_changed(self, *added: str) -> None:
@@ -137,7 +165,7 @@ class Table:
         self.capture()
         vacuum(self.spark, self.path)
         self.look()
-        self.restorable_from = self._captured = self.version
+        self.restorable_from = self.replayable_from = self._captured = self.version
 
     # What the engines use
 
@@ -146,9 +174,12 @@ class Table:
         newest = max(int(file.stem) for file in Path(self.path, "_delta_log").glob("*.json"))
         for version in range(len(self.versions), newest + 1):
             frame = self.spark.read.format("delta").option("versionAsOf", version).load(self.path)
-            rows = [row.asDict() for row in frame.collect()]
+            rows = [row.asDict(recursive=True) for row in frame.collect()]
+            self.held.append(rows)
             self.versions.append({row["id"]: row for row in rows})
-            assert len(self.versions[-1]) == len(rows), "an operation of this test gave two rows one key"
+            assert self.shape.twins or len(self.versions[-1]) == len(rows), (
+                "an operation of this test gave two rows one key"
+            )
 
     def capture(self) -> None:
         """Read the feed of the versions not yet read: by Spark in a batch, and by ``deltalake``."""
@@ -168,5 +199,6 @@ class Table:
 
     def _frame(self, rows: Sequence[Row]) -> DataFrame:
         types = {"id": pa.int64(), "amount": pa.int64() if self.widened else pa.int32()}
+        types["detail"] = pa.struct([(field, pa.string()) for field in self.fields])
         schema = pa.schema([(name, types.get(name, pa.string())) for name in self.columns])
         return self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema))

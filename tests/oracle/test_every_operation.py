@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.oracle.acts import ACTS
 from tests.oracle.every_operation import EVERY_OPERATION, SHAPES
-from tests.oracle.history import RARE, SERVICE, WRITES, History, history_of
+from tests.oracle.history import EVENTS, RARE, SERVICE, WRITES, History, history_of
 from tests.oracle.operations import OPERATIONS
 
 pytestmark = pytest.mark.timeout(1800)
@@ -19,7 +20,8 @@ def test_after_every_kind_of_operation_every_sink_equals_the_table(life):
 
 
 def test_random_histories_are_drawn_from_every_operation_there_is():
-    assert {*WRITES, *RARE} == set(OPERATIONS)
+    assert {*WRITES, *RARE, *EVENTS} == set(OPERATIONS)
+    assert set(SERVICE) == set(ACTS)
 
 
 def test_a_seed_gives_the_same_history_again():

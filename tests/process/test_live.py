@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.metrics import catalogue
+from cdf_replicator.monitoring.metrics import catalogue
 from deploy.servers import Redis
 from tests.support.reading import documents, entries, folded
 from tests.support.service import Service, command, environment
@@ -178,7 +178,7 @@ def its_page_and_the_status_command_show_the_routes(live: Live) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert "live_search" in page.text
     table = command(live.service.given, "status")
-    assert (table.code, table.log) == (0, f"asked: {live.service.url}\n")
+    assert (table.code, table.log) == (0, f"service: {live.service.url}\n")
     assert "live_search" in table.output
     told = json.loads(command(live.service.given, "status", "--format", "json").output)
     assert told["routes"][0].keys() == live.service.status()["routes"][0].keys()

@@ -140,7 +140,7 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         service.wait_state("rest_cache", "paused")
         assert httpx.post(f"{service.url}/routes/rest_cache/resume", trust_env=False).status_code == 401
 
-        control = ["pause asked for", "replay asked for", "resume asked for"]
+        control = ["pause requested", "replay requested", "resume requested"]
         events = [event["what"] for event in service.status()["events"] if event["route"] == "rest_cache"]
         assert [what for what in events if what in control] == control, "newest first"
         assert service.end() == 0
@@ -152,7 +152,7 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
 
 def documented(here: dict[str, str]) -> list[list[str]]:
     """The words of each curl line of the page, with what is so ``here`` in place of what the page says."""
-    text = (ROOT / "docs/operations.md").read_text().replace("\\\n", "")
+    text = (ROOT / "docs/pause-and-http-control.md").read_text().replace("\\\n", "")
     for theirs, ours in here.items():
         text = text.replace(theirs, ours)
     return [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("    $ curl ")]

@@ -84,6 +84,8 @@ class Service(Server):
 
     name: ClassVar[str] = "cdf-replicator"
     start_seconds: ClassVar[float] = 60
+    stop_seconds: ClassVar[float] = 120
+    """Longer than the service's own grace (``CDF_SHUTDOWN_SECONDS``), as in a pod."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__()

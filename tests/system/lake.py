@@ -48,8 +48,8 @@ class Lake:
 
 
 def main(conf: Mapping[str, str]) -> None:
-    from cdf_replicator import spark
-    from cdf_replicator.settings import Spark
+    from cdf_replicator.settings.models import Spark
+    from cdf_replicator.spark import session as spark
 
     session = spark.start(Spark(master="local[2]", conf={"spark.driver.memory": "1g", **conf}))
     for statement in sys.stdin:

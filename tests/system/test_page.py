@@ -125,7 +125,6 @@ def card(page: Page, route: str):
 
 def test_a_healthy_service_in_every_look(healthy: Service, browser: Browser):
     looked_at(browser, healthy.url, "healthy")
-    looked_at(browser, f"{healthy.url}/api", "api")
     with opened(browser, healthy.url) as page:
         expect(page).to_have_title("Healthy · cdf-replicator")
         for route in ROUTES:

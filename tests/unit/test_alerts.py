@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from cdf_replicator.metrics import catalogue
+from cdf_replicator.monitoring.metrics import catalogue
 from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]
@@ -20,20 +20,20 @@ def test_every_metric_of_a_rule_is_in_the_catalogue():
 
 
 def test_every_alert_has_its_section_in_the_runbook():
-    page = (ROOT / "deploy/README.md").read_text()
+    page = (ROOT / "docs/runbook.md").read_text()
     for rule in GROUP["rules"]:
-        assert rule["annotations"]["runbook_url"] == f"{PAGES_URL}deploy/README.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"{PAGES_URL}docs/runbook.md#{rule['alert'].lower()}"
         assert f"### {rule['alert']}\n" in page
 
 
 def test_the_command_of_the_runbook_puts_a_place_of_ones_own_into_every_link(tmp_path):
-    (command,) = re.findall(r"^ {4}(sed .*)", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^ {4}(sed .*)", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE)
     copy = tmp_path / RULES.relative_to(ROOT)
     copy.parent.mkdir(parents=True)
     shutil.copy(RULES, copy)
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
     (group,) = yaml.safe_load(copy.read_text())["groups"]
-    places = {rule["annotations"]["runbook_url"].partition("/deploy/")[0] for rule in group["rules"]}
+    places = {rule["annotations"]["runbook_url"].partition("/docs/")[0] for rule in group["rules"]}
     assert places == {"https://git.mine.example/cdf-replicator/blob/main"}
 
 

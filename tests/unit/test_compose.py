@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from deploy.grafana import dashboard
-from deploy.readme import ROOT, RULES
+from deploy.readme import DASHBOARD, ROOT, RULES
 
 FOLDER = ROOT / "deploy"
 SERVICES = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
@@ -52,6 +51,6 @@ def test_grafana_finds_prometheus_and_the_dashboard():
     address = urlsplit(source["url"])
     assert (source["type"], address.hostname, address.port) == ("prometheus", "prometheus", port_of("prometheus"))
     (provider,) = written("compose/dashboards.yml")["providers"]
-    board = files[str(dashboard.FILE.relative_to(FOLDER))]
+    board = files[str(DASHBOARD.relative_to(FOLDER))]
     assert PurePosixPath(provider["options"]["path"]) == board.parent
     assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == str(board)

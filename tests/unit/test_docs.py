@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WITNESS = re.compile(r"`((?:tests|connectors)/[\w/]+\.py)::(\w+)`")
+GUARANTEES = ROOT / "docs/guarantees.md"
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -63,3 +64,13 @@ def leads_somewhere(page: Path, heading: str) -> None:
     assert page.exists(), page
     if heading:
         assert heading in headings_of(page), f"{page}#{heading}"
+
+
+def test_pages_for_users_name_no_test():
+    users = [page for page in PAGES if page != GUARANTEES]
+    assert [page.name for page in users if re.search(r"`test_\w+`|::test_", page.read_text())] == []
+
+
+def test_the_index_leads_to_every_page():
+    linked = {path for path, _ in LINK.findall((ROOT / "docs/README.md").read_text())}
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == {"README.md"}

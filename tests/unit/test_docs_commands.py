@@ -28,7 +28,7 @@ OPTION = re.compile(r"--[a-z-]+")
 TARGET = re.compile(r"`make ([a-z0-9-]+)|^ +make ([a-z0-9-]+)", re.MULTILINE)
 OTHERS = re.compile(r"(?:^ {4}|`)((?:docker|helm|kubectl|pip) [a-z]+)", re.MULTILINE)
 
-RAN_BY = ("support", "process", "integration", "system")
+RAN_BY = ("unit", "support", "process", "integration", "system")
 NOT_RUN = {
     "docker build": "needs a daemon; buildah builds the same Dockerfile in tests/system/test_image.py",
     "docker compose": "needs a daemon; podman-compose runs the same file in tests/nightly/test_compose.py",
@@ -108,7 +108,11 @@ def calls() -> list[set[str]]:
         {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
         for node in nodes
         if (isinstance(node, ast.Call) and ast.unparse(node.func) in ("command", "here"))
-        or (isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) in ("COMMAND", "str(COMMAND)"))
+        or (
+            isinstance(node, ast.List)
+            and node.elts
+            and ast.unparse(node.elts[0]) in ("COMMAND", "str(COMMAND)", "sys.executable")
+        )
     ]
 
 

@@ -1,4 +1,4 @@
-"""docs/types.md says what the tests prove."""
+"""docs/types.md is generated from the data of its tests."""
 
 from deploy.types_page import PAGE, page
 

@@ -1,0 +1,57 @@
+"""Parse and check arguments of the command line."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+
+
+def known(option: str, name: str, names: Collection[str]) -> str:
+    """Return ``name`` if it is one of ``names``; else raise a usage error with the nearest name."""
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, list(names), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
+    raise typer.BadParameter(f"{name!r} is not configured; {hint}", param_hint=repr(option))
+
+
+Asked = list[tuple[str | None, int]]
+
+
+def starting_versions(words: Sequence[str]) -> Asked:
+    """Parse ``N`` or ``T=N`` to (table or None, commit version), before the configuration is read."""
+    pairs = [word.rpartition("=") for word in words]
+    return [(table if separator else None, _version(version)) for table, separator, version in pairs]
+
+
+def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> dict[str, int]:
+    """Return the requested commit version per table; a version given for a table by name overrides the general one."""
+    result: dict[str, int] = {}
+    for _, version in (pair for pair in asked if pair[0] is None):
+        result |= dict.fromkeys(tables, version)
+    for table, version in asked:
+        if table is not None and known("--starting-version", table, names) not in tables:
+            raise _bad(f"{table!r} is not among the tables of --table")
+        if table is not None:
+            result[table] = version
+    return result
+
+
+def _version(text: str) -> int:
+    if text.lower() == "latest":
+        raise _bad("'latest' would lose changes committed while the service is down; give a commit version")
+    if not (text.isascii() and text.isdigit() and len(text) < 14):  # noqa: PLR2004 - 43 bits, see Table in settings.models
+        raise _bad(f"{text!r} is not a commit version: a whole number from 0 on, or TABLE=NUMBER")
+    return int(text)
+
+
+def _bad(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint="'--starting-version'")

@@ -1,0 +1,186 @@
+"""A state path outside the local file system: an object store, or any other file system of Hadoop.
+
+It is accessed through the JVM with the settings and credentials that Spark reads tables with (``CDF_SPARK__CONF``).
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_END: Final = b"\n"
+_ATOMIC: Final = "fs.option.create.conditional.overwrite"
+"""S3A checks at the write whether the object exists (``Options.CreateFileOptionKeys``); other stores check at the open."""
+_TRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
+"""Limits of S3A's own retries, which would delay the first report by two minutes; the service itself retries and logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Status of a file; ``st_mtime`` is in epoch seconds by the store's clock."""
+
+    st_mtime: float
+
+
+class RemotePath:
+    """The methods of ``pathlib.Path`` that a state path uses; every failure is an ``OSError``."""
+
+    def __init__(self, files: Any, location: str) -> None:
+        self._files = files
+        self._location = location.rstrip("/")
+
+    @classmethod
+    def at(cls, spark: SparkSession, location: str) -> RemotePath:
+        """Return the path; raise ``OSError`` if Hadoop has no usable file system for the location."""
+        jvm: Any = spark._jvm
+        with _as_os_errors():
+            conf = spark._jsparkSession.sessionState().newHadoopConf()
+            for name, tries in _TRIES.items():
+                if spark.conf.get(f"spark.hadoop.{name}", None) is None:
+                    conf.set(name, tries)
+            path = getattr(jvm, "org.apache.hadoop.fs.Path")(location)
+            files = getattr(jvm, "org.apache.hadoop.fs.FileSystem").newInstance(path.toUri(), conf)
+        return cls(_FileSystem(jvm, files), location)
+
+    def __str__(self) -> str:
+        return self._location
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self._files, f"{self._location}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self._location.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> RemotePath:
+        return RemotePath(self._files, self._location.rpartition("/")[0])
+
+    def with_name(self, name: str) -> RemotePath:
+        return self.parent / name
+
+    def exists(self) -> bool:
+        with _as_os_errors():
+            return bool(self._files.of.exists(self._path))
+
+    def stat(self) -> Status:
+        with _as_os_errors():
+            return Status(self._files.of.getFileStatus(self._path).getModificationTime() / 1000)
+
+    def glob(self, pattern: str) -> list[RemotePath]:
+        """Return the matching names directly in the folder, listed as a whole; an empty list if the folder is missing."""
+        with suppress(FileNotFoundError), _as_os_errors():
+            names = [str(status.getPath().getName()) for status in self._files.of.listStatus(self._path)]
+            return [self / name for name in names if fnmatchcase(name, pattern)]
+        return []
+
+    def read_bytes(self) -> bytes:
+        with _as_os_errors():
+            stream = self._files.of.open(self._path)
+            try:
+                return bytes(getattr(self._files.jvm, "org.apache.commons.io.IOUtils").toByteArray(stream))
+            finally:
+                stream.close()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the text that ``replace_text`` wrote last.
+
+        During a write, or after an interrupted one, the text comes from the draft.
+        """
+        for place in (self, self._draft, self):  # the draft may be deleted between the first two reads
+            with suppress(FileNotFoundError):
+                content = place.read_bytes()
+                if content.endswith(_END):
+                    return content.decode(encoding)
+        raise FileNotFoundError(errno.ENOENT, f"{self} is missing or incomplete")
+
+    def replace_text(self, text: str) -> None:
+        """Write a draft first and keep it until the file is whole, since not all stores write an object atomically."""
+        self._draft.write_text(text)
+        self.write_text(text)
+        self._draft.unlink()
+
+    def write_text(self, text: str) -> None:
+        """Write the text; a reader may find no file for a moment."""
+        self._write(text.encode() + _END)
+
+    def create_text(self, text: str) -> bool:
+        """Write the file unless it exists; of several writers at the same time, exactly one gets True."""
+        content = text.encode() + _END
+        try:
+            with _as_os_errors():
+                builder = self._files.of.createFile(self._path).overwrite(False).recursive()
+                stream = builder.opt(_ATOMIC, "true").build()
+                stream.write(content)
+                stream.close()
+        except OSError:
+            with suppress(FileNotFoundError):
+                return self.read_bytes() == content  # the first try of a retried request may have succeeded
+            raise
+        return True
+
+    def touch(self) -> None:
+        self._write(b"")
+
+    def rename(self, target: RemotePath) -> None:
+        """Move a file or folder; an object store copies each object."""
+        with _as_os_errors():
+            moved = self._files.of.rename(self._path, target._path)
+        if not moved:
+            raise OSError(errno.EIO, f"Input/output error: {self} can't be renamed to {target.name}")
+
+    def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store reports it
+        with _as_os_errors():
+            self._files.of.delete(self._path, False)
+
+    def _write(self, content: bytes) -> None:
+        with _as_os_errors():
+            stream = self._files.of.create(self._path, True)
+            stream.write(content)
+            stream.close()
+
+    @property
+    def _draft(self) -> RemotePath:
+        return self.with_name(f".{self.name}.draft")
+
+    @property
+    def _path(self) -> Any:
+        return getattr(self._files.jvm, "org.apache.hadoop.fs.Path")(self._location)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileSystem:
+    """A file system of Hadoop, which remains usable after its session has ended."""
+
+    jvm: Any
+    of: Any
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        java, told = error.java_exception, str(error.java_exception.toString()).splitlines()[0]
+        if java.getClass().getSimpleName() == "FileNotFoundException":
+            raise FileNotFoundError(errno.ENOENT, told) from error
+        if java.getClass().getSimpleName() == "AccessDeniedException":
+            raise PermissionError(errno.EACCES, told) from error
+        raise OSError(errno.EIO, f"Input/output error: {told}") from error
+    except Py4JError as error:
+        raise OSError(errno.EIO, f"Input/output error: {error}") from error

@@ -1,0 +1,96 @@
+"""The state of a route: the content of its ``route.json`` under the state path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from connectors import Watermark
+
+
+@dataclass(frozen=True)
+class RouteState:
+    """The state of a route.
+
+    Args:
+        route: name of the route.
+        identity: the route's definition, which may not change under a checkpoint.
+        table_id: Delta's id of the source table.
+        epoch: identity of the target's content.
+        generation: number of the checkpoint.
+        phase: ``bootstrapping`` loads the snapshot at ``pinned_version``; ``streaming`` starts at ``start_version``.
+        pinned_version: version of the snapshot.
+        start_version: first version of the stream.
+        ``asked``: the last ``--starting-version`` of a ``run``.
+        replay_until: highest commit version that an append sink may already hold.
+        prepared: whether the sink's target was created for this epoch, so that its absence is a loss.
+        streamed: whether the generation's stream was started, so that the absence of its checkpoint is a loss.
+        loaded: whether the sink holds the whole snapshot.
+        max_removed_share: share of the target that the sweep of this epoch may remove; None after a bootstrap, for which no
+            operator confirmed removals.
+        table_schema: the source table's columns as the route delivers them (``schema.TableSchema``).
+        held_version: highest version that the sink held in full when an operator's replay started; -1 before the first
+            replay of the epoch.
+        mark: the target's watermark, as text, when a replay started.
+
+    """
+
+    route: str
+    identity: dict[str, Any]
+    table_id: str
+    epoch: int = 1
+    generation: int = 0
+    phase: Literal["bootstrapping", "streaming"] = "bootstrapping"
+    pinned_version: int | None = None
+    start_version: int | None = None
+    asked: int | None = None
+    replay_until: int = -1
+    prepared: bool = False
+    streamed: bool = False
+    loaded: bool = False
+    max_removed_share: float | None = None
+    table_schema: dict[str, Any] | None = None
+    held_version: int = -1
+    mark: str | None = None
+
+    def next_generation(
+        self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None = None
+    ) -> RouteState:
+        """Return the state of a replay: the same epoch, delivered again from ``start_version`` on.
+
+        For ``mark``, see ``watermark.known``.
+        """
+        return replace(
+            self,
+            generation=self.generation + 1,
+            phase="streaming",
+            pinned_version=None,
+            start_version=start_version,
+            replay_until=max(replay_until, self.replay_until),
+            asked=asked,
+            streamed=False,
+            mark=None if mark is None else str(mark),
+        )
+
+    def next_epoch(
+        self, pinned_version: int, *, table_id: str, above: int = 0, share: float | None = None
+    ) -> RouteState:
+        """Return the state of a resync: a rebuild from the snapshot at ``pinned_version`` under a higher epoch."""
+        return replace(
+            self,
+            table_id=table_id,
+            epoch=max(self.epoch, above) + 1,
+            generation=self.generation + 1,
+            phase="bootstrapping",
+            pinned_version=pinned_version,
+            start_version=None,
+            replay_until=-1,
+            prepared=False,
+            streamed=False,
+            loaded=False,
+            max_removed_share=share,
+            table_schema=None,
+            held_version=-1,
+            mark=None,
+        )

@@ -1,0 +1,64 @@
+"""Build and check the aggregation of a feature table: one ``GROUP BY`` over the entity columns.
+
+The service recomputes only the entities whose rows changed. The result for an entity must therefore depend on the rows of
+that entity alone and must not change without a change of a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.delta.errors import line
+from connectors.errors import PermanentError
+from connectors.sql import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_REFUSED: Final = {
+    "PLAN_EXPRESSION": "it reads another table, whose changes the route does not follow",
+    "WINDOW_EXPRESSION": "a window reads the rows of other entities",
+    "GENERATOR": "it makes several rows of one",
+    "CURRENT_LIKE": "its result changes with the time or the session, without a change of a row",
+}
+"""Patterns of Spark's analyzed plan, each with the reason of the refusal."""
+
+
+def aggregate(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+    """Return one row per entity: the entity columns, then a column per SQL aggregate."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.expr(text).alias(name) for name, text in aggregates.items()]
+    return rows.groupBy(*(F.col(quote_identifier(name)) for name in entity)).agg(*columns)
+
+
+def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> StructType:
+    """Return the schema of the aggregation over ``rows``; raises ``PermanentError`` with the name of a wrong aggregate."""
+    for name, text in aggregates.items():
+        try:
+            plan = aggregate(rows, entity, {name: text})._jdf.queryExecution().analyzed()
+        except Exception as error:
+            if type(error).__module__.startswith(("pyspark", "py4j")):
+                raise _refused(route, name, text, line(error)) from error
+            raise
+        if (reason := _reason(rows, plan)) is not None:
+            raise _refused(route, name, text, reason)
+    return aggregate(rows, entity, aggregates).schema
+
+
+def _reason(rows: DataFrame, plan: Any) -> str | None:
+    patterns: Any = getattr(rows.sparkSession._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    for pattern, reason in _REFUSED.items():
+        if plan.containsPattern(getattr(patterns, pattern)()):
+            return reason
+    return None if plan.deterministic() else "its result changes at random, without a change of a row"
+
+
+def _refused(route: str, name: str, text: str, reason: str) -> PermanentError:
+    return PermanentError(
+        f"AGGREGATES of route {route}: {name} ({text}) can't be kept up to date: {reason}.",
+        f"Correct CDF_ROUTES__{route.upper()}__AGGREGATES, then restart.",
+    )

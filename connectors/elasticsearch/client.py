@@ -1,0 +1,224 @@
+"""Requests to one cluster, and what its refusals mean.
+
+Below the client's typed API, whose media type is bound to one major version: a plain content type and our own auth
+header work with 8.x and 9.x alike. Bodies go in and come out as bytes. Nothing is retried here, except that a request
+goes to another host where one can't be reached.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import elastic_transport
+import orjson
+from elastic_transport.client_utils import DEFAULT
+from elasticsearch import Elasticsearch
+
+from connectors.elasticsearch.node import ProbedNode
+from connectors.errors import PermanentError, RetryableError, SinkError, certificate_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.elasticsearch.settings import Settings
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+OLDEST: Final = 8
+PRODUCT: Final = ("x-elastic-product", "Elasticsearch")
+
+CONNECTIONS: Final = 64
+EXISTS: Final = "resource_already_exists_exception"
+"""To one node at once: the routes of a process share its client, and one more would wait for as long as it takes."""
+
+UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_LARGE, TOO_MANY, SERVER_ERROR = 401, 403, 404, 413, 429, 500
+
+
+class _Bytes(elastic_transport.Serializer):
+    def dumps(self, data: bytes) -> bytes:
+        return data
+
+    def loads(self, data: bytes) -> bytes:
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        return self.status in range(200, 300)
+
+    @property
+    def genuine(self) -> bool:
+        """Elasticsearch names itself in every answer; a proxy in front of it does not."""
+        name, product = PRODUCT
+        return self.headers.get(name) == product
+
+    @property
+    def error(self) -> tuple[str, str]:
+        """Type and reason, or the beginning of what came instead."""
+        try:
+            error = orjson.loads(self.body)["error"]
+            return (error["type"], error["reason"]) if isinstance(error, dict) else ("", str(error))
+        except (ValueError, KeyError, TypeError):
+            return "", self.body[:200].decode(errors="replace")
+
+    @property
+    def retry_after(self) -> float | None:
+        text = self.headers.get("retry-after", "")
+        return float(text) if text.isdecimal() else None
+
+    def json(self) -> Any:
+        """Raises ``RetryableError`` if it is not Elasticsearch that answered."""
+        if self.genuine:
+            try:
+                return orjson.loads(self.body)
+            except ValueError:
+                pass
+        raise RetryableError("unavailable", f"the answer is not Elasticsearch's: {self.error[1]!r}")
+
+
+class Cluster:
+    """Raises ``RetryableError`` and ``PermanentError`` only, except for bugs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._headers = {"accept": JSON, **_authorization(settings)}
+        self._settings = settings
+        self._others = len(settings.hosts) - 1
+        raw = _Bytes()
+        try:
+            if settings.ca_certs:
+                settings.ca_certs.open().close()
+            self._client = Elasticsearch(
+                list(settings.hosts),
+                ca_certs=str(settings.ca_certs) if settings.ca_certs else DEFAULT,
+                verify_certs=settings.verify_certs,
+                ssl_show_warn=False,
+                connections_per_node=CONNECTIONS,
+                node_class=ProbedNode if self._others else DEFAULT,
+                serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
+            )
+        except OSError as error:
+            raise PermanentError(f"CA_CERTS can't be read: {error}.", "Name a readable PEM file.") from error
+
+    def send(
+        self, method: str, target: str, body: bytes | None = None, content_type: str = JSON, **headers: str
+    ) -> Reply:
+        """Any answer, whatever its status; raises if there is none."""
+        headers = {**self._headers, "content-type": content_type, **headers}
+        try:
+            # Below the client, whose own timeout and retries don't reach this far down.
+            meta, data = self._client.transport.perform_request(
+                method,
+                target,
+                headers=headers,
+                body=body,
+                request_timeout=self._settings.request_timeout,
+                max_retries=self._others,
+            )
+        except elastic_transport.ConnectionTimeout as error:
+            raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
+        except elastic_transport.TlsError as error:
+            _clusters.pop(self._settings, None)  # the next one reads CA_CERTS again
+            raise certificate_refused("Elasticsearch", error.message) or RetryableError(
+                "unreachable", error.message
+            ) from error
+        except elastic_transport.ConnectionError as error:
+            raise RetryableError("unreachable", error.message) from error
+        except elastic_transport.SerializationError as error:
+            raise RetryableError("unavailable", f"the answer is not Elasticsearch's: {error}") from error
+        return Reply(meta.status, meta.headers, data or b"")
+
+    def ask(self, method: str, target: str, body: object = None) -> Any:
+        """The JSON of a good answer; raises what ``refusal`` says of any other."""
+        reply = self.send(method, target, None if body is None else orjson.dumps(body))
+        if not reply.ok:
+            raise refusal(reply, f"{method} {target}")
+        return reply.json()
+
+    def find(self, target: str) -> Any:
+        """As ``ask`` with GET, None if there is no such index or alias."""
+        reply = self.send("GET", target)
+        if reply.status == NOT_FOUND and reply.genuine:
+            return None
+        if not reply.ok:
+            raise refusal(reply, f"GET {target}")
+        return reply.json()
+
+    def create(self, target: str, body: object) -> None:
+        """As ``ask`` with PUT; does nothing where the index is there already."""
+        reply = self.send("PUT", target, orjson.dumps(body))
+        if not reply.ok and reply.error[0] != EXISTS:
+            raise refusal(reply, f"PUT {target}")
+
+    def exists(self, target: str) -> bool:
+        reply = self.send("HEAD", target)
+        if reply.status == NOT_FOUND and reply.genuine:
+            return False
+        if not reply.ok:
+            raise refusal(reply, f"HEAD {target}")
+        return True
+
+    def check(self) -> None:
+        """An authenticated call that needs no privilege; without security it does not exist, which is fine too.
+
+        A media type that Elasticsearch has known since 8 shows an older one: it refuses the header.
+        """
+        accept = f"application/vnd.elasticsearch+json; compatible-with={OLDEST}"
+        reply = self.send("GET", "/_security/_authenticate", accept=accept)
+        kind, reason = reply.error
+        if reply.status == TOO_MANY or reply.status >= SERVER_ERROR or reply.status in {UNAUTHORISED, FORBIDDEN}:
+            raise refusal(reply, "GET /_security/_authenticate")
+        if not reply.genuine:
+            raise PermanentError(
+                f"what answers there (HTTP {reply.status}) is not Elasticsearch.", "Set HOSTS to its HTTP port."
+            )
+        if kind == "media_type_header_exception":
+            raise PermanentError(f"this Elasticsearch is older than {OLDEST}: {reason}.", "Upgrade it.")
+
+
+_clusters: dict[Settings, Cluster] = {}
+
+
+def cluster_of(settings: Settings) -> Cluster:
+    """Return the process's one client of these settings. It outlives the runs of a route, and knows which hosts are silent."""
+    known = _clusters.get(settings)
+    return known or _clusters.setdefault(settings, Cluster(settings))
+
+
+def refusal(reply: Reply, request: str) -> SinkError:
+    """What to raise for an answer that is not 2xx (413 of a bulk aside, which means: send less)."""
+    kind, reason = reply.error
+    said = f"{request}: HTTP {reply.status} {reason or kind}".rstrip()
+    blocked = kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}
+    if blocked or kind == "index_closed_exception":
+        return RetryableError("read_only", said)
+    if reply.status == UNAUTHORISED:
+        return PermanentError(
+            f"Elasticsearch refused the credentials ({said}).", "Set API_KEY, or USERNAME and PASSWORD, of the sink."
+        )
+    if reply.status == FORBIDDEN:
+        return PermanentError(
+            f"not allowed ({said}).",
+            "Grant the user view_index_metadata, create_index, manage, read and write on the index.",
+        )
+    passing = reply.status >= SERVER_ERROR or (reply.status == NOT_FOUND and kind != "index_not_found_exception")
+    if reply.status == TOO_MANY or passing or not reply.genuine:
+        reason = "overloaded" if reply.status == TOO_MANY else "unavailable"
+        return RetryableError(reason, said, retry_after=reply.retry_after)
+    return PermanentError(f"Elasticsearch refused {said}.", "See the reason, and the log of Elasticsearch.")
+
+
+def _authorization(settings: Settings) -> dict[str, str]:
+    if settings.api_key is not None:
+        return {"authorization": f"ApiKey {settings.api_key.get_secret_value()}"}
+    if settings.username is not None and settings.password is not None:
+        pair = f"{settings.username}:{settings.password.get_secret_value()}"
+        return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+    return {}

@@ -1,0 +1,47 @@
+"""How many fields an index may have: counted as the server counts them, and raised with the mapping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from connectors.errors import PermanentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from connectors.elasticsearch.client import Cluster
+    from connectors.elasticsearch.index import Index
+
+SETTING: Final = "index.mapping.total_fields.limit"
+DEFAULT_LIMIT: Final = 1000
+
+
+def make_room(cluster: Cluster, index: Index, mapping: Mapping[str, Any]) -> None:
+    """Raise the field limit of an index of ours to what it needs; raises ``PermanentError`` on any other."""
+    limit = int(index.settings.get("mapping", {}).get("total_fields", {}).get("limit", DEFAULT_LIMIT))
+    needed = total_fields(index.mappings, mapping)
+    if needed <= limit:
+        return
+    if not index.ours:
+        raise PermanentError(
+            f"index {index.name!r} takes {limit} fields, objects and sub-fields included, and would have {needed}.",
+            f"Raise {SETTING} of the index to {needed}, or name fewer columns in COLUMNS. Then restart.",
+        )
+    cluster.ask("PUT", f"/{quote(index.name)}/_settings", {SETTING: needed})
+
+
+def total_fields(*mappings: Mapping[str, Any]) -> int:
+    """Count what mappings define together, as ``index.mapping.total_fields.limit`` does.
+
+    Fields, their sub-fields, aliases, objects and runtime fields count, each once.
+    """
+    return len({path for each in mappings for path in _defined(each)})
+
+
+def _defined(mappings: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"runtime {name}" for name in mappings.get("runtime", {}))
+    for part in ("properties", "fields"):
+        for name, node in mappings.get(part, {}).items():
+            yield name
+            yield from (f"{name}.{path}" for path in _defined(node))

@@ -1,0 +1,157 @@
+"""Build Spark expressions that render a row as text in the JVM: the key text and the JSON form.
+
+The JSON form has timestamps in UTC with microseconds, binary as base64, and nulls. A decimal of up to 15 digits is a number,
+since a double holds it exactly; a longer one is text. NaN and infinities are the text of Spark's ``to_json``, since JSON has
+no number for them. Keys of a map are texts of ``text_of``. docs/types.md lists every type. Spark's ``to_json`` alone truncates
+microseconds, uses the session's time zone, and writes the internal value of a map's key: 19723 for a date.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from connectors.change import ROW
+
+EXACT_DIGITS: Final = 15
+NESTED: Final = (ArrayType, MapType, StructType, VariantType)
+KEYLESS: Final = (*NESTED, NullType)
+"""Types that a key column may not have, since two of their values have no stable difference."""
+UNESCAPED: Final = (IntegralType, BooleanType, DateType)
+"""Types whose text never holds a character that a key text escapes."""
+PLAIN_KEYS: Final = (StringType, IntegralType, BooleanType, FloatType, DoubleType)
+"""Types of a map's keys for which ``to_json`` writes the same text as ``text_of``."""
+TIMESTAMP_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+TIMESTAMP_NTZ_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+
+JSON_OPTIONS: Final = {
+    "timeZone": "UTC",
+    "timestampFormat": TIMESTAMP_FORMAT,
+    "timestampNTZFormat": TIMESTAMP_NTZ_FORMAT,
+    "ignoreNullFields": "false",
+}
+
+
+def json_row(schema: StructType) -> Column:
+    """Return the JSON text of the column ``row``. ``schema`` is its type."""
+    return json_of(F.col(ROW), schema)
+
+
+def json_of(column: Column, data_type: DataType) -> Column:
+    """Return the JSON text of a struct, array, map or variant."""
+    told = _with_text_keys(data_type)
+    safe = _exact(told)
+    column = _text_keys(column, data_type)
+    return F.to_json(column.cast(safe) if safe != told else column, JSON_OPTIONS)
+
+
+def content_of(row: Column, schema: StructType) -> Column:
+    """Return a JSON text that identifies the content of a row. It is compared and never displayed.
+
+    It leaves out nulls and writes decimals as numbers of any length. A column added later, or a decimal of more digits,
+    therefore changes no row's text.
+    """
+    return F.to_json(_text_keys(row, schema), {**JSON_OPTIONS, "ignoreNullFields": "true"})
+
+
+def key_text(values: list[tuple[Column, DataType]]) -> Column:
+    """Return the key text: each value as text, ``%`` and ``:`` percent-encoded, joined by ``:``. It is injective.
+
+    It is null if a value is null. A string that is not UTF-8 becomes ``%!`` and its bytes in hexadecimal.
+    Types must not be ``KEYLESS``.
+    """
+    parts = [_key_part(column, data_type) for column, data_type in values]
+    return reduce(lambda left, right: F.concat(left, F.lit(":"), right), parts)
+
+
+def _key_part(column: Column, data_type: DataType) -> Column:
+    if isinstance(data_type, UNESCAPED):
+        return text_of(column, data_type)
+    text = escaped(text_of(column, data_type), "%:")
+    if isinstance(data_type, StringType):
+        return F.when(F.is_valid_utf8(column), text).otherwise(F.concat(F.lit("%!"), F.hex(column)))
+    return text
+
+
+def text_of(column: Column, data_type: DataType) -> Column:
+    """Return a value as text. The session's time zone must be UTC; the service sets it."""
+    if isinstance(data_type, NESTED):
+        return json_of(column, data_type)
+    if isinstance(data_type, TimestampType):
+        return F.date_format(column, TIMESTAMP_FORMAT)
+    if isinstance(data_type, TimestampNTZType):
+        return F.date_format(column, TIMESTAMP_NTZ_FORMAT)
+    if isinstance(data_type, BinaryType):
+        return F.replace(
+            F.base64(column), F.lit("\r\n"), F.lit("")
+        )  # Spark inserts a line break after every 76 characters
+    return column.cast("string")
+
+
+def escaped(text: Column, characters: str) -> Column:
+    """Percent-encode the given ASCII characters (``%`` first, so that it stays injective)."""
+    return reduce(lambda c, char: F.replace(c, F.lit(char), F.lit(f"%{ord(char):02X}")), characters, text)
+
+
+def _exact(data_type: DataType) -> DataType:
+    """Return the type with long decimals as text at any depth, so that no JSON reader rounds them."""
+    if isinstance(data_type, DecimalType) and data_type.precision > EXACT_DIGITS:
+        return StringType()
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_exact(data_type.elementType), data_type.containsNull)
+    if isinstance(data_type, MapType):
+        return MapType(_exact(data_type.keyType), _exact(data_type.valueType), data_type.valueContainsNull)
+    if isinstance(data_type, StructType):
+        return StructType([StructField(f.name, _exact(f.dataType), f.nullable) for f in data_type.fields])
+    return data_type
+
+
+def _with_text_keys(data_type: DataType) -> DataType:
+    """Return the type after ``_text_keys``."""
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_with_text_keys(data_type.elementType), data_type.containsNull)
+    if isinstance(data_type, MapType):
+        key = data_type.keyType if isinstance(data_type.keyType, PLAIN_KEYS) else StringType()
+        return MapType(key, _with_text_keys(data_type.valueType), data_type.valueContainsNull)
+    if isinstance(data_type, StructType):
+        return StructType([StructField(f.name, _with_text_keys(f.dataType), f.nullable) for f in data_type.fields])
+    return data_type
+
+
+def _text_keys(column: Column, data_type: DataType) -> Column:
+    """Convert keys of maps to text at any depth and keep everything else."""
+    if _with_text_keys(data_type) == data_type:
+        return column
+    if isinstance(data_type, ArrayType):
+        return F.transform(column, lambda element: _text_keys(element, data_type.elementType))
+    if isinstance(data_type, MapType):
+        if _with_text_keys(data_type.valueType) != data_type.valueType:
+            column = F.transform_values(column, lambda _, value: _text_keys(value, data_type.valueType))
+        if isinstance(data_type.keyType, PLAIN_KEYS):
+            return column
+        return F.transform_keys(column, lambda key, _: text_of(key, data_type.keyType))
+    assert isinstance(data_type, StructType)
+    fields = [_text_keys(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+    return F.when(column.isNotNull(), F.struct(*fields))

@@ -1,0 +1,325 @@
+"""The index of a route: created, brought by its owner, evolved, claimed, gone."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.types import (
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from connectors import Claim, Held, PermanentError, RetryableError, Watermark
+from connectors.testing import SCHEMA, deletion, render_chunk, upsert
+from tests.contract.elasticsearch_reader import route_to, sink_to
+
+LONG = {"type": "long"}
+
+
+def with_column(name, kind):
+    return StructType([*SCHEMA.fields, StructField(name, kind)])
+
+
+def test_an_index_of_ours_remembers_deletes_for_as_long_as_set(elasticsearch, sink, es, route):
+    assert sink.prepare(SCHEMA, route) == []
+    assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "1h"
+    with closing(sink_to(elasticsearch.url, gc_deletes="2h")) as longer:
+        assert longer.prepare(SCHEMA, route) == []
+    assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "2h"
+
+
+def test_the_option_index_names_the_target(sink, es, route):
+    route = replace(route, options=sink.Options(index=f"{route.table}-v2"))
+    assert sink.target(route) == f"index {route.table}-v2"
+    sink.prepare(SCHEMA, route)
+    assert es.mapping(f"{route.table}-v2")["_meta"]["cdf_replicator"]["route"] == "orders_search"
+
+
+def test_preparing_an_unchanged_schema_changes_nothing(sink, es, route):
+    sink.prepare(SCHEMA, route)
+    before = es("GET", f"/{route.table}")
+    sink.prepare(SCHEMA, route)
+    assert es("GET", f"/{route.table}") == before
+
+
+def test_a_new_column_is_mapped(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    wider = with_column("at", TimestampType())
+    sink.prepare(wider, route)
+    assert es.mapping(route.table)["properties"]["at"] == {"type": "date", "ignore_malformed": True}
+    assert not write(route, upsert("a", 1), schema=wider).rejected
+
+
+def test_a_new_field_in_a_struct_is_mapped(sink, es, route):
+    sink.prepare(with_column("home", StructType([StructField("zip", IntegerType())])), route)
+    sink.prepare(
+        with_column("home", StructType([StructField("zip", IntegerType()), StructField("no", LongType())])), route
+    )
+    assert es.mapping(route.table)["properties"]["home"]["properties"] == {"zip": LONG, "no": LONG}
+
+
+def test_a_widened_column_stays_where_it_is(sink, es, route, write):
+    sink.prepare(with_column("n", IntegerType()), route)
+    wider = with_column("n", LongType())
+    assert sink.prepare(wider, route) == []
+    assert not write(route, upsert("a", 1, n=2**40), schema=wider).rejected
+    assert es.search(route.table, {"term": {"n": 2**40}}) == ["a"]
+
+
+def test_a_column_that_changed_to_another_kind_names_the_resync(sink, route):
+    sink.prepare(with_column("n", LongType()), route)
+    with pytest.raises(PermanentError) as caught:
+        sink.prepare(with_column("n", StringType()), route)
+    assert "'n' is mapped as long, the route sends string" in caught.value.reason
+    assert "cdf-replicator resync orders_search" in caught.value.hint
+
+
+def test_an_index_somebody_made_is_used_as_it_is(sink, es, route, write):
+    index = {
+        "settings": {"index": {"gc_deletes": "30m", "refresh_interval": "7s"}},
+        "mappings": {
+            "dynamic": "false",
+            "_meta": {"team": "search"},
+            "properties": {"id": {"type": "keyword"}, "extra": {"type": "ip"}},
+        },
+    }
+    es("PUT", f"/{route.table}", index)
+    before = es("GET", f"/{route.table}/_settings")
+    assert sink.prepare(SCHEMA, route) == []
+    assert not write(route, upsert("a", 1, "one")).rejected
+    mapping = es.mapping(route.table)
+    assert mapping["properties"] == index["mappings"]["properties"]
+    assert mapping["_meta"]["team"] == "search"
+    assert es("GET", f"/{route.table}/_settings") == before
+    assert sink.claim(route) == Claim("us", 1, route=route.name)
+    assert es.search(route.table, {"term": {"id": "a"}}) == ["a"]
+
+
+def test_an_index_without_a_mapping_gets_ours(sink, es, route):
+    es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "1h"}}})
+    sink.prepare(with_column("at", TimestampType()), route)
+    assert es.mapping(route.table)["properties"]["at"] == {"type": "date", "ignore_malformed": True}
+
+
+def test_dynamic_templates_are_left_to_choose_the_types(sink, es, route, write):
+    rule = {"strings": {"match_mapping_type": "string", "mapping": {"type": "keyword"}}}
+    es("PUT", f"/{route.table}", {"mappings": {"dynamic_templates": [rule]}})
+    sink.prepare(SCHEMA, route)
+    assert not write(route, upsert("a", 1, "one")).rejected
+    assert es.mapping(route.table)["properties"]["name"] == {"type": "keyword"}
+
+
+def test_a_nested_field_may_gain_one(sink, es, route, write):
+    homes = {"type": "nested", "properties": {"zip": {"type": "integer"}}}
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"home": homes}}})
+    schema = with_column("home", StructType([StructField("zip", IntegerType()), StructField("no", LongType())]))
+    sink.prepare(schema, route)
+    assert es.mapping(route.table)["properties"]["home"]["properties"]["no"] == LONG
+    assert not write(route, upsert("a", 1, home=(1, 2)), schema=schema).rejected
+
+
+def test_an_index_that_forgets_deletes_soon_is_warned_about_and_left(sink, es, route):
+    es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "5m"}}})
+    (warning,) = sink.prepare(SCHEMA, route)
+    assert "forgets deletes after 5m" in warning
+    assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "5m"
+
+
+@pytest.mark.parametrize("kind", ["long", "date", "object", "boolean"])
+def test_a_mapping_that_does_not_fit_is_named_field_by_field(sink, es, route, kind):
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"price": {"type": kind}}}})
+    with pytest.raises(PermanentError) as caught:
+        sink.prepare(with_column("price", DoubleType()), route)
+    assert f"'price' is mapped as {kind}, the route sends double" in caught.value.reason
+    assert "CDF_ROUTES__ORDERS_SEARCH__INDEX" in caught.value.hint
+    assert sink.claim(route) is None
+
+
+def test_a_strict_index_that_lacks_a_column_is_refused(sink, es, route):
+    es("PUT", f"/{route.table}", {"mappings": {"dynamic": "strict", "properties": {"id": {"type": "keyword"}}}})
+    with pytest.raises(PermanentError, match="is strict and does not map name"):
+        sink.prepare(SCHEMA, route)
+
+
+def test_a_row_the_mapping_refuses_is_rejected_while_the_rest_is_written(sink, es, route, write):
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"name": {"type": "ip"}}}})
+    sink.prepare(SCHEMA, route)
+    result = write(route, upsert("a", 1, "10.0.0.1"), upsert("b", 1, "Bob"), deletion("c", 1))
+    assert [(row.position, row.code) for row in result.rejected] == [(1, "document_parsing")]
+    assert list(result.noop) == [2]
+    assert es.document(route.table, "a")
+    assert es.document(route.table, "b") is None
+
+
+def test_an_alias_with_a_write_index_is_written_through(sink, es, route, write):
+    old, new = f"{route.table}-1", f"{route.table}-2"
+    es("PUT", f"/{old}", {"aliases": {route.table: {"is_write_index": False}}})
+    es("PUT", f"/{new}", {"aliases": {route.table: {"is_write_index": True}}})
+    warnings = sink.prepare(SCHEMA, route)
+    assert any(f"also covers {old}" in warning for warning in warnings)
+    assert sink.claim(route) == Claim("us", 1, route=route.name)
+    write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
+    assert es.document(new, "a")
+    assert es.document(old, "a") is None
+    assert sorted(es("GET", f"/{new}/_alias")[new]["aliases"]) == [route.table]
+    assert sink.sweep(route, 2**45) == 2
+    assert es.document(new, "a") is None
+
+
+def test_an_alias_without_a_write_index_is_refused(sink, es, route):
+    for number in (1, 2):
+        es("PUT", f"/{route.table}-{number}", {"aliases": {route.table: {}}})
+    with pytest.raises(PermanentError, match="no write index"):
+        sink.prepare(SCHEMA, route)
+
+
+def test_an_index_that_vanishes_halts_the_route_and_stays_away(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    es("DELETE", f"/{route.table}")
+    with pytest.raises(PermanentError) as caught:
+        write(route, upsert("a", 2, "two"))
+    assert "gone" in caught.value.reason
+    assert "cdf-replicator resync orders_search" in caught.value.hint
+    assert es.missing(f"/{route.table}")
+    assert sink.claim(route) is None
+
+
+def test_a_blocked_index_is_waited_for(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    es("PUT", f"/{route.table}/_settings", {"index.blocks.read_only_allow_delete": True})
+    with pytest.raises(RetryableError, match="disk usage exceeded") as caught:
+        write(route, upsert("a", 1))
+    assert caught.value.reason == "read_only"
+    es("PUT", f"/{route.table}/_settings", {"index.blocks.read_only_allow_delete": None})
+    es("POST", f"/{route.table}/_close")
+    with pytest.raises(RetryableError, match="read_only"):
+        write(route, upsert("a", 1))
+    es("POST", f"/{route.table}/_open")
+    assert not write(route, upsert("a", 1)).retry
+
+
+def test_answers_keep_their_positions(sink, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("newer", 9))
+    changes = [
+        upsert("a", 1),
+        deletion("x", 1),
+        upsert("newer", 1),
+        upsert("b", 1),
+        deletion("y", 1),
+        deletion("newer", 1),
+    ]
+    result = write(route, *changes)
+    assert (list(result.noop), list(result.stale)) == ([1, 4], [2, 5])
+    assert result.sent_bytes > 0
+
+
+def test_a_sweep_goes_through_every_page(spark, sink, es, route):
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    changes = [upsert(f"k{number}", 1) for number in range(6000)]
+    sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
+    sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("k7", 1, epoch=2)]))
+    assert sink.sweep(route, 2 * 2**44) == 5999
+    assert es.search(route.table, {"match_all": {}}) == ["k7"]
+
+
+def test_a_sweep_finds_what_somebody_else_wrote(spark, sink, es, route):
+    """Without a version, over one of ours, under a routing of its own; a version above ours is told, not removed."""
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    changes = [upsert(key, 3, "x", epoch=2 if key == "ours" else 1) for key in ("ours", "changed")]
+    sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
+    es("PUT", f"/{route.table}/_doc/changed", {"name": "theirs"})
+    es("PUT", f"/{route.table}/_doc/new", {"name": "theirs"})
+    es("PUT", f"/{route.table}/_doc/routed?routing=elsewhere", {"name": "theirs"})
+    es("PUT", f"/{route.table}/_doc/high?version={9 * 2**44}&version_type=external", {"name": "theirs"})
+    assert sink.count(route, 2 * 2**44) == Held(total=5, below=3, highest=9 * 2**44)
+    assert sink.sweep(route, 2 * 2**44) == 3
+    assert es.search(route.table, {"match_all": {}}) == ["high", "ours"]
+
+
+@pytest.fixture
+def snapshots(es):
+    """A repository for snapshots, in the server's own folder."""
+    es("PUT", "/_snapshot/copies", {"type": "fs", "settings": {"location": "copies"}})
+    yield "/_snapshot/copies"
+    es("DELETE", "/_snapshot/copies/*")
+    es("DELETE", "/_snapshot/copies")
+
+
+@pytest.mark.parametrize("over_itself", [False, True])
+def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_is(
+    elasticsearch, sink, es, route, write, snapshots, over_itself
+):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    early, late = Watermark(0, 4, 4), Watermark(0, 9, 9)
+    sink.mark(route, early)
+    es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
+    with closing(sink_to(elasticsearch.url)) as later:
+        later.mark(route, late)
+        assert later.claim(route) == Claim("us", 1, mark=late, txn_version=9, route=route.name)
+    assert sink.kept()
+    es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
+    es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
+    assert not sink.kept()
+    with pytest.raises(RetryableError, match="is another one now"):
+        sink.prepare(SCHEMA, route)
+    assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4, route=route.name)
+    with (
+        closing(sink_to(elasticsearch.url)) as later,
+        pytest.raises(RetryableError, match="back from a copy") as raised,
+    ):
+        later.mark(route, late)
+    assert raised.value.reason == "lost"
+    sink.prepare(SCHEMA, route)
+    assert sink.claim(route) == Claim("us", 1, mark=early, txn_version=4, route=route.name)
+
+
+def test_a_mark_is_told_the_cluster_now_and_then_and_the_first_of_a_generation_at_once(sink, route):
+    sink.prepare(SCHEMA, route)
+    for number in (4, 5):
+        sink.mark(route, Watermark(0, number, number))
+    assert sink.claim(route).mark == Watermark(0, 4, 4)
+    sink.mark(route, Watermark(1, 0, 2))
+    assert sink.claim(route).mark == Watermark(1, 0, 2)
+
+
+def test_a_mark_of_the_code_before_is_read(sink, es, route):
+    sink.prepare(SCHEMA, route)
+    meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
+    meta["cdf_replicator"]["mark"] = 7
+    es("PUT", f"/{route.table}/_mapping", {"_meta": meta})
+    assert sink.claim(replace(route, mark=Watermark(2, 5, 7))) == Claim(
+        "us", 1, mark=Watermark(-1, 0, 7), route=route.name
+    )
+
+
+def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
+    sink.prepare(SCHEMA, route)
+    es("DELETE", f"/{route.table}")
+    assert not sink.kept()
+    with pytest.raises(PermanentError, match="is gone"):
+        sink.mark(route, Watermark(0, 4, 4))
+
+
+def test_another_state_path_takes_over_whatever_the_number_of_its_lease(sink, elasticsearch, spark):
+    """Numbers of two state paths say nothing of each other: a new one may be the lower."""
+    before = route_to(owner="lost", fence=9)
+    after = replace(before, owner="ours", epoch=2, fence=3)
+    with closing(sink_to(elasticsearch.url)) as leftover:
+        leftover.prepare(SCHEMA, before)
+        leftover.open(before)
+        sink.prepare(SCHEMA, after)
+        sink.open(after)
+        chunk = render_chunk(spark, sink, after, SCHEMA, [upsert("a", 1)])
+        assert not sink.write(chunk).stale
+        with pytest.raises(PermanentError, match="another instance has taken over"):
+            leftover.write(chunk)

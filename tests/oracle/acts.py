@@ -1,0 +1,206 @@
+"""What happens to the service: commands, lost files, targets brought back from a copy, tables put in another's place.
+
+Each act returns what it saw that the service does not promise. What the documents allow is no difference: a route that halts
+for the reason that they name, and goes on after the command that it names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cdf_replicator.state.command_queue import Request
+from tests.oracle import dimension
+from tests.oracle.moments import Interrupted, LostWrites
+from tests.oracle.operations import insert
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cdf_replicator.errors.exceptions import Verdict
+    from cdf_replicator.runtime.route_runner import Runner
+    from tests.oracle.history import Act
+    from tests.oracle.service import Replicator
+
+LOST = ("target_gone", "target_restored", "target_claimed")
+REPLACED = ("table_replaced", "history_lost")
+PAIRS = (("replay", "replay"), ("replay", "resync"), ("resync", "replay"), ("replay", "discard"), ("resync", "resync"))
+LIVE_VERSIONS = 8
+"""Of a table that is recreated under a live service, which has to get beyond as many."""
+NOTICED_SECONDS = 60
+
+
+def halts(verdicts: dict[str, Verdict]) -> list[str]:
+    return [f"route {name} halted: {verdict.reason}: {verdict.what}" for name, verdict in verdicts.items()]
+
+
+def deliver(service: Replicator, act: Act) -> list[str]:
+    return halts(service.deliver())
+
+
+def _before(service: Replicator, act: Act) -> list[str]:
+    """A fault comes after a delivery, in the middle of one, or before any."""
+    moment = (None, Interrupted(1 + act.a % 3), "undelivered")[act.b % 3]
+    if moment == "undelivered":
+        return []
+    return halts(service.deliver(moments=moment))
+
+
+def lose_commit(service: Replicator, act: Act) -> list[str]:
+    """Spark's word that the newest micro-batch was committed is not there, as after a kill before it."""
+    found = _before(service, act)
+    for checkpoint in service.checkpoints():
+        if file := _newest(checkpoint / "commits"):
+            file.unlink()
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    return found
+
+
+def lose_checkpoint(service: Replicator, act: Act) -> list[str]:
+    """A checkpoint is gone, or a file of it is cut off."""
+    readable = service.table.replayable_from <= min(service.pinned.values(), default=-1) + 1
+    found = _before(service, act) if readable else halts(service.deliver())
+    for checkpoint in service.checkpoints():
+        file = _newest(checkpoint / ("offsets", "commits", "gone")[act.a % 3])
+        if file:
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        elif act.a % 3 == 2:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    return found + halts(service.repaired(() if readable else ("history_lost", "start_out_of_range")))
+
+
+def _newest(folder: Path) -> Path | None:
+    return max(folder.glob("[0-9]*"), key=lambda file: int(file.name), default=None)
+
+
+def lose_writes(service: Replicator, act: Act) -> list[str]:
+    """Targets are brought back from copies: of one moment of a delivery, at a later one."""
+    epochs = len(service.epochs.get(service.audit, {})) or 1
+    moments = LostWrites(service.targets, 1 + act.a % 6, 2 + act.a % 6 + act.b % 4)
+    verdicts = service.deliver(moments=moments)
+    moments.end()
+    found = halts(service.repaired(LOST, verdicts)) or halts(service.repaired(LOST))
+    if len(service.epochs[service.audit]) > epochs:
+        service.audited_from = service.table.version
+    return found
+
+
+def replay(service: Replicator, act: Act) -> list[str]:
+    found = _before(service, act)
+    first = service.table.replayable_from
+    version = first + act.a % (service.table.version - first + 1)
+    asked = {name: [Request("replay", name, version)] for name in service.routes}
+    found += halts(service.deliver(asked))
+    if service.answered(asked[service.audit][0]) != "failed":
+        service.replayed.append(version)
+    return found
+
+
+def resync(service: Replicator, act: Act) -> list[str]:
+    found = halts(service.deliver())
+    return found + halts(service.deliver({name: [Request("resync", name)] for name in service.routes}))
+
+
+def two_commands(service: Replicator, act: Act) -> list[str]:
+    """Both at once; whoever asked is answered."""
+    found = halts(service.deliver())
+    table = service.table
+    first = max(table.replayable_from, *(pinned + 1 for pinned in service.pinned.values()))
+    kinds = PAIRS[act.a % len(PAIRS)] if first <= table.version else ("resync", "resync")
+    version = min(first + act.b % 3, table.version)
+    asked = {
+        name: [Request(kind, name, version if kind == "replay" else None) for kind in kinds] for name in service.routes
+    }
+    found += halts(service.deliver(asked))
+    return found + [
+        f"route {name}: the {request.kind} of {kinds} was answered {answer}"
+        for name, both in asked.items()
+        for request in both
+        if (answer := service.answered(request)) not in ("done", "failed")
+    ]
+
+
+def recreate_table(service: Replicator, act: Act) -> list[str]:
+    """Another table takes the place of the one that is followed, between two runs or under a live service."""
+    found = halts(service.deliver())
+    table, reached = service.table, service.table.version
+    if act.b % 2 and reached <= LIVE_VERSIONS:
+        with _live(service) as runners:
+            table.recreate()
+            while table.version <= reached + 1:
+                insert(table, replace(act, a=act.a + table.version))
+                table.look()
+            found += _unnoticed(runners)
+    else:
+        table.recreate()
+        insert(table, act)
+        table.look()
+    verdicts = service.deliver()
+    service.forget()
+    return found + halts(service.repaired(REPLACED, verdicts))
+
+
+@contextmanager
+def _live(service: Replicator) -> Iterator[dict[str, Runner]]:
+    stop = threading.Event()
+    runners, board = service.runners(stop, once=False)
+    try:
+        for runner in runners.values():
+            runner.start()
+        until(lambda: all(route.state == "running" for route in board.snapshot().routes), within=NOTICED_SECONDS)
+        yield runners
+    finally:
+        stop.set()
+        for runner in runners.values():
+            runner.wake()
+        for runner in runners.values():
+            runner.join(NOTICED_SECONDS)
+
+
+def _unnoticed(runners: dict[str, Runner]) -> list[str]:
+    with suppress(AssertionError):
+        until(lambda: all(runner.verdict for runner in runners.values()), within=NOTICED_SECONDS)
+    return [
+        f"route {name} follows a table that was recreated under its path: {runner.verdict}"
+        for name, runner in runners.items()
+        if not (runner.verdict and runner.verdict.reason in REPLACED)
+    ]
+
+
+def recreate_dimension(service: Replicator, act: Act) -> list[str]:
+    """The joined table is made anew at the version it had; one that has a row twice is refused."""
+    found = halts(service.deliver())
+    table = service.table
+    if table.shape.twins:
+        return found
+    doubled = bool(act.b % 2)
+    dimension.recreate(table.spark, service.dimension, table.regions, doubled=doubled)
+    insert(table, act)
+    table.look()
+    verdicts = service.deliver()
+    if doubled:
+        verdicts = {name: verdict for name, verdict in verdicts.items() if verdict.reason != "bad_dimension"}
+        dimension.recreate(table.spark, service.dimension, table.regions, doubled=False)
+    return found + halts(verdicts)
+
+
+ACTS: dict[str, Callable[[Replicator, Act], list[str]]] = {
+    function.__name__: function
+    for function in (
+        deliver,
+        lose_commit,
+        lose_checkpoint,
+        lose_writes,
+        replay,
+        resync,
+        two_commands,
+        recreate_table,
+        recreate_dimension,
+    )
+}

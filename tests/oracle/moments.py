@@ -1,0 +1,84 @@
+"""Moments of a delivery, at which a fault is placed: before a route's state is saved, before a batch is written."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from cdf_replicator.pipeline.batch_writer import Delivering
+from cdf_replicator.state.store import StatePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.oracle.targets import Entries, Folder, Index
+
+
+class Moments:
+    """What happens at the moments of one delivery; each route counts its own, and waits meanwhile."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        def before(call: Callable[..., Any], moment: Callable[[Any], None]) -> Callable[..., Any]:
+            def called(*arguments: Any, **named: Any) -> Any:
+                moment(arguments)
+                return call(*arguments, **named)
+
+            return called
+
+        save = before(StatePath.save, lambda arguments: self.saves(arguments[1].route))
+        write = before(Delivering.write, lambda arguments: self.writes(arguments[0].route.name))
+        with patch.object(StatePath, "save", save), patch.object(Delivering, "write", write):
+            yield
+
+    def saves(self, route: str) -> None:
+        """A state of the route is about to be saved."""
+
+    def writes(self, route: str) -> None:
+        """A batch of the route is about to be written."""
+
+
+class Interrupted(Moments):
+    """The service is told to end when a route begins its n-th batch; what runs by then is finished."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.batch = batch
+        self.begun: Counter[str] = Counter()
+
+    def writes(self, route: str) -> None:
+        self.begun[route] += 1
+        if self.begun[route] >= self.batch:
+            self.stop.set()
+
+
+class LostWrites(Moments):
+    """Every target is copied at one moment of its route, and goes back to the copy at a later one, at the latest at the end."""
+
+    def __init__(self, targets: Mapping[str, Entries | Folder | Index], copied: int, lost: int) -> None:
+        super().__init__()
+        self.targets, self.copied, self.lost = targets, copied, lost
+        self.reached: Counter[str] = Counter()
+        self.copies: dict[str, Any] = {}
+
+    def saves(self, route: str) -> None:
+        self.reached[route] += 1
+        if self.reached[route] == self.copied:
+            self.copies[route] = self.targets[route].copy()
+        elif self.reached[route] == self.lost:
+            self._lose(route)
+
+    writes = saves
+
+    def end(self) -> None:
+        for route in list(self.copies):
+            self._lose(route)
+
+    def _lose(self, route: str) -> None:
+        self.targets[route].restore(self.copies.pop(route))

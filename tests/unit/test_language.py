@@ -1,0 +1,227 @@
+"""Plain English: the listed paths hold none of the words in BANNED.
+
+`python -m tests.unit.test_language PATH...` prints every hit in the given files and folders, then the number per file.
+A package of the product joins CLEAN once its number is zero.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).parents[2]
+CLEAN = (
+    *("README.md", "CHANGELOG.md", "docs", "deploy/README.md", "tests/README.md"),
+    *("deploy/compose.yaml", "deploy/grafana", "deploy/helm", "deploy/image", "deploy/kubernetes", "deploy/prometheus"),
+    *(
+        "deploy/readme.py",
+        "deploy/cli_page.py",
+        "deploy/types_page.py",
+        "deploy/sizing_page.py",
+        "deploy/benchmarks_page.py",
+    ),
+)
+"""Files and folders without a hit. Add a package (`cdf_replicator/pipeline`) in the commit that brings it to zero."""
+SUFFIXES = (".py", ".md", ".html", ".yml", ".yaml", ".tpl", ".txt", ".sh", ".env")
+
+BANNED = {
+    "tell": r"(?:tells?|told|telling)",
+    "ask": r"ask(?:s|ed|ing)?",
+    "look": r"look(?:s|ed|ing)?(?![ -]?up\b)",
+    "stand": r"(?:stands?|stood|standing)(?! for\b)(?!-)",
+    "rest": r"(?<!\bthe )(?<!\bThe )(?<!\bat )(?-i:[Rr]est(?:s|ed|ing)?)",  # "the rest", "at rest" and REST are standard
+    "settle": r"settl(?:e|es|ed|ing)",
+    "judge": r"judg(?:e|es|ed|ing)",
+    "mend": r"mend(?:s|ed|ing)?",
+    "bury": r"(?:bury|buries|buried|burying)",
+    "anew": r"anew",
+    "in peace": r"in peace",
+    "fall silent": r"f[ae]ll(?:s|en)? silent",
+    "person": r"(?:some|no|any|every)body|whoever|whomever|no one|someone|anyone|everyone",
+    "one (pronoun)": (  # not the number ("one row per key") and not "the first one"
+        r"ones|one's|another one|one (?:that|who|which|whose|may|might|can|could|must|should|would|does)"
+    ),
+}
+WORD = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(f'(?P<w{n}>{word})' for n, word in enumerate(BANNED.values()))})\b", re.IGNORECASE
+)
+NAMES = tuple(BANNED)
+FRAGMENT = re.compile(r"(?:#+ )?(?:What|Whether|Who|Whose|Whom|Of)\b(?!.*\?$)")
+"""The first word of a docstring or of a heading that is a clause and no sentence. A question is allowed."""
+
+GENERATED = re.compile(r"<!-- generated: [a-z-]+ -->.*?<!-- end -->", re.DOTALL)
+CODE = re.compile(r"```.*?```|``[^`]+``|`[^`\n]+`|\]\([^)\s]*\)|https?://\S+", re.DOTALL)
+INDENTED = re.compile(r"^(?: {4}|\t)(?!\s*[-*] ).*$", re.MULTILINE)
+MARKUP = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>|\{[{%].*?[}%]\}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of prose: a docstring, a comment, a text in the code, or a page."""
+
+    line: int
+    text: str
+    opens: bool = False
+    """Whether its first word must not open a clause: a docstring's first line."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    line: int
+    word: str
+    text: str
+
+
+def passages(path: Path) -> Iterator[Passage]:
+    """Yield the prose of a file: docstrings, comments and texts of Python, and the words between the code of other files."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        yield from python_passages(text)
+    elif path.suffix == ".md":
+        yield from markdown_passages(text)
+    elif path.suffix == ".html":
+        yield from lines_of(MARKUP.sub(blank, text))
+    else:
+        yield from lines_of(text)
+
+
+def python_passages(source: str) -> Iterator[Passage]:
+    nodes = list(ast.walk(ast.parse(source)))
+    statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield Passage(node.lineno, node.value.lstrip(), opens=id(node) in statements)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield Passage(token.start[0], token.string)
+
+
+def markdown_passages(text: str) -> Iterator[Passage]:
+    """Yield the lines of a page; of code in it only the comments after `#`. Generated parts belong to their sources."""
+    text = GENERATED.sub(blank, text)
+    text = INDENTED.sub(lambda line: blank(line) if "# " not in line[0] else line[0][line[0].index("# ") + 1 :], text)
+    for passage in lines_of(CODE.sub(blank, text)):
+        yield Passage(passage.line, passage.text, opens=passage.text.startswith("#"))
+
+
+def lines_of(text: str) -> Iterator[Passage]:
+    return (Passage(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+
+
+def blank(found: re.Match[str]) -> str:
+    """Return a placeholder with the same number of lines."""
+    return "_" + "\n" * found[0].count("\n")
+
+
+def hits(passage: Passage) -> Iterator[Hit]:
+    text = re.sub(r"``[^`]+``|`[^`\n]+`", "_", passage.text)
+    if passage.opens and FRAGMENT.match(text.partition("\n")[0]):
+        yield Hit(passage.line, "fragment", text.partition("\n")[0])
+    for found in WORD.finditer(text):
+        word = next(name for n, name in enumerate(NAMES) if found[f"w{n}"])
+        line = text.count("\n", 0, found.start())
+        yield Hit(passage.line + line, word, text.splitlines()[line].strip())
+
+
+def files_of(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (file for file in files if file.suffix in SUFFIXES and file.is_file())
+
+
+def hits_of(path: Path) -> list[Hit]:
+    return sorted((hit for passage in passages(path) for hit in hits(passage)), key=lambda hit: hit.line)
+
+
+@pytest.mark.parametrize("path", list(files_of(ROOT / path for path in CLEAN)), ids=lambda path: path.name)
+def test_the_prose_is_plain(path):
+    assert [f"{path.relative_to(ROOT)}:{hit.line}: {hit.word}: {hit.text}" for hit in hits_of(path)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GET over REST, at rest, and the rest is delivered",
+        "a lookup of a key; settings of the standalone task; a standby for a standard",
+        "one row per key, one of two sinks, at most one per table, one lease holder, the first one",
+        "recommend, amend, restart, ask_again, `tell`, understand",
+        "{source} stands for the table",
+    ],
+)
+def test_a_plain_sentence_has_no_hit(text):
+    assert list(hits(Passage(1, text))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("the page tells it", "tell"),
+        ("Asked for a replay", "ask"),
+        ("a look at the sink", "look"),
+        ("the route stands still", "stand"),
+        ("let a route rest", "rest"),
+        ("rows are settled", "settle"),
+        ("mend the rows", "mend"),
+        ("the query is begun anew", "anew"),
+        ("nobody holds it", "person"),
+        ("a later generation and one that it replaces", "one (pronoun)"),
+        ("newer rows win over older ones", "one (pronoun)"),
+        ("what one might use", "one (pronoun)"),
+    ],
+)
+def test_a_banned_word_is_a_hit(text, word):
+    assert [hit.word for hit in hits(Passage(1, text))] == [word]
+
+
+SAMPLE = '''"""Of one route."""
+# a comment that asks
+def go(path):
+    """Start it.
+
+    Tell the sink."""
+    log.info("query begun anew", path=f"{path} looks on", kind="rest")
+    return "one_word"
+'''
+
+
+def test_docstrings_comments_and_texts_of_python_are_read_with_their_lines():
+    found = sorted((hit.line, hit.word) for passage in python_passages(SAMPLE) for hit in hits(passage))
+    assert found == [(1, "fragment"), (2, "ask"), (6, "tell"), (7, "anew"), (7, "look")]
+
+
+def test_code_and_generated_parts_of_a_page_are_not_prose():
+    page = "# What it is\n\n    ask it  # and tell\n`look`\n<!-- generated: x -->\nmend\n<!-- end -->\nanew\n"
+    assert [(hit.line, hit.word) for p in markdown_passages(page) for hit in hits(p)] == [
+        (1, "fragment"),
+        (3, "tell"),
+        (8, "anew"),
+    ]
+
+
+def main(paths: list[str]) -> int:
+    """Print the hits of each file, then the number per file and in all; return 1 if there is a hit."""
+    counts: Counter[str] = Counter()
+    for path in files_of(map(Path, paths)):
+        for hit in hits_of(path):
+            counts[str(path)] += 1
+            print(f"{path}:{hit.line}: {hit.word}: {hit.text}")  # noqa: T201
+    for name, count in counts.most_common():
+        print(f"{count:5} {name}")  # noqa: T201
+    print(f"{counts.total():5} in all")  # noqa: T201
+    return 1 if counts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
