@@ -1,0 +1,223 @@
+"""Create the Delta table of dead letters at the first use, and rebuild it from its data files if its log is damaged.
+
+A power cut or a disk error may leave a torn file. The service then moves the table aside and creates it again from
+every readable row in the data files of all copies. A dead letter changes from open to closed only. The closed row of an
+id is therefore the newer row, whatever the lost log contained.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.spark.session import forget_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.spark.hadoop_path import RemotePath
+
+log = structlog.get_logger(__name__)
+
+TABLE_SCHEMA: Final = """
+    id string, route string, table string, sink string, key string, guard long, change_type string,
+    commit_version long, row string, code string, reason string, generation long, batch long,
+    state string, created_at timestamp, closed_at timestamp
+"""
+_DAMAGE: Final = ("read_failed", "history_lost", "table_missing")
+"""Reasons of ``conditions`` for an unreadable table. In this module it is the dead-letter table, not a source table."""
+
+Result = TypeVar("Result")
+
+
+class DeadLetterTable:
+    """The table, partitioned by route, so that the writes of routes never conflict.
+
+    A lock serializes creation and recovery.
+    """
+
+    def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
+        self._spark = spark
+        self._path = path
+        self._lock = threading.Lock()
+        self._checked = False
+
+    def frame(self) -> DataFrame:
+        """Return every row; an empty frame if the table does not exist yet."""
+        if not self._exists():
+            return self._spark.createDataFrame([], TABLE_SCHEMA)
+        return self._spark.read.format("delta").load(str(self._path))
+
+    def delta(self) -> DeltaTable:
+        """Return the table for an update or a merge."""
+        return DeltaTable.forPath(self._spark, str(self._path))
+
+    def append(self, rows: DataFrame, route: str) -> None:
+        """Append rows of a route in a commit, and sync it to the disk, since Spark's checkpoint advances afterwards."""
+        if not self._exists():
+            with self._lock:
+                self._create()
+        began = time.time() - 1  # a file system may store times in whole seconds
+        _append(rows, self._path)
+        if isinstance(self._path, Path):
+            _sync((self._path / f"route={route}", self._path / "_delta_log"), began)
+
+    def may_hold(self, route: str) -> bool:
+        """Return whether the table may hold a dead letter of the route, by the names of folders alone."""
+        return (self._path / f"route={route}").exists() or bool(self._copies())
+
+    def recovering(self, work: Callable[[], Result]) -> Result:
+        """Run ``work``; if the table is damaged, recover it and run ``work`` again.
+
+        Raises ``HaltError`` if the table is damaged after the recovery.
+        """
+        if not self._checked:
+            self._recover()
+        try:
+            return work()
+        except Exception as error:
+            if judge(error, route="").reason not in _DAMAGE:
+                raise
+            self._recover(error)
+        return self.naming(work)
+
+    def naming(self, work: Callable[[], Result]) -> Result:
+        """Run ``work``; if the table is damaged, raise a ``HaltError`` that names it and not the source table."""
+        if not self._is_whole():
+            raise self._damaged("a commit of its log is torn.")
+        try:
+            return work()
+        except Exception as error:
+            verdict = judge(error, route="")
+            if verdict.reason not in _DAMAGE:
+                raise
+            raise self._damaged(verdict.what) from error
+
+    def _damaged(self, what: str) -> HaltError:
+        return HaltError(
+            "dead_letters_damaged",
+            f"The dead-letter table {self._path} is damaged: {what}",
+            "The service recovers it at its next start. If that fails, move the folder away, start the service, and resync "
+            "the routes that had dead letters.",
+        )
+
+    def _recover(self, error: Exception | None = None) -> None:
+        """Rebuild a damaged table; raises ``error`` if the table is intact, since another table caused it then."""
+        with self._lock:
+            if self._is_whole() and (error is None or self._is_readable()):
+                self._checked = True
+                if error is not None:
+                    raise error
+                return
+            self._checked = False  # from now on the threads of other routes wait for the lock
+            if self._path.exists():
+                aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+                self._path.rename(aside)  # type: ignore[arg-type]  # both are local, or both remote
+            forget_tables(self._spark)
+            copies = self._copies()
+            rows = self._rows_of(copies).localCheckpoint()
+            self._create()
+            _append(_newest(rows.drop("file")), self._path)
+            self._checked = True
+        _warn(self._path, copies, rows)
+
+    def _exists(self) -> bool:
+        return bool(DeltaTable.isDeltaTable(self._spark, str(self._path)))
+
+    def _create(self) -> None:
+        if self._exists():
+            return
+        schema = self._spark.createDataFrame([], TABLE_SCHEMA).schema
+        builder = DeltaTable.createIfNotExists(self._spark).location(str(self._path)).addColumns(schema)
+        builder.partitionedBy("route").execute()
+
+    def _is_whole(self) -> bool:
+        """Return whether every commit file ends with a newline; Delta reads an empty file as a commit without actions.
+
+        If the table is absent and a copy exists, a recovery was interrupted, and the table is not whole.
+        """
+        commits = list((self._path / "_delta_log").glob("[0-9]*.json"))
+        if not commits:
+            return not self._path.exists() and not self._copies()
+        # Only local files are checked: an object store never holds a part of a file.
+        return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))
+
+    def _is_readable(self) -> bool:
+        forget_tables(self._spark)
+        try:
+            self.frame().agg(F.max(F.xxhash64("*"))).collect()
+        except Exception as error:
+            if judge(error, route="").reason not in _DAMAGE:
+                raise
+            return False
+        return True
+
+    def _copies(self) -> Sequence[Path | RemotePath]:
+        return sorted(self._path.parent.glob(f"{self._path.name}.damaged-*"), key=str)
+
+    def _rows_of(self, copies: Iterable[Path | RemotePath]) -> DataFrame:
+        """Return every row of every readable data file, with the name of its ``file``."""
+        reader = self._spark.read.schema(TABLE_SCHEMA).option("ignoreCorruptFiles", "true")
+        rows = reduce(DataFrame.unionByName, [reader.parquet(str(copy)) for copy in copies])
+        return rows.withColumn("file", F.regexp_extract(F.input_file_name(), "[^/]+$", 0))
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    newest_first = Window.partitionBy("id").orderBy(F.desc_nulls_last("closed_at"))
+    return rows.withColumn("rank", F.row_number().over(newest_first)).where("rank = 1").drop("rank")
+
+
+def _append(rows: DataFrame, path: Path | RemotePath) -> None:
+    rows.write.format("delta").mode("append").save(str(path))
+
+
+def _warn(path: Path | RemotePath, copies: Iterable[Path | RemotePath], rows: DataFrame) -> None:
+    read = {row["file"] for row in rows.select("file").distinct().collect()}
+    folders = [folder for copy in copies for folder in copy.glob("route=*")]
+    lost = [
+        folder.name.partition("=")[2]
+        for folder in folders
+        for file in folder.glob("*.parquet")
+        if file.name not in read
+    ]
+    log.warning(
+        "the dead-letter table was damaged: moved aside and rebuilt from its data files",
+        table=str(path),
+        copies=[copy.name for copy in copies],
+        rows=rows.count(),
+        next_step=_found_again(lost) if lost else None,
+    )
+
+
+def _found_again(lost: Sequence[str]) -> str:
+    commands = ", ".join(f"cdf-replicator resync {route}" for route in sorted(set(lost)))
+    return f"{len(lost)} data files can't be read. To record their rejected rows again, run: {commands}"
+
+
+def _sync(folders: Iterable[Path], began: float) -> None:
+    """Sync the folders, and their files written since ``began`` (epoch seconds), to the disk."""
+    for folder in filter(Path.is_dir, folders):
+        written = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime >= began]
+        for place in (*written, folder):
+            handle = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _last_byte(file: Path) -> bytes:
+    return file.read_bytes()[-1:]

@@ -1,0 +1,207 @@
+"""Keep rejected changes with their reasons in a Delta table under the state path.
+
+The table has one row per dead letter. The route, the key and the guard identify it, and its row as well if several rows
+have the same key and guard. A redelivered micro-batch therefore adds no dead letter twice.
+
+Columns: id, route, table, sink, key, guard, change_type, commit_version, row (JSON), code, reason, generation, batch,
+state, created_at, closed_at.
+
+States: ``open``; ``superseded`` by a later change of the key; ``redriven``; ``discarded`` by an operator; ``void``,
+closed by a resync, which rewrote every key.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
+from connectors import change
+from connectors.rendering import json_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from cdf_replicator.delivery import Letter
+    from cdf_replicator.route import Route
+    from cdf_replicator.spark.hadoop_path import RemotePath
+    from connectors import Batch
+
+LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
+_REASON_LENGTH: Final = 2000
+
+Closed = Literal["superseded", "redriven", "discarded", "void"]
+"""Final state of a dead letter."""
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The summary of a route's dead letters in memory, so that a micro-batch need not read the table.
+
+    Args:
+        open: Number of open dead letters.
+        keys: Keys whose dead letters a later change closes; None if they are too many for the memory.
+        highest: Guard of the newest dead letter ever recorded; a change above it has no dead letter yet.
+    """
+
+    open: int = 0
+    keys: frozenset[str] | None = frozenset()
+    highest: int = -1
+
+    def with_more(self, kept: int, refused: Collection[Letter], most: int) -> Known:
+        """Return the summary after ``kept`` of the ``refused`` changes became new dead letters."""
+        named = {x.key for x in refused if x.key is not None and x.code != change.DUPLICATE_KEY}
+        keys = None if self.keys is None else self.keys | named
+        if keys is not None and len(keys) > most:
+            keys = None
+        return replace(self, open=self.open + kept, keys=keys, highest=max(self.highest, *(x.guard for x in refused)))
+
+
+class DeadLetters:
+    """The dead letters of all routes, in a table with one partition per route."""
+
+    def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
+        self._spark = spark
+        self._table = DeadLetterTable(spark, path)
+
+    def known(self, route: str, most: int) -> Known:
+        """Read the summary of a route; does not open a table without a folder of the route.
+
+        Args:
+            route: Name of the route.
+            most: Most keys in the summary.
+        """
+        if not self._table.may_hold(route):
+            return Known()
+        closable = F.when(_is_open() & (F.col("code") != change.DUPLICATE_KEY), F.col("key"))
+        told = (F.count_if(_is_open()), F.max("guard"), F.slice(F.collect_set(closable), 1, most + 1))
+        row = self._table.recovering(lambda: self._table.frame().where(_of(route)).agg(*told).first())
+        assert row is not None
+        count, highest, keys = row
+        return Known(count, frozenset(keys) if len(keys) <= most else None, -1 if highest is None else highest)
+
+    def select(self, frame: DataFrame, letters: Iterable[Letter]) -> DataFrame:
+        """Return the rows of a change frame that ``letters`` name, with their ``code`` and ``reason``."""
+        named = {(letter.key, letter.guard): letter for letter in letters}
+        rows = [(x.key, x.guard, x.code, x.reason[:_REASON_LENGTH]) for x in named.values()]
+        wanted = F.broadcast(self._spark.createDataFrame(rows, LETTER_SCHEMA)).alias("letter")
+        same = F.col("letter.key").eqNullSafe(F.col("rejected.key")) & (
+            F.col("letter.guard") == F.col("rejected.guard")
+        )
+        return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
+
+    def bury(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
+        """Record rows, with the ``code`` and ``reason`` of ``select``, as open dead letters; returns the number added.
+
+        Existing dead letters stay unchanged. ``new`` is true if none of the rows exists; then Spark need not read the
+        table.
+        """
+        row_type = rejected.schema[change.ROW].dataType
+        assert isinstance(row_type, StructType)
+        row = json_row(row_type)
+        # Each of several rows without a key, or with the same key in a commit, becomes a separate dead letter.
+        own = F.when(F.col("key").isNull() | (F.col("code") == change.DUPLICATE_KEY), row)
+        identity = F.concat_ws("\x1f", F.lit(route.name), "key", own, F.col("guard"))
+        letters = rejected.select(
+            F.sha2(identity, 256).alias("id"),
+            F.lit(route.name).alias("route"),
+            F.lit(route.source.slug).alias("table"),
+            F.lit(route.sink).alias("sink"),
+            "key",
+            "guard",
+            "change_type",
+            "commit_version",
+            row.alias("row"),
+            "code",
+            "reason",
+            F.lit(batch.generation).cast("long").alias("generation"),
+            F.lit(batch.number).cast("long").alias("batch"),
+            F.lit("open").alias("state"),
+            F.current_timestamp().alias("created_at"),
+            F.lit(None).cast("timestamp").alias("closed_at"),
+        )
+        letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would dominate the time
+
+        def add() -> int:
+            fresh, added = letters, Observation()
+            if not new:
+                fresh = letters.join(self._table.frame().where(_of(route.name)).select("id"), "id", "left_anti")
+            self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
+            return int(added.get["rows"])
+
+        return self._table.recovering(add)
+
+    def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:
+        """Close open dead letters of keys with a later delivered change; ``delivered`` maps keys to guards.
+
+        The dead letters of a key with several rows stay open: a later change replaces a single row, and the other rows
+        may still exist. Only a resync, which reads the source table, closes them.
+        """
+        guard = F.from_json(F.lit(json.dumps(delivered)), "map<string, long>")[F.col("key")]
+        self.close(route, (F.col("code") != change.DUPLICATE_KEY) & (F.col("guard") < guard), "superseded")
+
+    def close_superseded_of(self, route: str, delivered: DataFrame) -> None:
+        """Close the same dead letters for the ``key`` and ``guard`` of any number of changes."""
+        same = (F.col("kept.key") == F.col("new.key")) & (F.col("kept.code") != change.DUPLICATE_KEY)
+        self._close_older(delivered, route, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
+
+    def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[Letter]) -> None:
+        """Close the dead letters of keys, a null key included, whose present rows were written with ``guard``.
+
+        If the sink rejected the present row too, its new dead letter stays open and the older dead letters are closed.
+        """
+        again = self._spark.createDataFrame([(letter.key,) for letter in refused], "key string").distinct()
+        again = again.select(F.col("key").alias("again"), F.lit(1).alias("refused"))
+        told = keys.join(F.broadcast(again), F.col("key").eqNullSafe(F.col("again")), "left")
+        newest = F.when(F.col("refused").isNotNull(), guard - 1).otherwise(guard)
+        same = F.col("kept.key").eqNullSafe(F.col("new.key")) & (F.col("kept.guard") <= F.col("new.guard"))
+        self._close_older(told.select("key", newest.alias("guard")), route, same, "redriven")
+
+    def _close_older(self, newer: DataFrame, route: str, same: Column, state: Closed) -> None:
+        ours = (F.col("kept.route") == route) & (F.col("kept.state") == "open")
+
+        def merge() -> None:
+            builder = self._table.delta().alias("kept").merge(newer.alias("new"), ours & same)
+            builder.whenMatchedUpdate(set=_closed(state)).execute()
+
+        self._table.recovering(merge)
+
+    def close(self, route: str, which: Column, state: Closed) -> None:
+        """Close the open dead letters of a route that match ``which``."""
+        self._table.recovering(lambda: self._table.delta().update(_of(route) & _is_open() & which, _closed(state)))
+
+    def open(self, route: str) -> DataFrame:
+        """Return the open dead letters of a route."""
+        return self._table.recovering(self._table.frame).where(_of(route) & _is_open())
+
+    def read(self, work: Callable[[DataFrame], Result]) -> Result:
+        """Return the result of ``work`` on all dead letters, open and closed; the service never removes any."""
+        return self._table.naming(lambda: work(self._table.frame()))
+
+
+def of_ids(ids: Iterable[str]) -> Column:
+    """Return the condition that an id starts with one of ``ids``; it is always true if ``ids`` is empty."""
+    named = [F.col("id").startswith(each) for each in ids]
+    return reduce(lambda one, other: one | other, named, F.lit(not named))
+
+
+def _of(route: str) -> Column:
+    return F.col("route") == route
+
+
+def _is_open() -> Column:
+    return F.col("state") == "open"
+
+
+def _closed(state: Closed) -> dict[str, str | Column]:
+    return {"state": F.lit(state), "closed_at": F.current_timestamp()}

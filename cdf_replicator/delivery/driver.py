@@ -1,0 +1,78 @@
+"""Write a change frame to a sink, from the driver.
+
+For an ``ArrowSink``, a single Spark action renders the rows in the JVM and writes chunks in the workers. A
+``FrameSink`` runs its own action.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.delivery import worker
+from cdf_replicator.delivery.result import SEVERAL_ROWS, DeliveryBugError, Letter, Outcome, duplicate_key, null_key
+from cdf_replicator.delivery.retry import RetryPolicy
+from connectors import ArrowSink, FrameSink, change
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark.sql import DataFrame
+
+    from connectors import Batch, Sink
+
+__all__ = ["SEVERAL_ROWS", "DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver", "duplicate_key"]
+
+
+def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy, known: Collection[str] = ()) -> Outcome:
+    """Write the frame; a failure of an ``ArrowSink`` is in ``Outcome.failure``, so that the counts are not lost.
+
+    ``known`` holds keys to watch for. ``Outcome.met`` returns those that the frame has and the sink did not reject.
+    """
+    if isinstance(sink, FrameSink):
+        return _deliver_frame(frame, sink, batch, policy, known)
+    assert isinstance(sink, ArrowSink)
+    row: Any = frame.schema[change.ROW].dataType
+    told = [name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DOUBLED) if name in frame.columns]
+    rendered = frame.select(*told, *sink.render(row, batch.route))
+    unopened = type(sink)(sink.settings)  # the driver's sink may hold a connection, which can't be pickled
+    tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy, known), "outcome string").toArrow()
+    total = Outcome()
+    for text in tasks.column("outcome").to_pylist():
+        total.add(Outcome.from_json(text))
+    return total
+
+
+def _deliver_frame(
+    frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy, known: Collection[str]
+) -> Outcome:
+    key, doubled = F.col(change.KEY), F.col(change.DOUBLED)
+    outcome, refused, seen = Outcome(), key.isNull() | doubled.isNotNull(), Observation()
+    told = refused | key.isin(*known) if known else refused
+    # The rows of a snapshot are cheap to count, and its sink may read them by a query that Spark can't observe.
+    observed = sink.mode == "upsert" and not batch.is_bootstrap
+    given = frame.observe(seen, F.count_if(told).alias("told")) if observed else frame
+    if sink.mode == "upsert":  # removes the rows that ``worker`` rejects for an ArrowSink
+        given = given.where(key.isNotNull()).drop(change.DOUBLED)
+    retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
+    result = retrying(sink.write, given, batch)
+    outcome.applied.update(result.applied)
+    outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
+    outcome.versions = result.versions
+    # If the sink already holds the batch, a kill may have prevented the record of its dead letters.
+    if sink.mode == "upsert" and (
+        result.skipped or (seen.get["told"] if observed else frame.count() != outcome.changes)
+    ):
+        rows = frame.where(told).select(key, change.GUARD, doubled)
+        for name, guard, several in rows.toLocalIterator():
+            if name is None:
+                outcome.refuse(null_key(guard))
+            elif several is not None:
+                outcome.refuse(duplicate_key(name, several))
+            else:
+                outcome.met[name] = guard
+        if result.skipped and outcome.rejected:
+            outcome.held = given.count()
+    return outcome

@@ -1,0 +1,83 @@
+"""How long until what a route has yet to read may be removed: its source table's retention against its lag.
+
+VACUUM removes change files after ``delta.deletedFileRetentionDuration``, log cleanup commits after
+``delta.logRetentionDuration`` (facts: delta-cdf.md section 4); both may come later, neither comes sooner, unless
+somebody gave VACUUM a shorter time, which the table's history tells.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.source.table import SourceTable
+
+LOOK_SECONDS: Final = 600.0
+"""Between two looks at the table's properties and history; the lag is looked at all the time."""
+COMMITS_LOOKED_AT: Final = 100
+TOO_MUCH: Final = 0.5
+"""A share of the retention; beyond it somebody is told."""
+
+
+class Headroom:
+    """Of one route. ``trigger_seconds``: how long a commit may wait until it is read, even without any lag."""
+
+    def __init__(self, report: Report, trigger_seconds: float, now: Callable[[], float] = time.time) -> None:
+        self._report = report
+        self._trigger_seconds = trigger_seconds
+        self._now = now
+        self._looked_at: float | None = None
+        self._kept_seconds = 0.0
+        self._kept_from = 0
+        self._told: tuple[float, int] | None = None
+        self._low = False
+
+    def look(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
+        """``oldest``: when the oldest commit not delivered was made; None if all are, or if its file is gone."""
+        now = self._now()
+        if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
+            # At a start only what costs no job: the history is looked at with the next ones.
+            with_history = self._looked_at is not None
+            self._looked_at = now
+            try:
+                self._ask(source, now, with_history=with_history)
+            except (PySparkException, Py4JJavaError) as error:  # a route that delivers is not stopped for it
+                self._report.warning(f"the retention of the source table can't be told: {str(error).splitlines()[0]}")
+        gone = oldest is None and delivered < newest
+        age = self._kept_seconds if gone else now - (oldest or now)
+        left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
+        if left != self._told:
+            self._told = left
+            self._report.headroom(*left)
+        self._warn(age)
+
+    def _ask(self, source: SourceTable, now: float, *, with_history: bool) -> None:
+        kept = source.kept_seconds()
+        if with_history:
+            kept = min(kept, source.vacuumed_after_seconds(COMMITS_LOOKED_AT))
+        self._kept_seconds = kept
+        self._kept_from = source.log.first_since(now - kept)
+
+    def _warn(self, age: float) -> None:
+        """Once, when it begins: more than half of the retention is used up."""
+        waited = max(age, self._trigger_seconds)
+        low = waited > TOO_MUCH * self._kept_seconds
+        if low and not self._low:
+            what = "the oldest change not delivered is" if age >= self._trigger_seconds else "CDF_TRIGGER_SECONDS is"
+            self._report.warning(
+                f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept_seconds)}: "
+                "what is removed before it is read takes a resync. Raise delta.deletedFileRetentionDuration and "
+                "delta.logRetentionDuration of the table, or let the route catch up."
+            )
+        self._low = low
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:.0f} s"  # noqa: PLR2004 - an hour

@@ -1,0 +1,158 @@
+"""Compute the generations of a route's stream: their position, the start and the abandonment of a replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.conditions import RESYNC, UNFORESEEN, UNREADABLE
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.state import checkpoint, watermark
+from cdf_replicator.transform import change_frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cdf_replicator.errors.exceptions import Verdict
+    from cdf_replicator.route import Route
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.store import StatePath
+    from connectors import Sink
+
+
+def delivered_version(state: RouteState, state_path: StatePath) -> int:
+    """Return the commit version up to which this generation has certainly delivered everything; -1 if there is none."""
+    committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
+    return committed.complete if committed else (state.start_version or 0) - 1
+
+
+def is_damaged(state: RouteState, folder: Path | RemotePath) -> bool:
+    """Return whether Spark would fail on the checkpoint, or silently restart the generation from its start version."""
+    return state.streamed and not checkpoint.is_whole(folder)
+
+
+def following(
+    state: RouteState, version: int, source: SourceTable, state_path: StatePath, *, asked: int | None
+) -> RouteState:
+    """Return the next generation, from ``version`` on, with the highest version that an append sink may hold."""
+    folder = state_path.checkpoint(state.route, state.generation)
+    held = state.pinned_version
+    if planned := checkpoint.last_planned(folder):
+        held = planned.touched
+    if is_damaged(state, folder):
+        held = source.log.available()[1]
+    mark = watermark.known(state, state_path)
+    return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked, mark=mark)
+
+
+def replayed(
+    route: Route,
+    state: RouteState,
+    version: int,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StatePath,
+    *,
+    asked: int | None,
+) -> RouteState:
+    """Return the generation of an operator's replay; raises ``HaltError`` and then changes nothing.
+
+    The state keeps the version that was delivered before. The route returns to it if the replay is unreadable.
+    """
+    if state.phase == "bootstrapping":
+        raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
+    source.check_range(version)
+    held = max(state.held_version, delivered_version(state, state_path))
+    claim = sink.claim(replace(state_path.spec(route, state), mark=watermark.known(state, state_path)))
+    if claim is not None and claim.restored:  # the target was restored from an older copy
+        held = -1 if claim.mark is None else min(held, claim.mark.version)
+    if version > held + 1:
+        raise HaltError(
+            "bad_request",
+            f"Versions {held + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
+            f"Start at version {held + 1} or at an earlier version.",
+        )
+    check_readable(route, source, version)
+    return replace(following(state, version, source, state_path, asked=asked), held_version=held)
+
+
+def refilled(route: Route, state: RouteState, version: int, source: SourceTable, *, asked: int | None) -> RouteState:
+    """Return the next epoch of a target that is gone or was emptied, with the changes from ``version`` on alone.
+
+    Raises ``HaltError`` and then changes nothing.
+    """
+    source.check_range(version)
+    check_readable(route, source, version)
+    epoch = state.next_epoch(version, table_id=state.table_id)
+    return replace(epoch, phase="streaming", pinned_version=None, start_version=version, asked=asked)
+
+
+def what_is_missing(state: RouteState) -> str | None:
+    """Return the warning about the keys that a refilled target will lack; None if it will lack none."""
+    if state.prepared or state.phase == "bootstrapping" or state.epoch == 1 or not state.start_version:
+        return None
+    return (
+        f"The target was gone or emptied, and is filled with the changes from version {state.start_version} on, in epoch "
+        f"{state.epoch}: keys that have not changed since then will be missing. To restore them, run: cdf-replicator resync "
+        f"{state.route}"
+    )
+
+
+def check_readable(route: Route, source: SourceTable, first: int) -> None:
+    """Check that the changes from version ``first`` to the newest version are readable; raises ``HaltError``.
+
+    Spark opens every file of the range and reads its footer alone. The columns that the route names must exist at the
+    first version. The stream reads later versions with their own schemas.
+    """
+    latest = source.log.available()[1]
+    try:
+        change_frame.change_frame(source.changes(first, first), route, epoch=1)
+        try:
+            source.changes(first, latest).select().count()
+        except PySparkException as error:
+            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):  # a batch read has one schema, a stream several
+                raise
+            source.changes(first, first).select().count()
+    except Exception as error:
+        verdict = judge(error, route=route.name)
+        if verdict.reason not in UNREADABLE:
+            raise
+        raise HaltError(
+            "bad_request",
+            f"Versions {first} to {latest} of table {route.source.slug} can't be read: {verdict.what}",
+            "Nothing was changed. Start at a later version.",
+        ) from error
+
+
+def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) -> Verdict | None:
+    """Return a route to its position before an unreadable replay; returns the verdict, None if the route must halt.
+
+    The route continues in a new generation, so that the numbers of micro-batches that a sink has recorded never repeat.
+    """
+    state = state_path.load(route.name) if verdict.reason in (*UNREADABLE, UNFORESEEN) else None
+    if state is None or state.phase == "bootstrapping":
+        return None
+    delivered = delivered_version(state, state_path)
+    if state.held_version <= delivered:  # there is no replay, or it has passed that version
+        return None
+    known = watermark.known(state, state_path)
+    spec = replace(state_path.spec(route, state), mark=known)
+    claim = sink.claim(spec)
+    if claim is None or claim.restored or (claim.owner, claim.epoch) != (spec.owner, spec.epoch):
+        return None
+    begun = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0
+    version, until = state.held_version + 1, state.replay_until
+    state_path.save(state.next_generation(version, replay_until=until, asked=state.asked, mark=known))
+    next_step = f"The replay is given up, and the route continues after version {state.held_version}, as before."
+    if begun and sink.mode == "upsert":
+        next_step += (
+            f" It may have delivered a part of the changes from version {state.start_version} on. A key that was deleted "
+            "since then, longer ago than the sink keeps tombstones, may have returned. "
+            "To be sure, " + RESYNC[0].lower() + RESYNC[1:]
+        )
+    return replace(verdict, next_step=next_step.replace("{route}", route.name))

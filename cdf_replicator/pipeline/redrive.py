@@ -1,0 +1,72 @@
+"""Redrive dead letters: write the present row of their keys, or a delete, never the row that the dead letter keeps.
+
+A redrive therefore can't restore a deleted key. If the row was corrected in the source table, the redrive closes the
+dead letter. A row that the sink rejects again becomes a dead letter of the present row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from cdf_replicator.delivery.dead_letters import of_ids
+from cdf_replicator.errors.exceptions import HaltError
+from connectors import change, guard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from cdf_replicator.pipeline.batch_writer import Delivering
+    from connectors import Batch
+
+
+def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch, ids: Sequence[str]) -> str:
+    """Redrive the open dead letters whose ids start with one of ``ids``, or all; returns a sentence for the operator.
+
+    The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
+    later changes win. Raises ``HaltError`` and the errors of a delivery.
+
+    Args:
+        rows: The change frame of the source table's newest snapshot.
+        version: The version of that snapshot.
+        delivering: The route's delivery.
+        batch: The identity under which the rows are written.
+        ids: Starts of the ids of dead letters; empty for all.
+    """
+    route, letters = delivering.route, delivering.rejections.letters
+    if delivering.sink.mode == "append":
+        raise HaltError(
+            "bad_request",
+            f"Sink {route.sink} keeps every change: a present row can't replace a refused change.",
+            f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
+        )
+    asked = letters.open(route.name).where(of_ids(ids)).select(change.KEY).distinct().localCheckpoint()
+    outcome = delivering.write(_present(rows, asked, batch.route.epoch, version), batch)
+    newest = guard_of(batch.route.epoch, version, upsert=True)
+    letters.close_redriven(route.name, asked, newest, outcome.letters)
+    delivering.rejections.count_letters()
+    refused = len({letter.key for letter in outcome.letters})
+    return f"{asked.count()} keys written as of version {version}, {refused} of them refused again"
+
+
+def _present(rows: DataFrame, asked: DataFrame, epoch: int, version: int) -> DataFrame:
+    """Return the present rows of the keys, a null key included, and a delete for each key without a row."""
+    same = F.col(f"change.{change.KEY}").eqNullSafe(F.col(f"asked.{change.KEY}"))
+    present = rows.alias("change").join(F.broadcast(asked).alias("asked"), same, "semi")
+    gone = asked.where(F.col(change.KEY).isNotNull()).join(present.select(change.KEY), change.KEY, "anti")
+    row = rows.schema[change.ROW].dataType
+    assert isinstance(row, StructType)
+    nothing = F.struct(*(F.lit(None).cast(field.dataType).alias(field.name) for field in row.fields))
+    deletes = gone.withColumns(
+        {
+            change.ROW: nothing,
+            change.GUARD: F.lit(guard_of(epoch, version, upsert=False)),
+            change.CHANGE_TYPE: F.lit("delete"),
+            change.COMMIT_VERSION: F.lit(version).cast("long"),
+        }
+    )
+    return present.unionByName(deletes, allowMissingColumns=True)

@@ -1,0 +1,90 @@
+"""The commit files of a Delta table: which there are, since when, what they set. Read by their names and times alone."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final
+
+from cdf_replicator.source.schema import Metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMIT: Final = re.compile(r"^(\d{20})\.json$")
+_METADATA: Final = r'(?md)^\{"metaData":.*$'
+_CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
+
+
+class CommitLog:
+    """Of the table at a location; raises what Hadoop raises when it is absent."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark._jvm
+        self._scanner = getattr(jvm, "java.util.Scanner")
+        self._path = getattr(jvm, "org.apache.hadoop.fs.Path")
+        self._log = self._path(location, "_delta_log")
+        self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._latest = self.available()[1]
+        self._next = self._commit_file(self._latest + 1)
+
+    @property
+    def folder(self) -> str:
+        return str(self._log.toString())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies in this machine's own file system."""
+        return bool(self._files.getUri().getScheme() == "file")
+
+    def available(self) -> tuple[int, int]:
+        """Return (earliest, latest) commit version from which changes can be read.
+
+        Earliest: version 0, or the oldest checkpoint from which every later commit file is still there (a start needs
+        the table's state at that version: facts of ``startingVersion``).
+        """
+        names = [status.getPath().getName() for status in self._files.listStatus(self._log)]
+        commits = {int(m.group(1)) for name in names if (m := COMMIT.match(name))}
+        checkpoints = {int(m.group(1)) for name in names if (m := _CHECKPOINT.match(name))}
+        latest = max(commits, default=-1)
+        first = latest
+        while first - 1 in commits:
+            first -= 1
+        if first == 0:
+            return 0, latest
+        starts = [version if version in commits else version + 1 for version in checkpoints if version + 1 >= first]
+        return min(starts, default=latest), latest
+
+    def latest_version(self) -> int:
+        """Return the newest commit version, by looking only for files newer than the last one seen."""
+        while self._files.exists(self._next):
+            self._latest += 1
+            self._next = self._commit_file(self._latest + 1)
+        return self._latest
+
+    def committed_at(self, version: int) -> float | None:
+        """Return when a version was committed, in epoch seconds, by its file; None when the file is gone."""
+        path = self._commit_file(version)
+        if not self._files.exists(path):
+            return None
+        return float(self._files.getFileStatus(path).getModificationTime()) / 1000
+
+    def first_since(self, moment: float) -> int:
+        """Return the first version committed since then (epoch seconds), by its file; one above the newest if none was."""
+        versions = range(self._latest + 1)
+        return bisect_left(versions, True, key=lambda version: (self.committed_at(version) or 0.0) >= moment)
+
+    def metadata_at(self, version: int) -> Metadata | None:
+        """Return the metadata that a commit sets; None if it sets none, or its file is gone."""
+        path = self._commit_file(version)
+        if not self._files.exists(path):
+            return None
+        scanner = self._scanner(self._files.open(path), "UTF-8")
+        try:
+            action = scanner.findWithinHorizon(_METADATA, 0)
+        finally:
+            scanner.close()
+        return None if action is None else Metadata.parse(version, action)
+
+    def _commit_file(self, version: int) -> Any:
+        return self._path(self._log, f"{version:020d}.json")

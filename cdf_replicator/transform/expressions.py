@@ -1,0 +1,115 @@
+"""What Spark makes of a route's SQL: its type, and whether it is an expression of one row that never changes its mind.
+
+Judged by the analysed plan and not by the text: only Spark knows that ``unix_timestamp()`` is a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BooleanType, NullType
+
+from cdf_replicator.errors.exceptions import HaltError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+    from cdf_replicator.route import Route
+
+_TIMELY: Final = "a time such as 'now' or 'today' changes every day; nothing would remove or renew what ages"
+_TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
+_TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
+_TIMELY_LITERAL: Final = re.compile(
+    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
+)
+"""Spark's parser replaces such a literal by today's value, so that the analysed plan does not show it."""
+
+
+def check_filter(schema: StructType, route: Route) -> None:
+    """See that the filter is a condition on a row of this schema; raises ``HaltError``."""
+    if route.filter is None:
+        return
+    found = _judged(schema, {"FILTER": route.filter}, route)["FILTER"]
+    if not isinstance(found, BooleanType):
+        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, and not true or false")
+
+
+def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
+    """Types of the computed columns over rows of this schema; raises ``HaltError``."""
+    names = {f"COMPUTED {name}": name for name in route.computed}
+    found = _judged(schema, {setting: route.computed[name] for setting, name in names.items()}, route)
+    for setting, kind in found.items():
+        if isinstance(kind, NullType):
+            text = route.computed[names[setting]]
+            raise _wrong(route, setting, text, "it has no type; give it one, such as cast(null as string)")
+    return {names[setting]: kind for setting, kind in found.items()}
+
+
+def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[str, DataType]:
+    if not texts:
+        return {}
+    rows = SparkSession.builder.getOrCreate().createDataFrame([], schema)
+    result = {}
+    for setting, text in texts.items():
+        try:
+            judged = rows.select(F.expr(text).alias("judged"))
+        except (AnalysisException, ParseException) as error:
+            raise _wrong(route, setting, text, _first_line(error)) from error
+        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _fault(judged._jdf.queryExecution().analyzed())
+        if fault is not None:
+            raise _wrong(route, setting, text, fault)
+        result[setting] = judged.schema[0].dataType
+    return result
+
+
+def _fault(plan: Any) -> str | None:
+    """What keeps an analysed ``SELECT expression`` from being a function of the row; None if nothing does."""
+    patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
+        return "it looks at more than one row, or makes several of one (an aggregate, a window, explode)"
+    expression = plan.projectList().apply(0)
+    if expression.containsPattern(patterns.PLAN_EXPRESSION()):
+        return "it asks another table (a subquery), whose changes nobody would tell; to join one, use ENRICH"
+    if expression.containsPattern(patterns.CURRENT_LIKE()):
+        return "it depends on when, where or by whom it is evaluated; nothing would remove or renew what ages"
+    if not expression.deterministic():
+        return "it gives another answer each time; a repeated delivery would differ from the first"
+    if any(_is_timely(node) for node in _nodes(expression)):
+        return _TIMELY
+    return None
+
+
+def _nodes(expression: Any) -> Iterator[Any]:
+    yield expression
+    for child in _children(expression):
+        yield from _nodes(child)
+
+
+def _children(expression: Any) -> list[Any]:
+    children = expression.children()
+    return [children.apply(position) for position in range(children.size())]
+
+
+def _is_timely(node: Any) -> bool:
+    """Whether the text of a special moment becomes a time here: ``day > 'today'``, ``to_date('yesterday')``."""
+    if not node.getClass().getSimpleName().startswith(_TO_TIME):
+        return False
+    texts = [str(child) for child in _children(node) if child.getClass().getSimpleName() == "Literal"]
+    turns = str(node.dataType().typeName()).startswith(("date", "timestamp"))
+    return turns and any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
+
+
+def _wrong(route: Route, setting: str, text: str, why: str) -> HaltError:
+    variable = f"CDF_ROUTES__{route.name.upper()}__{setting.split(maxsplit=1)[0]}"
+    what = f"{setting} of route {route.name} ({text}) can't be used: {why.rstrip('.')}."
+    return HaltError("bad_expression", what, f"Correct {variable}, then restart.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:300]
