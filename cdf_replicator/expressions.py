@@ -1,6 +1,7 @@
-"""What Spark makes of a route's SQL: its type, and whether it is an expression of one row that never changes its mind.
+"""Check the SQL expressions of a route: each depends on one row only, is deterministic, and has a usable type.
 
-Judged by the analysed plan and not by the text: only Spark knows that ``unix_timestamp()`` is a clock.
+The checks read Spark's analysed plan instead of the text, because only the plan shows that ``unix_timestamp()`` reads
+the clock.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
 _TIMELY_LITERAL: Final = re.compile(
     r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
 )
-"""Spark's parser replaces such a literal by today's value, so that the analysed plan does not show it."""
+"""Spark's parser replaces such a literal by its present value, so the analysed plan does not show it."""
 
 
 def check_filter(schema: StructType, route: Route) -> None:
-    """See that the filter is a condition on a row of this schema; raises ``HaltError``."""
+    """Check that the filter is a condition on a row of this schema; raises ``HaltError``."""
     if route.filter is None:
         return
     found = _judged(schema, {"FILTER": route.filter}, route)["FILTER"]
@@ -41,7 +42,7 @@ def check_filter(schema: StructType, route: Route) -> None:
 
 
 def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
-    """Types of the computed columns over rows of this schema; raises ``HaltError``."""
+    """Return the types of the computed columns over rows of this schema; raises ``HaltError``."""
     names = {f"COMPUTED {name}": name for name in route.computed}
     found = _judged(schema, {setting: route.computed[name] for setting, name in names.items()}, route)
     for setting, kind in found.items():
@@ -69,7 +70,7 @@ def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[
 
 
 def _fault(plan: Any) -> str | None:
-    """What keeps an analysed ``SELECT expression`` from being a function of the row; None if nothing does."""
+    """Return why an analysed ``SELECT expression`` is not a function of one row; None if it is."""
     patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
         return "it looks at more than one row, or makes several of one (an aggregate, a window, explode)"
@@ -97,7 +98,7 @@ def _children(expression: Any) -> list[Any]:
 
 
 def _is_timely(node: Any) -> bool:
-    """Whether the text of a special moment becomes a time here: ``day > 'today'``, ``to_date('yesterday')``."""
+    """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``to_date('yesterday')``."""
     if not node.getClass().getSimpleName().startswith(_TO_TIME):
         return False
     texts = [str(child) for child in _children(node) if child.getClass().getSimpleName() == "Literal"]
