@@ -33,9 +33,9 @@ T = TypeVar("T")
 EXAMPLES: Final = 3
 NEXT_STEPS: Final = {
     "table_missing": "Create it, or correct its PATH or NAME; the route waits for it.",
-    "schema_change": "Nothing: the route starts again with its new columns.",
+    "schema_change": "No action needed: the route restarts with the new columns.",
 }
-NEXT_STEP: Final = "Correct that table; nothing of the route is lost."
+NEXT_STEP: Final = "Correct that table. The route loses no data."
 
 
 class Dimensions:
@@ -106,13 +106,13 @@ class _Table:
                 "Correct its ON or COLUMNS",
             )
         if missing := sorted({name for name in self._dimension.on if name not in source.fieldNames()}):
-            what = f"it is to be joined on {', '.join(missing)}, which table {self._route.source.slug} does not have"
+            what = f"ON names {', '.join(missing)}, which table {self._route.source.slug} does not have"
             raise self._halt(what, "Correct its ON")
         for left, right in self._dimension.on.items():
             types = source[left].dataType, self._schema[right].dataType
             if not _comparable(*types):
                 what = f"{left} is {types[0].simpleString()} and {right} is {types[1].simpleString()}"
-                raise self._halt(f"the columns to join on differ in type: {what}", "Join columns of one type")
+                raise self._halt(f"the join columns differ in type: {what}", "Join columns of the same type")
 
     def _check_schema(self, schema: StructType) -> None:
         """Raise ``DimensionError`` for a changed type or a dropped column, so that the route restarts.
@@ -122,7 +122,7 @@ class _Table:
         wanted = [*self._dimension.on.values(), *self._dimension.columns]
         known = {field.name: field.dataType for field in schema.fields}
         if any(known.get(name) != self._schema[name].dataType for name in wanted):
-            what = self._named("a column has changed its type or is gone")
+            what = self._named("a joined column changed its type or was dropped")
             raise DimensionError(Verdict("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
 
     def _check_unique(self, snapshot: DataFrame, version: int) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Route
 
-_TIMELY: Final = "a time such as 'now' or 'today' changes every day; nothing would remove or renew what ages"
+_TIMELY: Final = (
+    "a time such as 'now' or 'today' changes every day; delivered rows would not be updated when it changes"
+)
 _TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
 _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
 _TIMELY_LITERAL: Final = re.compile(
@@ -38,7 +40,7 @@ def check_filter(schema: StructType, route: Route) -> None:
         return
     found = _judged(schema, {"FILTER": route.filter}, route)["FILTER"]
     if not isinstance(found, BooleanType):
-        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, and not true or false")
+        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, not boolean")
 
 
 def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
@@ -48,7 +50,7 @@ def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
     for setting, kind in found.items():
         if isinstance(kind, NullType):
             text = route.computed[names[setting]]
-            raise _wrong(route, setting, text, "it has no type; give it one, such as cast(null as string)")
+            raise _wrong(route, setting, text, "it has no type; add a type, such as cast(null as string)")
     return {names[setting]: kind for setting, kind in found.items()}
 
 
@@ -73,14 +75,16 @@ def _fault(plan: Any) -> str | None:
     """Return why an analysed ``SELECT expression`` is not a function of one row; None if it is."""
     patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
-        return "it looks at more than one row, or makes several of one (an aggregate, a window, explode)"
+        return "it reads or returns more than one row (an aggregate, a window, explode)"
     expression = plan.projectList().apply(0)
     if expression.containsPattern(patterns.PLAN_EXPRESSION()):
-        return "it asks another table (a subquery), whose changes nobody would tell; to join one, use ENRICH"
+        return "it reads another table (a subquery), whose changes would not be delivered; to join a table, use ENRICH"
     if expression.containsPattern(patterns.CURRENT_LIKE()):
-        return "it depends on when, where or by whom it is evaluated; nothing would remove or renew what ages"
+        return (
+            "it depends on when, where or by whom it is evaluated; delivered rows would not be updated when it changes"
+        )
     if not expression.deterministic():
-        return "it gives another answer each time; a repeated delivery would differ from the first"
+        return "it gives another answer each time; a redelivery would differ from the first delivery"
     if any(_is_timely(node) for node in _nodes(expression)):
         return _TIMELY
     return None

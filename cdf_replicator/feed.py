@@ -63,7 +63,7 @@ def _known_type(version: Column) -> Column:
     """
     kind = F.col("_change_type")
     said = F.format_string(
-        f"{UNKNOWN_CHANGE} Commit %d of the table holds a change of type '%s', which is none of the change feed's.",
+        f"{UNKNOWN_CHANGE} Commit %d of the table holds a change of type '%s', which a change feed does not define.",
         version,
         F.coalesce(kind, F.lit("null")),
     )
@@ -195,8 +195,8 @@ def _check_keys(table: StructType, route: Route) -> None:
         told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
         raise HaltError(
             "bad_expression",
-            f"Key column {told} of table {route.source.slug} has a type that can't be a key: two equal values of it may be "
-            "written in two ways.",
+            f"Key column {told} of table {route.source.slug} has a type that can't be a key: equal values can have "
+            "different texts.",
             f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart.",
         )
 
@@ -276,7 +276,7 @@ def _check_names(has: Sequence[str], route: Route) -> None:
         raise HaltError(
             "bad_expression",
             f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
-            "Give each column a name of its own (case does not count), or leave one out of COLUMNS, then restart.",
+            "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart.",
         )
 
 

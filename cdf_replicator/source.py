@@ -70,8 +70,8 @@ class SourceTable:
         if newest.table_id != table_id:
             raise HaltError(
                 "table_replaced",
-                f"Table {self.source.slug} ({self.source.location}) was recreated: it has a new table id and starts again at "
-                "version 0, so what the sink holds may be of no row any more.",
+                f"Table {self.source.slug} ({self.source.location}) was recreated: it has a new table id and restarts at "
+                "version 0. The sink may hold entries of rows that no longer exist.",
                 RESYNC,
             )
         return newest
@@ -121,7 +121,7 @@ class SourceTable:
                 "start_out_of_range",
                 f"Starting version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
                 f"versions {earliest} to {latest} are available.",
-                "Ask for one of those, or leave it out to start from the current snapshot.",
+                "Use a version of that range, or omit it to start from the current snapshot.",
             )
 
     def version_at(self, timestamp: str) -> int:
@@ -137,7 +137,7 @@ class SourceTable:
                 "start_out_of_range",
                 f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
                 f"(version {latest}).",
-                "Ask for an earlier time (UTC), or leave it out to start from the current snapshot.",
+                "Use an earlier time (UTC), or omit it to start from the current snapshot.",
             )
         return int(found[0])
 
@@ -150,7 +150,7 @@ class SourceTable:
                 "start_out_of_range",
                 f"Timestamp {timestamp} of table {self.source.slug} is earlier than its oldest commit "
                 f"(version {earliest}).",
-                "Ask for a later time (UTC).",
+                "Use a later time (UTC).",
             )
         return int(found[0])
 
@@ -218,7 +218,7 @@ class SourceTable:
         """Return the change feed as a stream. Callers build it again at each restart (docs/design.md).
 
         Args:
-            starting_version: First version to read; None if a checkpoint or a schema log determines it.
+            starting_version: First version to read; None leaves ``startingVersion`` unset.
             schema_log: Folder of Delta's schema tracking log; None without column mapping.
         """
         reader: DataStreamReader = self._spark.readStream.format("delta").option("readChangeFeed", "true")
@@ -239,5 +239,5 @@ def _literal(timestamp: str) -> Column:
     """Return a timestamp literal that does not depend on a time zone."""
     at = moment(timestamp)
     if at is None:
-        raise ValueError(f"{timestamp!r} is no date or time")
+        raise ValueError(f"{timestamp!r} is not a date or time")
     return F.timestamp_micros(F.lit((at - _EPOCH) // timedelta(microseconds=1)))
