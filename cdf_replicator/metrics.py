@@ -1,7 +1,7 @@
-"""Every metric in one place, named and labelled; the names are fixed (design.md section 5, ``catalogue`` lists them).
+"""Define every metric with its labels. The names are published; ``catalogue`` lists them.
 
-Counted on the driver only: code inside a Spark task runs in other processes and must return its counts as values.
-Labels are configured names or one of the small sets below; never a key, a version, a path or an error text.
+Metrics count on the driver only: code inside a Spark task runs in other processes and must return its counts as values.
+A label value is a configured name or a member of a small set below; never a key, a version, a path or an error text.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ROUTE: Final = ("route", "table", "sink")
 
 
 class Described(NamedTuple):
-    """One row of the documentation's table of metrics; ``name`` as it is scraped."""
+    """A row of docs/metrics.md. ``name`` is the scraped name."""
 
     name: str
     type: str
@@ -66,7 +66,7 @@ class Described(NamedTuple):
 
 
 class Metrics:
-    """All metrics of one service, in a registry of its own (``registry``), which the HTTP server exposes."""
+    """All metrics of one service in one ``registry``, which the HTTP server exposes."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ class Metrics:
         self.build_info()
 
     def build_info(self, spark_version: str = "", delta_version: str = "", java_version: str = "") -> None:
-        """Say which versions run; called again once Spark has started."""
+        """Set the versions in use. The driver calls this again after Spark has started."""
         self._build.clear()
         self._build.labels(__version__, spark_version, delta_version, java_version, platform.python_version()).set(1)
 
@@ -96,16 +96,20 @@ class Metrics:
         ProcessCollector(namespace="cdf_jvm", pid=lambda: pid, registry=self.registry)
 
     def route(self, name: str, table: str, sink: str, rejection_codes: Iterable[str] = ()) -> RouteMetrics:
-        """The handle of one route, every series of it at 0; the same one when asked again.
+        """Return the metrics of a route, created on the first call with each series at 0.
 
-        ``rejection_codes``: those the sink is known to give, so that their series exist before the first rejection.
+        Args:
+            name: Name of the route.
+            table: Name of the source table.
+            sink: Name of the sink.
+            rejection_codes: Known codes of the sink. Their series exist before the first rejection.
         """
         if name not in self._routes:
             self._routes[name] = RouteMetrics(self, (name, table, sink), rejection_codes)
         return self._routes[name]
 
     def sink(self, name: str) -> SinkMetrics:
-        """The handle of one sink, all its series there; the same one when asked again."""
+        """Return the metrics of a sink, created with all series on the first call."""
         if name not in self._sinks:
             self._sinks[name] = SinkMetrics(self, name)
         return self._sinks[name]
@@ -225,11 +229,11 @@ class RouteMetrics:
         self._headroom_seconds = metrics.headroom_seconds.labels(*labels)
         self._headroom_versions = metrics.headroom_versions.labels(*labels)
         self._replay_progress = metrics.replay_progress.labels(*labels)
-        # 0 would say that history is being lost right now.
+        # The initial value 0 would report that the source table is losing history now.
         self.headroom(None, None)
 
     def state(self, state: State) -> None:
-        """The state the route is in now."""
+        """Set the present state of the route to 1 and the others to 0."""
         self._state[state].set(1)
         for other, gauge in self._state.items():
             if other != state:
@@ -242,17 +246,22 @@ class RouteMetrics:
         self._delivered_version.set(delivered)
 
     def lag(self, versions: int, oldest: float | None) -> None:
-        """``oldest``: when the oldest commit not delivered was made, epoch seconds; None if all are. It ages from scrape to scrape."""
+        """Set the lag. The lag in seconds grows from scrape to scrape.
+
+        Args:
+            versions: Number of commits that are not delivered.
+            oldest: Time of the oldest commit that is not delivered, in epoch seconds; None if all are delivered.
+        """
         self._lag_versions.set(versions)
         self._lag_seconds.set_function(lambda: 0.0 if oldest is None else max(0.0, time.time() - oldest))
 
     def received(self, counts: Mapping[str, int]) -> None:
-        """Rows by change type."""
+        """Count received rows by change type."""
         for kind, count in counts.items():
             self._received[kind].inc(count)
 
     def applied(self, counts: Mapping[str, int]) -> None:
-        """Rows by change type."""
+        """Count applied rows by change type."""
         for kind, count in counts.items():
             self._applied[kind].inc(count)
 
@@ -263,33 +272,38 @@ class RouteMetrics:
         self._noop.inc(count)
 
     def rejected(self, counts: Mapping[str, int]) -> None:
-        """Rows by the sink's code; a sink with more codes than ``REJECTION_CODES_LIMIT`` has the rest under other."""
+        """Count rejected rows by the sink's code; codes beyond ``REJECTION_CODES_LIMIT`` count as other."""
         for code, count in counts.items():
             if code not in self._rejected and len(self._rejected) < REJECTION_CODES_LIMIT:
                 self._rejected[code] = self._all_rejected.labels(*self._labels, code)
             self._rejected.get(code, self._rejected[OTHER]).inc(count)
 
     def dead_letters(self, count: int) -> None:
-        """How many are open."""
+        """Set the number of open dead letters."""
         self._dead_letters.set(count)
 
     def batch(self, outcome: Outcome, seconds: Mapping[str, float]) -> None:
-        """One micro-batch ended. ``seconds``: by the phases it went through (prepare, write, record), without total."""
+        """Count a micro-batch that ended.
+
+        Args:
+            outcome: Result of the micro-batch.
+            seconds: Duration by phase (prepare, write, record), without total.
+        """
         self._batches[outcome].inc()
         for phase, duration in seconds.items():
             self._seconds[phase].observe(duration)
         self._seconds["total"].observe(sum(seconds.values()))
 
     def retries(self, reason: str, count: int = 1) -> None:
-        """``reason``: of ``RetryableError``."""
+        """Count retries by the reason of ``RetryableError``."""
         self._retries.get(reason, self._retries[OTHER]).inc(count)
 
     def restart(self, reason: str) -> None:
-        """``reason``: of the verdict (``conditions``), or request (an operator's)."""
+        """Count a restart by the reason of the verdict (``conditions``), or ``request`` for an operator command."""
         self._restarts.get(reason, self._restarts[OTHER]).inc()
 
     def rates(self, input_rows: float, processed_rows: float) -> None:
-        """Rows per second, as Spark reports them."""
+        """Set the rows per second as reported by Spark."""
         self._input_rows.set(input_rows)
         self._processed_rows.set(processed_rows)
 
@@ -297,7 +311,7 @@ class RouteMetrics:
         self._last_delivery.set(at.timestamp())
 
     def headroom(self, seconds: float | None, versions: int | None) -> None:
-        """None: nothing the route needs is about to be removed, or nobody has looked yet."""
+        """Set the headroom; None if it is unlimited or not read yet."""
         self._headroom_seconds.set(float("inf") if seconds is None else seconds)
         self._headroom_versions.set(float("inf") if versions is None else versions)
 
@@ -306,11 +320,11 @@ class RouteMetrics:
 
 
 class SinkMetrics:
-    """The metrics of one sink; several routes' threads may call it."""
+    """The metrics of one sink, called by the threads of several routes."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._up = metrics.sink_up.labels(name)
-        self._up.set(float("nan"))  # 0 would raise an alert where no route has come to ask it
+        self._up.set(float("nan"))  # 0 would raise an alert before the first request to the sink
         self._requests = metrics.sink_requests.labels(name)
         self._bytes = metrics.sink_bytes.labels(name)
 
@@ -318,17 +332,17 @@ class SinkMetrics:
         self._up.set(1 if up else 0)
 
     def requests(self, seconds: Iterable[float]) -> None:
-        """How long each request took."""
+        """Observe the duration of each request."""
         for duration in seconds:
             self._requests.observe(duration)
 
     def sent(self, count: int) -> None:
-        """Bytes."""
+        """Count sent bytes."""
         self._bytes.inc(count)
 
 
 def catalogue() -> list[Described]:
-    """Every metric the service exposes, in the order the documentation lists them."""
+    """Return every metric of the service in the order of docs/metrics.md."""
     jvm = ProcessCollector(namespace="cdf_jvm", registry=None).collect()
     return [
         *Metrics().described,
