@@ -146,7 +146,7 @@ class Lookout:
                 source = self._route.source
                 raise SchemaChangedError(
                     f"Table {source.slug} ({source.location}) changed its columns at version {version}, while its stream "
-                    "was being started."
+                    "started."
                 )
 
     def _lost(self, now: TableSchema) -> list[schema.Change]:
@@ -176,7 +176,7 @@ def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[
         raise HaltError(
             "schema_change",
             f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
-            f"The route's definition names it: {verdict.what}",
+            f"The route's definition does not fit the new schema: {verdict.what}",
             "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then "
             + RESYNC[0].lower()
             + RESYNC[1:],
@@ -186,8 +186,8 @@ def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[
 def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
     return HaltError(
         "change_feed_off",
-        f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}: what "
-        "changed there can't be told from it.",
+        f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}, so the "
+        "feed lacks the changes of that version.",
         f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
         "(delta.enableChangeDataFeed = true). Then " + RESYNC[0].lower() + RESYNC[1:],
     )
@@ -196,8 +196,8 @@ def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
 def _replaced(route: Route, version: int) -> HaltError:
     return HaltError(
         "table_replaced",
-        f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id, "
-        "so that what the sink holds may be of no row any more.",
+        f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id. "
+        "The sink may hold entries of rows that no longer exist.",
         RESYNC,
     )
 

@@ -76,7 +76,7 @@ class Metrics:
         self._sinks: dict[str, SinkMetrics] = {}
         self._build = self._gauge(
             "cdf_build_info",
-            "Always 1; the versions that run, empty until Spark has started.",
+            "Always 1; labels are the versions in use, empty until Spark has started.",
             ("version", "spark_version", "delta_version", "java_version", "python_version"),
         )
         self._make_positions()
@@ -120,24 +120,24 @@ class Metrics:
         self.source_version = gauge("cdf_source_version", "Newest commit version of the source table.", _ROUTE)
         self.delivered_version = gauge(
             "cdf_delivered_version",
-            "Commit version up to which everything is delivered; -1 as long as nothing is, as while a snapshot is loaded.",
+            "Commit version up to which everything is delivered; -1 until the first delivery and while a snapshot is loaded.",
             _ROUTE,
         )
         self.lag_versions = gauge("cdf_lag_versions", "Newest source version minus last delivered version.", _ROUTE)
         self.lag_seconds = gauge(
-            "cdf_lag_seconds", "Age of the oldest commit that is not delivered; 0 if all are.", _ROUTE
+            "cdf_lag_seconds", "Age of the oldest commit that is not delivered; 0 if all are delivered.", _ROUTE
         )
         self.last_delivery = gauge(
             "cdf_last_delivery_timestamp_seconds", "Unix time of the last delivered micro-batch; 0 if none.", _ROUTE
         )
         self.headroom_seconds = gauge(
             "cdf_headroom_seconds",
-            "Time until files that the route still needs may be removed; +Inf if no such time is known.",
+            "Time until files that the route still needs may be removed; +Inf if not known.",
             _ROUTE,
         )
         self.headroom_versions = gauge(
             "cdf_headroom_versions",
-            "Versions between the oldest readable one and the next to deliver; +Inf if not known.",
+            "Versions between the oldest readable version and the next version to deliver; +Inf if not known.",
             _ROUTE,
         )
         self.replay_progress = gauge(
@@ -148,27 +148,35 @@ class Metrics:
         counter, gauge = self._counter, self._gauge
         self.received = counter(
             "cdf_changes_received_total",
-            "Changes read from the feed, repeated reads included; without the update_preimage that an append sink was not asked to keep.",
+            "Changes read from the feed, including repeated reads; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
             (*_ROUTE, "change_type"),
         )
-        self.applied = counter("cdf_changes_applied_total", "Changes the sink took.", (*_ROUTE, "change_type"))
-        self.stale = counter("cdf_changes_stale_total", "Changes older than what the sink held; a success.", _ROUTE)
-        self.noop = counter("cdf_changes_noop_total", "Changes that had nothing to change; a success.", _ROUTE)
+        self.applied = counter("cdf_changes_applied_total", "Changes that the sink applied.", (*_ROUTE, "change_type"))
+        self.stale = counter(
+            "cdf_changes_stale_total", "Changes older than the sink's entry; counted as a success.", _ROUTE
+        )
+        self.noop = counter(
+            "cdf_changes_noop_total",
+            "Changes without an effect, such as a delete of an absent key; counted as a success.",
+            _ROUTE,
+        )
         self.rejected = counter(
             "cdf_changes_rejected_total",
-            "Changes the sink will never take; kept as dead letters.",
+            "Changes that the sink rejected; kept as dead letters.",
             (*_ROUTE, "reason"),
         )
-        self.dead_letters = gauge("cdf_dead_letters", "Dead letters that are open.", _ROUTE)
-        self.batches = counter("cdf_batches_total", "Micro-batches by how they ended.", (*_ROUTE, "outcome"))
+        self.dead_letters = gauge("cdf_dead_letters", "Number of open dead letters.", _ROUTE)
+        self.batches = counter("cdf_batches_total", "Micro-batches by outcome.", (*_ROUTE, "outcome"))
         self.batch_duration = self._histogram(
             "cdf_batch_duration_seconds",
-            "Time of one micro-batch by phase; phase total is the sum of the others.",
+            "Duration of a micro-batch by phase; phase total is the sum of the others.",
             (*_ROUTE, "phase"),
             BATCH_SECONDS,
         )
         self.retries = counter(
-            "cdf_retries_total", "Writes sent again to a sink that was away or asked for it.", (*_ROUTE, "reason")
+            "cdf_retries_total",
+            "Writes repeated because the sink was unavailable or requested a retry.",
+            (*_ROUTE, "reason"),
         )
         self.restarts = counter("cdf_restarts_total", "Restarts of the route's query.", (*_ROUTE, "reason"))
         self.input_rows = gauge(
@@ -181,11 +189,11 @@ class Metrics:
     def _make_sinks(self) -> None:
         self.sink_up = self._gauge(
             "cdf_sink_up",
-            "1 if the sink answered last time, 0 if it did not, NaN as long as nobody has asked it.",
+            "1 if the sink answered the last request, 0 if it did not, NaN before the first request.",
             ("sink",),
         )
         self.sink_requests = self._histogram(
-            "cdf_sink_request_duration_seconds", "Time of one request to the sink.", ("sink",), REQUEST_SECONDS
+            "cdf_sink_request_duration_seconds", "Duration of a request to the sink.", ("sink",), REQUEST_SECONDS
         )
         self.sink_bytes = self._counter("cdf_sink_bytes_total", "Bytes sent to the sink.", ("sink",))
 

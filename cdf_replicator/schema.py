@@ -113,7 +113,7 @@ def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool
     what = f"{table} changed at version {version}: {'; '.join(f'{c.kind} {c.what}' for c in changes)}."
     stops = {"retyped", "replaced", "repartitioned"} | (set() if mapped else {"dropped"})
     if any(change.kind in stops or _retypes_key(change, route) for change in changes):
-        raise HaltError("schema_change", f"{what} The stream can't go on across it.", RESYNC)
+        raise HaltError("schema_change", f"{what} The stream can't continue across this change.", RESYNC)
     asks = {"fail": {"added", "widened", "dropped", "renamed"}}.get(route.schema_changes, {"dropped", "renamed"})
     allowed = route.source.allow_schema_change
     if not any(change.kind in asks for change in changes) or allowed in ("always", version):
@@ -123,8 +123,8 @@ def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool
     raise HaltError(
         "schema_change",
         what,
-        f"Approve it: set {variable}={version}{follow}, then restart. Entries that no change touches afterwards keep "
-        f"the columns they have. To make them uniform instead, run: cdf-replicator resync {route.name}",
+        f"Approve it: set {variable}={version}{follow}, then restart. Entries that are not changed later keep their "
+        f"present columns. To rewrite all entries instead, run: cdf-replicator resync {route.name}",
     )
 
 
