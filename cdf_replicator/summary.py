@@ -1,4 +1,4 @@
-"""How the service is, of how its routes and sinks are: one word, one sentence, and the worst first."""
+"""Summarize the states of routes and sinks as the state of the service, and sort routes worst first."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WORST_FIRST: Final[tuple[State, ...]] = (*TROUBLE, "starting", "bootstrapping", 
 
 
 def badness(route: RouteStatus) -> tuple[int, float, str]:
-    """What to sort routes by: worst first, among equals the longest lag."""
+    """Return the sort key of a route: worst state first, then longest lag first."""
     return WORST_FIRST.index(route.state), -(route.lag_seconds or 0.0), route.route
 
 
 def summary(
     routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool, holder: str | None
 ) -> tuple[ServiceState, str]:
-    """The service's state in one word, and why in one sentence."""
+    """Return the state of the service and its explanation for the operator."""
     if stopping:
         return "stopping", "Stopping: running micro-batches finish, then the service ends."
     if holder is not None:
