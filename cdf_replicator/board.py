@@ -95,13 +95,13 @@ class Board:
         with self._lock:
             self._holder = holder
             if holder is not None:
-                self._events.appendleft(Event(self._now(), f"standing by: the lease is held ({holder})"))
+                self._events.appendleft(Event(self._now(), f"standby: another instance holds the lease ({holder})"))
 
     def stopping(self) -> None:
         """Record that the service received SIGTERM."""
         with self._lock:
             self._stopping = True
-            self._events.appendleft(Event(self._now(), "stopping: the running micro-batches finish first"))
+            self._events.appendleft(Event(self._now(), "stopping after the running micro-batches finish"))
 
     def state(self, route: str, state: State, reason: str = "") -> None:
         """Set a route's state and reason. A change of state adds an event."""

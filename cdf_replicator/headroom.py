@@ -60,7 +60,7 @@ class Headroom:
             try:
                 self._ask(source, now, with_history=with_history)
             except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
-                self._report.warning(f"the retention of the source table can't be told: {str(error).splitlines()[0]}")
+                self._report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
         gone = oldest is None and delivered < newest
         age = self._kept_seconds if gone else now - (oldest or now)
         left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
@@ -81,10 +81,14 @@ class Headroom:
         waited = max(age, self._trigger_seconds)
         low = waited > TOO_MUCH * self._kept_seconds
         if low and not self._low:
-            what = "the oldest change not delivered is" if age >= self._trigger_seconds else "CDF_TRIGGER_SECONDS is"
+            what = (
+                "the age of the oldest undelivered change is"
+                if age >= self._trigger_seconds
+                else "CDF_TRIGGER_SECONDS is"
+            )
             self._report.warning(
                 f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept_seconds)}: "
-                "what is removed before it is read takes a resync. Raise delta.deletedFileRetentionDuration and "
+                "changes that are removed before they are read require a resync. Raise delta.deletedFileRetentionDuration and "
                 "delta.logRetentionDuration of the table, or let the route catch up."
             )
         self._low = low

@@ -162,12 +162,12 @@ class Report:
         """Log a warning about rejected rows. The batch counts as delivered, so no other log entry reports them."""
         letters = outcome.letters
         self._log.warning(
-            "rows refused and kept as dead letters",
+            "rows rejected and kept as dead letters",
             batch_id=number,
             rejected=dict(outcome.rejected),
             keys=list(dict.fromkeys(letter.key for letter in letters))[:MOST_KEYS],
             reason=letters[0].reason,
-            next_step=f"See them: cdf-replicator dead-letters list {self._route}",
+            next_step=f"List them: cdf-replicator dead-letters list {self._route}",
         )
 
     def sink_up(self) -> None:

@@ -26,13 +26,13 @@ def summary(
     if stopping:
         return "stopping", "Stopping: running micro-batches finish, then the service ends."
     if holder is not None:
-        return "starting", f"Standing by: the lease is held ({holder})."
+        return "starting", f"Standby: another instance holds the lease ({holder})."
     if not routes:
-        return "starting", "Starting: no route has been set up yet."
+        return "starting", "Starting: no route is initialized yet."
     names = {state: [route.route for route in routes if route.state == state] for state in WORST_FIRST}
     down = [sink.sink for sink in sinks if sink.up is False]
     groups = (
-        ("Halted, waiting for you", names["halted"]),
+        ("Halted, action required", names["halted"]),
         ("Stalled", names["stalled"]),
         ("Retrying", names["retrying"]),
         ("No answer from", down),
@@ -50,7 +50,7 @@ def summary(
         ("Stopped", names["stopped"]),
     )
     remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
-    return "healthy", " ".join((remarks or ["Every route does what it should."]) + letters)
+    return "healthy", " ".join((remarks or ["All routes are running."]) + letters)
 
 
 def _open_letters(count: int) -> list[str]:
