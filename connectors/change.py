@@ -195,7 +195,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change for a ``RowSink``. ``row`` is the JSON form of the row: see ``connectors.render``."""
+    """A change for a ``RowSink``. ``row`` is the JSON form of the row: see ``connectors.rendering``."""
 
     key: str
     guard: int

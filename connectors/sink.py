@@ -211,7 +211,7 @@ class RowSink(ArrowSink):
     """A sink that receives Python objects: simple to write, and slower than an ``ArrowSink``."""
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002
-        from connectors.render import json_row
+        from connectors.rendering import json_row
 
         return [json_row(schema).alias("json")]
 

@@ -2,7 +2,7 @@
 # Change the modules named in pyproject.toml ([tool.mutmut]) one place at a time, and count the changes no unit test fails for.
 #
 #   deploy/mutate.sh                                    all of them
-#   deploy/mutate.sh 'cdf_replicator.delivery.policy*'  the mutants of these names, with the results of the others kept
+#   deploy/mutate.sh 'cdf_replicator.delivery.retry*'  the mutants of these names, with the results of the others kept
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdf_replicator.conditions import TABLE, Condition
-from cdf_replicator.metrics import catalogue
+from cdf_replicator.errors.conditions import TABLE, Condition
+from cdf_replicator.monitoring.metrics import catalogue
 from deploy import benchmarks_page, cli_page, sizing_page, types_page
 from tests.unit.condition_tests import TESTS
 

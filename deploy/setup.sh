@@ -59,7 +59,7 @@ fi
 echo "setup: Python packages, the versions of deploy/constraints.txt (1.2 GB on disk, some minutes the first time)"
 PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 
-echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.java import java_home; print(java_home())')"
+echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.spark.java import java_home; print(java_home())')"
 
 echo "setup: Delta jars and the Elasticsearch server"
 "$venv/bin/python" -m deploy.jars.fetch

@@ -1,13 +1,12 @@
-"""Entry point of the command ``cdf-replicator``.
-
-Imports happen inside functions, so that ``--help`` starts fast.
-"""
+"""Parse the command line and call one command; imports stay late, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 
 import os
 import sys
 from typing import Final
+
+__all__ = ["main"]
 
 PROGRAM: Final = "cdf-replicator"
 FAILED: Final = 1
@@ -17,7 +16,7 @@ INTERRUPTED: Final = 130
 def main() -> None:
     """Run the command line; print an error as a message instead of a traceback."""
     if sys.argv[1:] == ["healthcheck"]:
-        from cdf_replicator.cli.probe import alive
+        from cdf_replicator.cli.http_client import alive
 
         sys.exit(alive())
     from cdf_replicator.cli.app import app

@@ -101,7 +101,7 @@ def _said_by_holder(root: Path) -> str | None:
     """Return the URL that the lease holder recorded, if it runs on this host."""
     from urllib.parse import urlsplit
 
-    from cdf_replicator import lease
+    from cdf_replicator.state import lease
 
     with suppress(OSError, ValueError):
         said = lease.holder(root) or {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Annotated, Final
 
 import typer
 
 from cdf_replicator import __version__
-from cdf_replicator.cli import PROGRAM, changes, config, health, letters, pause, replay, run, status, validate, version
+from cdf_replicator.cli import PROGRAM, config, dead_letters, replay, run, status, tables, validate
 
 # Delta's own spellings are accepted and not documented.
 _ALIASES: Final = {"startingVersion": "starting-version", "endingVersion": "ending-version"}
@@ -64,13 +65,35 @@ def root(
 app.command()(run.run)
 app.command()(replay.replay)
 app.command()(replay.resync)
-app.command()(pause.pause)
-app.command()(pause.resume)
-app.command()(changes.changes)
-app.command()(changes.enable)
-app.add_typer(letters.app, name="dead-letters")
+app.command()(replay.pause)
+app.command()(replay.resume)
+app.command()(tables.changes)
+app.command()(tables.enable)
+app.add_typer(dead_letters.app, name="dead-letters")
 app.command()(validate.validate)
 app.command()(status.status)
 app.add_typer(config.app, name="config")
-app.command()(health.healthcheck)
-app.command()(version.version)
+app.command()(status.healthcheck)
+
+
+def version() -> None:
+    """Print versions and the installed sink types.
+
+    \b
+    Examples:
+      cdf-replicator version
+      cdf-replicator --version
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    from importlib.metadata import entry_points
+    from importlib.metadata import version as version_of
+
+    typer.echo(f"cdf-replicator {__version__}")
+    for name in ("pyspark", "delta-spark"):
+        typer.echo(f"{name} {version_of(name)}")
+    typer.echo(f"python {platform.python_version()}")
+    for point in sorted(entry_points(group="cdf_replicator.sinks")):
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist else "?"
+        typer.echo(f"sink {point.name} ({origin})")
+
+
+app.command()(version)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from cdf_replicator.cli.words import Yes, known
+from cdf_replicator.cli.options import Yes, known
 
 
 def replay(
@@ -33,13 +33,14 @@ def replay(
     """  # noqa: D301 - click keeps the line breaks after this mark
     if ending_version is not None and ending_version < starting_version:
         raise typer.BadParameter(f"{ending_version} is before {starting_version}", param_hint="'--ending-version'")
-    from cdf_replicator import logs, settings
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
     known("ROUTE|TABLE", name, {*loaded.resolved, *loaded.tables})
     logs.configure(loaded.log.level, loaded.log.format)
 
-    from cdf_replicator import replay as room
+    from cdf_replicator.commands import replay as room
 
     raise typer.Exit(room.replay(loaded, name, starting_version, ending_version, dry_run, yes))
 
@@ -71,12 +72,51 @@ def resync(
       cdf-replicator resync orders_search
       cdf-replicator resync orders_search --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    from cdf_replicator import logs, settings
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
     known("ROUTE", name, loaded.resolved)
     logs.configure(loaded.log.level, loaded.log.format)
 
-    from cdf_replicator import replay as room
+    from cdf_replicator.commands import replay as room
 
     raise typer.Exit(room.resync(loaded, name, max_removed_share, dry_run, yes))
+
+
+Name = Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")]
+
+
+def pause(name: Name) -> None:
+    """Stop delivering until the route is resumed, also across restarts; the running micro-batch is finished first.
+
+    Changes wait in the source table for as long as its retention keeps them: see the route's headroom.
+
+    \b
+    Examples:
+      cdf-replicator pause orders_search
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    _switch(name, "pause")
+
+
+def resume(name: Name) -> None:
+    """Continue from where the route was paused.
+
+    \b
+    Examples:
+      cdf-replicator resume orders_search
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    _switch(name, "resume")
+
+
+def _switch(name: str, kind: Literal["pause", "resume"]) -> None:
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
+
+    loaded = settings.load()
+    known("ROUTE|TABLE", name, {*loaded.resolved, *loaded.tables})
+    logs.configure(loaded.log.level, loaded.log.format)
+
+    from cdf_replicator.commands import replay
+
+    raise typer.Exit(replay.switch(loaded, name, kind))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cdf_replicator.cli.words import by_table, known, starting_versions
+from cdf_replicator.cli.options import by_table, known, starting_versions
 
 
 def run(
@@ -39,13 +39,14 @@ def run(
     """  # noqa: D301 - click keeps the line breaks after this mark
     asked = starting_versions(starting_version or [])
 
-    from cdf_replicator import logs, settings
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
     tables = [known("--table", name, loaded.tables) for name in table or ()]
     versions = by_table(asked, tables or loaded.tables, loaded.tables)
     logs.configure(loaded.log.level, loaded.log.format)
 
-    from cdf_replicator import service
+    from cdf_replicator.runtime import supervisor
 
-    raise typer.Exit(service.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby))
+    raise typer.Exit(supervisor.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby))

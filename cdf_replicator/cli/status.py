@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from cdf_replicator.cli.address import Address, found
-from cdf_replicator.cli.probe import NoAnswerError, own_answer, say_where
+from cdf_replicator.cli.http_client import NoAnswerError, alive, own_answer, say_where
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -136,3 +136,19 @@ def _duration(seconds: float) -> str:
 
 def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
+
+
+def healthcheck(
+    url: Annotated[
+        str | None,
+        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
+    ] = None,
+) -> None:
+    """Check whether the service is alive; exit with 0 if it is, else 1.
+
+    \b
+    Examples:
+      cdf-replicator healthcheck
+      cdf-replicator healthcheck --url http://127.0.0.1:9102
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    raise typer.Exit(alive(url))

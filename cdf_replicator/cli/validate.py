@@ -55,7 +55,8 @@ def _errors(findings: Sequence[Any]) -> list[Any]:
 
 
 def _online(settings: Settings) -> list[Any]:
-    from cdf_replicator import logs, validation
+    from cdf_replicator.commands import validate as validation
+    from cdf_replicator.monitoring import logs
 
     logs.configure(settings.log.level, settings.log.format)
     return list(validation.check_online(settings))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdf_replicator.delivery.outcome import Failure, Letter, Outcome, duplicate_key, null_key
-from cdf_replicator.delivery.pressure import Pressure, turn
+from cdf_replicator.delivery.back_pressure import Pressure, turn
+from cdf_replicator.delivery.result import Failure, Letter, Outcome, duplicate_key, null_key
 from connectors import PermanentError, RetryableError
 from connectors.change import CHANGE_TYPE, DOUBLED, GUARD, KEY
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tenacity import BaseRetrying
 
-    from cdf_replicator.delivery.policy import RetryPolicy, Sleep
+    from cdf_replicator.delivery.retry import RetryPolicy, Sleep
     from connectors import ArrowSink, RouteSpec, WriteResult
 
 _open_sinks: list[tuple[Any, ArrowSink, Pressure]] = []

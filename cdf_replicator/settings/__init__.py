@@ -1,20 +1,7 @@
-"""The configuration: environment variables, and an optional YAML file of the same shape that they override."""
+"""Read the environment and an optional YAML file into settings, or report every problem at once."""
 
-from cdf_replicator.settings.load import Reading, Settings, load, load_reading
-from cdf_replicator.settings.models import Delivery, Http, Log, Spark, Table, moment
-from cdf_replicator.settings.problems import ConfigurationError, Problem
+from cdf_replicator.settings.loader import Reading, Settings, load, load_reading
+from cdf_replicator.settings.models import moment
+from cdf_replicator.settings.parsing.errors import ConfigurationError
 
-__all__ = [
-    "ConfigurationError",
-    "Delivery",
-    "Http",
-    "Log",
-    "Problem",
-    "Reading",
-    "Settings",
-    "Spark",
-    "Table",
-    "load",
-    "load_reading",
-    "moment",
-]
+__all__ = ["ConfigurationError", "Reading", "Settings", "load", "load_reading", "moment"]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from cdf_replicator.settings.given import DEFAULT, Path, variable_of
 from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, RouteFields
+from cdf_replicator.settings.parsing.raw import DEFAULT, Path, variable_of
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cdf_replicator.route import Route
-    from cdf_replicator.settings.load import Settings
+    from cdf_replicator.settings.loader import Settings
 
 
 @dataclass(frozen=True, slots=True)

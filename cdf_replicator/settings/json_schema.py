@@ -8,17 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-from cdf_replicator.settings.judge import (
-    FILE,
-    classes,
-    is_list,
-    is_map,
-    is_marked,
-    may_be_file,
-    may_be_pairs,
-    parts,
-    submodel,
-)
 from cdf_replicator.settings.models import (
     FIXED_GROUPS,
     SLUG_PATTERN,
@@ -28,6 +17,17 @@ from cdf_replicator.settings.models import (
     NamePairs,
     RouteFields,
     Table,
+)
+from cdf_replicator.settings.parsing.validation import (
+    FILE,
+    classes,
+    is_list,
+    is_map,
+    is_marked,
+    may_be_file,
+    may_be_pairs,
+    parts,
+    submodel,
 )
 from cdf_replicator.settings.reference import kinds
 

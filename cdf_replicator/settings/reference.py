@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin
 from pydantic_core import PydanticUndefined
 
 import connectors
-from cdf_replicator.settings.given import Path, variable_of
-from cdf_replicator.settings.judge import is_list, is_map, is_marked, is_secret, may_be_file, parts, submodel
 from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, General, JsonObject, NamePairs, RouteFields, Table
+from cdf_replicator.settings.parsing.raw import Path, variable_of
+from cdf_replicator.settings.parsing.sources import CONFIG_FILE
+from cdf_replicator.settings.parsing.validation import (
+    is_list,
+    is_map,
+    is_marked,
+    is_secret,
+    may_be_file,
+    parts,
+    submodel,
+)
 from cdf_replicator.settings.redact import shown
-from cdf_replicator.settings.sources import CONFIG_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Route, Source
-from cdf_replicator.settings import refusals, shape
-from cdf_replicator.settings.given import Given, Path, Tree, leaves, split_list
-from cdf_replicator.settings.judge import judged
+from cdf_replicator.settings import projection, unsupported
 from cdf_replicator.settings.models import RouteFields, Table
-from cdf_replicator.settings.problems import Problem
+from cdf_replicator.settings.parsing.errors import Problem
+from cdf_replicator.settings.parsing.raw import Given, Path, Tree, leaves, split_list
+from cdf_replicator.settings.parsing.validation import judged
 from connectors import SinkError
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
     before = len(problems)
     _refuse_options(path, rest, sink[0], problems)
     options = judged(sink[0].Options, rest, path, problems, also=(*RouteFields.model_fields, "enrich"))
-    joined = shape.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
-    shape.refuse(path, fields, joined, sink[0].mode, problems)
+    joined = projection.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
+    projection.refuse(path, fields, joined, sink[0].mode, problems)
     if table is None or options is None:
         return None
     keys = table.keys if fields.keys is None else fields.keys
@@ -134,7 +134,7 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
 def _refuse_options(path: Path, rest: Tree, kind: type[Sink], problems: list[Problem]) -> None:
     """Remove refused options from ``rest``, unless the sink has an option of that name, and add their problems."""
     for name in [name for name in rest if name not in kind.Options.model_fields]:
-        reason = refusals.option(name)
+        reason = unsupported.option(name)
         if reason is not None:
             given = next((given for _, given in leaves(rest.pop(name))), None)
             told, variable = (given.told, given.variable) if given else (None, None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf_replicator.settings.given import PREFIX, variable_of
-from cdf_replicator.settings.judge import FILE, may_be_file
 from cdf_replicator.settings.models import Enrichment, RouteFields, Table
+from cdf_replicator.settings.parsing.raw import PREFIX, variable_of
+from cdf_replicator.settings.parsing.sources import DICT_GROUPS
+from cdf_replicator.settings.parsing.validation import FILE, may_be_file
 from cdf_replicator.settings.reference import kinds
-from cdf_replicator.settings.sources import DICT_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

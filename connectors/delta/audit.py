@@ -181,7 +181,7 @@ def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Colu
     from pyspark.sql import functions as F  # noqa: N812
 
     from connectors.delta import shape
-    from connectors.render import content_of
+    from connectors.rendering import content_of
 
     content = shape.without(given, OWN_COLUMNS)
     wanted = shape.compared(held, content)

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from connectors.sql import quote_identifier
-from connectors.widening import widens
+from connectors.type_widening import widens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

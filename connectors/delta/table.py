@@ -292,7 +292,7 @@ def grow(path: str, schema: StructType) -> None:
 
     A column of a narrower type, or a struct in another order or with fewer fields, fits: see ``shape``.
     """
-    from connectors.widening import widened
+    from connectors.type_widening import widened
 
     wider = list(widened(schema_of(path), schema))
     try:

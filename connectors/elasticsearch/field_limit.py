@@ -10,8 +10,8 @@ from connectors.errors import PermanentError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.index import Index
-    from connectors.elasticsearch.transport import Cluster
 
 SETTING: Final = "index.mapping.total_fields.limit"
 DEFAULT_LIMIT: Final = 1000

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.change import RouteSpec
+    from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.mapping import Leaf
-    from connectors.elasticsearch.transport import Cluster
 
 META: Final = "cdf_replicator"
 SHORTEST_GC_DELETES: Final = 600

@@ -1,6 +1,6 @@
 """What a Spark schema is in Elasticsearch, and whether an existing mapping takes it.
 
-Rows are JSON as ``connectors.render`` writes it. ``_source`` keeps that text as it is, so every choice below is about
+Rows are JSON as ``connectors.rendering`` writes it. ``_source`` keeps that text as it is, so every choice below is about
 search only: a timestamp is a ``date``, which finds by milliseconds but takes every year up to 9999 (``date_nanos`` would
 refuse 9999-12-31); a whole number is a ``long`` and a float a ``double``, so that a widened column stays where it is.
 A dot in a name is a path, as everywhere in Elasticsearch.
@@ -123,7 +123,7 @@ def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Leaf]:
 def _kind(data_type: DataType) -> Kind:
     from pyspark.sql.types import DecimalType
 
-    from connectors.render import EXACT_DIGITS
+    from connectors.rendering import EXACT_DIGITS
 
     if isinstance(data_type, DecimalType):
         numbers = WHOLE if data_type.scale == 0 and data_type.precision <= LONG_DIGITS else REAL

@@ -26,7 +26,7 @@ from connectors.elasticsearch.bulk import (
 )
 from connectors.elasticsearch.index import adopt, create, find, identity_of, mark, settle, writer_of
 from connectors.elasticsearch.mapping import leaves
-from connectors.elasticsearch.sweep import count, sweep
+from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import PermanentError, RetryableError, gone, lost
 from connectors.result import Held, WriteResult
 from connectors.sink import ArrowSink
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import Claim, RouteSpec, Watermark
-    from connectors.elasticsearch.transport import Cluster
+    from connectors.elasticsearch.client import Cluster
     from connectors.sink import Mode
 
 BODY: Final = "ndjson"
@@ -111,7 +111,7 @@ class ElasticsearchSink(ArrowSink):
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002 - the index is in the URL
         from pyspark.sql import functions as F  # noqa: N812
 
-        from connectors.render import json_row
+        from connectors.rendering import json_row
 
         key = F.col(KEY)
         identity = F.when(key == "", EMPTY_ID).when(F.octet_length(key) > LONGEST_ID, F.sha2(key, 256)).otherwise(key)
@@ -177,7 +177,7 @@ class ElasticsearchSink(ArrowSink):
         self._cluster, self._target = None, ""
 
     def _connected(self) -> Cluster:
-        from connectors.elasticsearch.transport import cluster_of
+        from connectors.elasticsearch.client import cluster_of
 
         if self._cluster is None:
             self._cluster = cluster_of(self.settings)
@@ -185,7 +185,7 @@ class ElasticsearchSink(ArrowSink):
 
     def _bulk(self, body: bytes, changes: int) -> WriteResult | None:
         """One request; None if it is larger than the server takes."""
-        from connectors.elasticsearch.transport import NDJSON, TOO_LARGE, refusal
+        from connectors.elasticsearch.client import NDJSON, TOO_LARGE, refusal
 
         reply = self._connected().send("PUT", self._target, body, NDJSON)
         if reply.status == TOO_LARGE:
@@ -206,7 +206,7 @@ class ElasticsearchSink(ArrowSink):
         Else the rows would become dead letters, and the older documents of their keys be deleted, for a fault of the index.
         Raises ``PermanentError``.
         """
-        from connectors.elasticsearch.transport import NDJSON, refusal
+        from connectors.elasticsearch.client import NDJSON, refusal
 
         reply = self._connected().send("PUT", self._target, PROBE, NDJSON)
         if not reply.ok:

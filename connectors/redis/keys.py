@@ -63,9 +63,9 @@ class KeyNames:
 
     def value_column(self) -> Column:
         """The value's key, from the key text of the change frame."""
-        from pyspark.sql import functions as F  # noqa: N812 - as in connectors.render
+        from pyspark.sql import functions as F  # noqa: N812 - as in connectors.rendering
 
-        from connectors.render import escaped
+        from connectors.rendering import escaped
 
         if self.whole:
             return F.concat(F.lit(self.prefix), escaped(F.col(KEY), BRACES))

@@ -1,7 +1,7 @@
 """RedisSink: one entry per key, read with a plain GET or HGETALL.
 
 Every write goes through one script (``connectors.redis.script``) that compares the row's guard with the one kept in a
-companion key. Rows reach the server as bytes that Spark built (``connectors.redis.resp``). The rooms that need Spark,
+companion key. Rows reach the server as bytes that Spark built (``connectors.redis.protocol``). The rooms that need Spark,
 Arrow or redis-py are imported where they are used: a configuration is judged without them.
 """
 
@@ -112,10 +112,10 @@ class RedisSink(ArrowSink):
         return True
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
-        from connectors.redis import resp
+        from connectors.redis import protocol
 
-        keys = resp.keys_column(_names(route).value_column())
-        return [keys, *resp.argument_columns(schema, self.settings.layout)]
+        keys = protocol.keys_column(_names(route).value_column())
+        return [keys, *protocol.argument_columns(schema, self.settings.layout)]
 
     def open(self, route: RouteSpec) -> None:
         with self._classified():
@@ -132,14 +132,14 @@ class RedisSink(ArrowSink):
             self._connected().eval(script.MARK, 1, _names(route).claim, *arguments)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
-        from connectors.redis import resp
+        from connectors.redis import protocol
         from connectors.redis.client import call
 
         if not chunk.num_rows:
             return WriteResult()
-        if large := resp.larger(chunk, self.settings.max_value_bytes):
+        if large := protocol.larger(chunk, self.settings.max_value_bytes):
             return self._without(large, chunk)
-        calls = list(resp.calls(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
+        calls = list(protocol.calls(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
         with self._classified():
             replies = call(self._connected(), [command for _, command in calls])
         stale, noop, foreign = (

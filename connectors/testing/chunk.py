@@ -43,7 +43,7 @@ def deletion(identity: str, version: int, *, epoch: int = 1) -> Change:
 
 
 def key_of(identity: str) -> str:
-    """Key text of a single key column, as ``connectors.render.key_text`` builds it in the JVM."""
+    """Key text of a single key column, as ``connectors.rendering.key_text`` builds it in the JVM."""
     return identity.replace("%", "%25").replace(":", "%3A")
 
 

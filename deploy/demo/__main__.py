@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from cdf_replicator.java import JavaNotFoundError
+from cdf_replicator.spark.java import JavaNotFoundError
 from deploy.demo import flights, report
 from deploy.demo.comparison import Comparison
 from deploy.demo.folder import run_folder

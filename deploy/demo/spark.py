@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cdf_replicator.java import java_home
+from cdf_replicator.spark.java import java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

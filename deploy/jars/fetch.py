@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from cdf_replicator.java import JavaNotFoundError, java_home
+from cdf_replicator.spark.java import JavaNotFoundError, java_home
 from deploy.jars.truststore import PASSWORD, write_truststore
 
 HERE = Path(__file__).resolve().parent

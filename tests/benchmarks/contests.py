@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from cdf_replicator import spark as spark_room
-from cdf_replicator.settings import Spark
+from cdf_replicator.settings.models import Spark
+from cdf_replicator.spark import session as spark_room
 from deploy.servers import Elasticsearch, Redis
 from tests.benchmarks import delta, elasticsearch, redis, works
 from tests.benchmarks.rivals.arms import rivals

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from pyarrow import parquet
 
-from cdf_replicator import feed
-from cdf_replicator.board import Board
-from cdf_replicator.dead_letters import DeadLetters
-from cdf_replicator.metrics import Metrics
-from cdf_replicator.query import Query
-from cdf_replicator.report import Report
-from cdf_replicator.route_state import RouteState
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.reporter import Report
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.pipeline.context import Service
+from cdf_replicator.pipeline.route_stream import Stream
+from cdf_replicator.pipeline.streaming_query import Query
 from cdf_replicator.settings import load
-from cdf_replicator.shared import Service
-from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StatePath
-from cdf_replicator.stream import Stream
+from cdf_replicator.source.table import SourceTable
+from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.store import StatePath
+from cdf_replicator.transform import change_frame
 from connectors import Watermark, change
 from tests.benchmarks.works import FOLDER
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from cdf_replicator.batch import Delivering
-    from cdf_replicator.status import BatchStatus
+    from cdf_replicator.monitoring.status import BatchStatus
+    from cdf_replicator.pipeline.batch_writer import Delivering
     from tests.benchmarks.works import Work
 
 TABLE, ROUTE = "rows", "rows_sink"
@@ -86,18 +86,18 @@ class OurRoute:
 
     def key_text(self) -> Column:
         """Of the work's rows, as our sinks see it."""
-        return feed.key_column(self._work.frame(self._spark).schema, self.route)
+        return change_frame.key_column(self._work.frame(self._spark).schema, self.route)
 
     def rendered(self) -> pa.Table:
         """What the sink would be given, all of it: for arms that begin where rendering ends. By way of a file: the JVM is small."""
         if self._work.versions is None:
             version = self._state.pinned_version
-            changes = feed.snapshot_frame(
+            changes = change_frame.snapshot_frame(
                 self._work.frame(self._spark), self.route, epoch=1, version=version, committed_at=0
             )
         else:
-            changes = feed.change_frame(self._work.frame(self._spark), self.route, epoch=1)
-        changes = feed.latest_per_key(changes)
+            changes = change_frame.change_frame(self._work.frame(self._spark), self.route, epoch=1)
+        changes = change_frame.latest_per_key(changes)
         row = changes.schema[change.ROW].dataType
         told = (change.KEY, change.GUARD, change.CHANGE_TYPE)
         with TemporaryDirectory(dir=FOLDER) as folder:
@@ -112,7 +112,9 @@ class OurRoute:
             self._stream._load(self._state, self._source, delivering)
         else:
             self._work.read(
-                self._spark, self._next_batch(delivering), lambda frame: feed.change_frame(frame, self.route, epoch=1)
+                self._spark,
+                self._next_batch(delivering),
+                lambda frame: change_frame.change_frame(frame, self.route, epoch=1),
             )
         assert not self.last.rejected, self.last.rejected
         return self._work.rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redis import Redis as Client
 
-from connectors.redis import resp, script
+from connectors.redis import protocol, script
 from connectors.redis.client import call
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
@@ -82,7 +82,7 @@ def _key(arm: Arm, row: Row, keys: Sequence[str]) -> str:
 def _commands(route: OurRoute) -> Iterator[bytes]:
     kept = (route.spec.owner, "0", "-1", "string", "0", str(route.sink.settings.tombstone_seconds))
     for batch in route.rendered().to_batches(10_000):
-        for _, command in resp.calls(batch, ("EVALSHA", script.WRITE_SHA), f"cdf:claim:{{{TABLE}:}}", kept):
+        for _, command in protocol.calls(batch, ("EVALSHA", script.WRITE_SHA), f"cdf:claim:{{{TABLE}:}}", kept):
             yield command
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from cdf_replicator.java import java_home
+from cdf_replicator.spark.java import java_home
 from deploy.servers import Redis
 from deploy.servers.server import PROJECT
 from tests.benchmarks import light_table

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdf_replicator import batch
 from cdf_replicator.cli import main
-from cdf_replicator.dead_letters import DeadLetters
-from cdf_replicator.report import Report
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.monitoring.reporter import Report
+from cdf_replicator.pipeline import batch_writer
 from connectors.delta.audit import DeltaAuditSink
 from deploy.servers.server import PROJECT
 from tests.support.service import Service
@@ -39,7 +39,7 @@ class Point:
 
 
 POINTS: Final = {
-    "after the offset log": Point(batch.Delivering, "write", done=False, times=3),
+    "after the offset log": Point(batch_writer.Delivering, "write", done=False, times=3),
     "after the audit append": Point(DeltaAuditSink, "write", done=True, times=1),
     "after the dead-letter write": Point(DeadLetters, "bury", done=True, times=1),
     "before the commit log": Point(Report, "batch", done=True, times=3),

@@ -1,4 +1,4 @@
-"""Read from a route's checkpoint which part of a commit it has delivered."""
+"""Read from a route's checkpoint whether it is in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ if TYPE_CHECKING:
 
 
 def is_inside_a_commit(route: Path, table: Path) -> bool:
-    """Say whether a route has committed a part of a commit of its table, and has another part of it before it.
+    """Say whether a route has delivered, or is about to deliver, a part of a commit and not all of it.
+
+    A micro-batch that is not committed is about to be delivered.
 
     Args:
         route: The route's folder under the state path.
         table: The source table's folder.
     """
-    checkpoints = list((route / "checkpoints").glob("*"))
+    checkpoints = list((route / "checkpoints").glob("[0-9]*"))
     if not checkpoints:
         return False
     checkpoint = max(checkpoints, key=lambda folder: int(folder.name))
-    committed = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")]
-    if not committed:
-        return False
-    end = json.loads((checkpoint / "offsets" / str(max(committed))).read_text().splitlines()[-1])
+    newest = {_newest(checkpoint / "offsets"), _newest(checkpoint / "commits")} - {-1}
+    return any(_ends_inside(checkpoint / "offsets" / str(batch), table) for batch in newest)
+
+
+def _newest(log: Path) -> int:
+    """Return the newest micro-batch in a log of Spark's checkpoint; -1 if there is none."""
+    return max((int(file.name) for file in log.glob("[0-9]*")), default=-1)
+
+
+def _ends_inside(offset: Path, table: Path) -> bool:
+    end = json.loads(offset.read_text().splitlines()[-1])
     return 0 <= end["index"] < _changed_files(table, end["reservoirVersion"]) - 1
 
 

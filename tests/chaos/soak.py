@@ -30,11 +30,11 @@ HELD_SECONDS = (0.5, 12)
 REST_SECONDS = (0, 8)
 PAUSE_SECONDS = 2
 MAX_FILES = 2
-"""Of a micro-batch: a commit of more files takes several micro-batches."""
+"""A micro-batch takes so many files: a commit of more takes several micro-batches."""
 KILLS = {"driver killed": 5, "jvm killed": 5}
 """Weights; every other fault has 1."""
-INSIDE_SECONDS = 30
-"""A kill waits so long for a route that has delivered a part of a commit."""
+INSIDE_SECONDS = 180
+"""A kill waits so long for a route that is in the middle of a commit."""
 
 
 def main() -> int:

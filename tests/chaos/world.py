@@ -62,7 +62,7 @@ class World:
         self.restarts += 1
 
     def routes_inside_a_commit(self) -> list[str]:
-        """Name the routes that have committed a part of a commit and not all of it."""
+        """Name the routes that are in the middle of a commit which takes several micro-batches."""
         routes = self.folder / "state" / "routes"
         pairs = [(name, f"{name}_{sink}") for name in self.tables for sink in SINKS]
         return [route for name, route in pairs if is_inside_a_commit(routes / route, self.path(name))]

@@ -44,7 +44,7 @@ OPERATIONS: Final = (
 
 Delta gives the change files of the others to one micro-batch.
 """
-WEIGHTS: Final = (8, 4, 5, 2, 2, 1, 1, 4, 2)
+WEIGHTS: Final = (8, 4, 5, 2, 2, 1, 1, 8, 4)
 
 
 class Writer:

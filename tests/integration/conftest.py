@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator import requests
-from cdf_replicator.board import Board
-from cdf_replicator.dead_letters import DeadLetters
 from cdf_replicator.delivery import RetryPolicy
-from cdf_replicator.metrics import Metrics
-from cdf_replicator.runner import Runner
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.pipeline.context import Service
+from cdf_replicator.runtime.route_runner import Runner
 from cdf_replicator.settings import load
-from cdf_replicator.shared import Service
-from cdf_replicator.source import SourceTable
-from cdf_replicator.state import StatePath
+from cdf_replicator.source.table import SourceTable
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.store import StatePath
 from tests.support.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
@@ -184,17 +184,17 @@ class World:
     def run(self, name="orders_files", *, asked=None, ask=None):
         """``--once``. ``ask``: requests left under the state path. Returns the verdict: None if all went well."""
         runner = self.runner(name, asked=asked)
-        for request in [ask] if isinstance(ask, requests.Request) else ask or ():
-            requests.submit(self.state_path.requests, request)
-            requests.take(self.state_path.requests, request)
+        for request in [ask] if isinstance(ask, command_queue.Request) else ask or ():
+            command_queue.submit(self.state_path.requests, request)
+            command_queue.take(self.state_path.requests, request)
             runner.submit(request)
         runner.start()
         runner.join(PATIENCE_SECONDS)
         assert not runner.is_alive(), "the route did not come to an end"
         return runner.verdict
 
-    def answer(self, ask) -> requests.Progress:
-        return requests.follow(self.state_path.requests, ask.id)
+    def answer(self, ask) -> command_queue.Progress:
+        return command_queue.follow(self.state_path.requests, ask.id)
 
     def state(self, name="orders_files"):
         return self.state_path.load(name)

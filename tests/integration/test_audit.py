@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator import feed
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
+from cdf_replicator.transform import change_frame
 from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
 from connectors.delta import audit, table
 from connectors.delta.audit import DeltaAuditSink
@@ -76,8 +76,8 @@ def batch_of(world, version):
     route, sink = world.settings.resolved["orders_audit"], world.settings.sink("audit")
     source = world.source()
     spec = route.spec(owner="us", epoch=1)
-    sink.prepare(feed.row_schema(source.schema(), route), spec)
-    frame = feed.change_frame(source.changes(version, version), route, epoch=1)
+    sink.prepare(change_frame.row_schema(source.schema(), route), spec)
+    frame = change_frame.change_frame(source.changes(version, version), route, epoch=1)
     return sink, frame, Batch(spec, generation=1, number=3, table_id=source.metadata.table_id)
 
 

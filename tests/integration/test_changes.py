@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from cdf_replicator import asked
-from cdf_replicator.changes import Wanted, write
-from cdf_replicator.enable import enabled
-from cdf_replicator.exceptions import HaltError
-from cdf_replicator.source import SourceTable
+from cdf_replicator.commands import session
+from cdf_replicator.commands.changes import Wanted, write
+from cdf_replicator.commands.enable import enabled
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.source.table import SourceTable
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -112,7 +112,7 @@ def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
     world.create("id bigint, _change_type string", delta__enableChangeDataFeed="false")
     with pytest.raises(Exception, match="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS") as caught:
         enabled(world.source())
-    what, next_step = asked.told(caught.value)
+    what, next_step = session.told(caught.value)
     assert "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS" in what
     assert "rename the column" in next_step
 
@@ -124,9 +124,9 @@ def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
     table = SourceTable(world.spark, replace(world.source().source, path=str(other)))
     with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE") as caught:
         written(table, first=0)
-    assert "ask for the versions before that commit" in asked.told(caught.value)[1]
+    assert "ask for the versions before that commit" in session.told(caught.value)[1]
     assert [row["title"] for row in objects(table, first=3)] == ["b"]
 
     with pytest.raises(Exception) as caught:
-        SourceTable(world.spark, asked.source_named("no_such_table", {}))
-    assert "There is no Delta table of that name" in asked.told(caught.value)[1]
+        SourceTable(world.spark, session.source_named("no_such_table", {}))
+    assert "There is no Delta table of that name" in session.told(caught.value)[1]

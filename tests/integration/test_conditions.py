@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator import batch as batch_module
-from cdf_replicator import checkpoint
 from cdf_replicator.delivery import RetryPolicy
-from cdf_replicator.requests import Request
-from cdf_replicator.verdict import judge
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.pipeline import batch_writer as batch_module
+from cdf_replicator.state import checkpoint
+from cdf_replicator.state.command_queue import Request
 from connectors import Batch, RouteOptions, RouteSpec
 from tests.support.session import replaced
 from tests.support.waiting import until

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 
 FILES = ("offsets/{}", "commits/{}", "metadata", "offsets/.{}.crc", "offsets/{}", "commits/{}")
 ROUTES = ("orders_files", "orders_audit")

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
-from cdf_replicator.dead_letter_table import DeadLetterTable
+from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
 
 
 @pytest.fixture

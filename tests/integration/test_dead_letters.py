@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from cdf_replicator import checkpoint
-from cdf_replicator.dead_letters import DeadLetters
-from cdf_replicator.requests import Request
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.state import checkpoint
+from cdf_replicator.state.command_queue import Request
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import sink as delta_sink
 from connectors.delta import table as delta_table

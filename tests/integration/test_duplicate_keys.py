@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 
 
 @pytest.fixture

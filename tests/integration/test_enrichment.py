@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from cdf_replicator import feed, validation
-from cdf_replicator.enrichment import Dimensions
-from cdf_replicator.exceptions import DimensionError, HaltError
+from cdf_replicator.commands import validate
+from cdf_replicator.errors.exceptions import DimensionError, HaltError
+from cdf_replicator.transform import change_frame
+from cdf_replicator.transform.enrichment import Dimensions
 from connectors import change
 from tests.support.session import replaced
 
@@ -95,9 +96,9 @@ def test_a_filter_over_joined_columns_makes_deletes_of_what_fails_it(world, carr
 def frames(world, first=1):
     source, route = world.source(), world.settings.resolved["orders_files"]
     dimensions = Dimensions(world.spark, route)
-    schema = feed.row_schema(source.schema(), route, dimensions.columns(source.schema()))
+    schema = change_frame.row_schema(source.schema(), route, dimensions.columns(source.schema()))
     return (
-        feed.change_frame(source.changes(first, source.log.latest_version()), route, epoch=1),
+        change_frame.change_frame(source.changes(first, source.log.latest_version()), route, epoch=1),
         route,
         dimensions,
         schema,
@@ -108,15 +109,17 @@ def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, c
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     frame, route, dimensions, schema = frames(world)
     joined = dimensions.pin()
-    finished = feed.finished(joined(frame), route)
+    finished = change_frame.finished(joined(frame), route)
     assert [field.name for field in schema] == finished.select("row.*").columns
     carriers("UPDATE {c} SET name = 'Ace'")
     for _ in range(2):
         assert [r["row"]["carrier_name"] for r in finished.collect()] == ["American"]
-    assert [r["row"]["carrier_name"] for r in feed.finished(dimensions.pin()(frame), route).collect()] == ["Ace"]
+    assert [r["row"]["carrier_name"] for r in change_frame.finished(dimensions.pin()(frame), route).collect()] == [
+        "Ace"
+    ]
     assert "BroadcastHashJoin" in finished._jdf.queryExecution().executedPlan().toString(), "it is small"
     with replaced(world.spark, {"spark.sql.autoBroadcastJoinThreshold": "10"}):
-        plan = feed.finished(joined(frame), route)._jdf.queryExecution().executedPlan().toString()
+        plan = change_frame.finished(joined(frame), route)._jdf.queryExecution().executedPlan().toString()
     assert "BroadcastHashJoin" not in plan
     carriers("ALTER TABLE {c} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')")
     carriers("ALTER TABLE {c} RENAME COLUMN name TO title")
@@ -152,7 +155,7 @@ def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world
         "id bigint, `a.b` string, `row` int, change_type string", rows=["(1, 'AA', 2, 't')", "(2, 'UA', 3, 'u')"]
     )
     frame, route, dimensions, _ = frames(world)
-    (found,) = feed.finished(dimensions.pin()(frame), route).collect()
+    (found,) = change_frame.finished(dimensions.pin()(frame), route).collect()
     values = {"id": 1, "a.b": "AA", "row": 2, "change_type": "t", "guard": "American", "na.me`s": "odd"}
     assert (found[change.KEY], found[change.CHANGE_TYPE], found["row"].asDict()) == ("1", "insert", values)
 
@@ -185,7 +188,7 @@ def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world
     assert "code does not identify a row, so that joined rows would multiply" in verdict.what
     assert "('AA',) (2 rows)" in verdict.what
     assert world.delivered() == {}
-    (finding,) = validation._table(world.spark, world.settings, world.settings.resolved["orders_files"])
+    (finding,) = validate._table(world.spark, world.settings, world.settings.resolved["orders_files"])
     assert "('AA',) (2 rows)" in finding.what
     carriers("DELETE FROM {c} WHERE name = 'again'")
     assert world.run() is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdf_replicator import feed
-from cdf_replicator.exceptions import HaltError
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.transform import change_frame
 from connectors import guard_of
 
 CHANGES = "key string, guard long, change_type string, commit_version long, commit_timestamp timestamp, row struct<id:long,name:string>"
@@ -15,7 +15,7 @@ def changes(world, first=None):
     """(key, guard, change type, row as a dict) of the route's change frame, oldest first."""
     source, route = world.source(), world.settings.resolved["orders_files"]
     last = source.log.latest_version()
-    frame = feed.change_frame(source.changes(last if first is None else first, last), route, epoch=1)
+    frame = change_frame.change_frame(source.changes(last if first is None else first, last), route, epoch=1)
     rows = [(r["key"], r["guard"], r["change_type"], r["row"].asDict()) for r in frame.collect()]
     return sorted(rows, key=lambda row: (row[1], row[2], row[0] or ""))
 
@@ -50,7 +50,7 @@ def test_a_row_that_stops_matching_the_filter_is_deleted(world):
 def test_the_filter_is_pushed_down_to_the_files(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
     world.create(rows=["(1, 'a')"])
-    frame = feed.change_frame(world.source().changes(1, 1), world.settings.resolved["orders_files"], epoch=1)
+    frame = change_frame.change_frame(world.source().changes(1, 1), world.settings.resolved["orders_files"], epoch=1)
     assert "Not(EqualTo(name,draft))" in frame._jdf.queryExecution().toString()
 
 
@@ -107,7 +107,7 @@ def test_a_snapshot_is_one_upsert_per_row_at_its_version(world):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     source, route = world.source(), world.settings.resolved["orders_files"]
-    frame = feed.snapshot_frame(source.snapshot(1), route, epoch=3, version=1, committed_at=1700000000.5)
+    frame = change_frame.snapshot_frame(source.snapshot(1), route, epoch=3, version=1, committed_at=1700000000.5)
     (row,) = frame.collect()
     assert (row["key"], row["guard"], row["change_type"]) == ("1", guard_of(3, 1, upsert=True), "snapshot")
     assert row["commit_timestamp"].timestamp() == 1700000000.5
@@ -115,7 +115,7 @@ def test_a_snapshot_is_one_upsert_per_row_at_its_version(world):
 
 def latest(spark, *rows):
     frame = spark.createDataFrame([(k, g, t, g // 2, None, (i, n)) for k, g, t, i, n in rows], CHANGES).repartition(3)
-    return sorted((r["key"] or "", r["guard"], r["change_type"]) for r in feed.latest_per_key(frame).collect())
+    return sorted((r["key"] or "", r["guard"], r["change_type"]) for r in change_frame.latest_per_key(frame).collect())
 
 
 def test_a_delete_and_an_insert_of_one_commit_leave_the_insert(spark):
@@ -141,7 +141,7 @@ def test_each_row_without_a_key_stays_by_itself_and_its_delete_goes(spark):
 
 def test_an_append_sink_gets_no_preimages_unless_asked(spark):
     rows = [("1", 14, "update_preimage", 5, None, (1, "a")), ("1", 15, "update_postimage", 5, None, (1, "b"))]
-    frame = feed.without_preimages(spark.createDataFrame(rows, CHANGES))
+    frame = change_frame.without_preimages(spark.createDataFrame(rows, CHANGES))
     assert [row["change_type"] for row in frame.collect()] == ["update_postimage"]
 
 
@@ -160,7 +160,7 @@ def test_several_rows_of_a_key_in_one_commit_leave_a_delete_that_says_so(spark):
         (None, 11, "insert", None, "a"),
     ]
     frame = spark.createDataFrame([(k, g, t, g // 2, None, (i, n)) for k, g, t, i, n in rows], CHANGES).repartition(3)
-    reduced = feed.latest_per_key(frame)
+    reduced = change_frame.latest_per_key(frame)
     plan = reduced._jdf.queryExecution().executedPlan().toString()
     assert (plan.count("Exchange hashpartitioning"), plan.count("Sort ")) == (1, 1)
     assert {r["key"]: (r["guard"], r["change_type"], r["doubled"]) for r in reduced.collect()} == {

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 from tests.support.waiting import until
 
 

@@ -11,7 +11,8 @@ WARNING = 'say "no"\nto \\ and\ttabs'
 CAUSE = 'because of "that"\r\nand this'
 SAID = """
 import os, sys
-from cdf_replicator import logs, spark
+from cdf_replicator.monitoring import logs
+from cdf_replicator.spark import session as spark
 from cdf_replicator.settings.models import Spark
 logs.configure("info", "json")
 session = spark.start(Spark(master="local[1]", conf={"spark.driver.memory": "512m"}))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdf_replicator import batch
-from cdf_replicator.requests import Request
-from cdf_replicator.state import StatePath
+from cdf_replicator.pipeline import batch_writer
+from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.store import StatePath
 from connectors.delta import table
 from tests.integration.losing import (
     CutLog,
@@ -120,7 +120,7 @@ def told(next_step: str) -> Request:
 def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request, monkeypatch, pytestconfig):
     steps, draw = Steps(), random.Random(SEED)
     steps.before(monkeypatch, StatePath, "save")
-    steps.before(monkeypatch, batch, "deliver")
+    steps.before(monkeypatch, batch_writer, "deliver")
     with kind.opened(world, request) as target:
         steps.before(monkeypatch, target.sink, *target.calls)
         history = History(world, target, steps)

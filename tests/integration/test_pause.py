@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from cdf_replicator import requests
-from cdf_replicator.requests import Request
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.command_queue import Request
 from tests.support.waiting import until
 
 ROUTE = "orders_files"
@@ -26,8 +26,8 @@ def runner(world, live):
 def ask(world, runner, kind, **what):
     """As another command does, through the running service; returns the answer."""
     request = Request(kind, ROUTE, **what)
-    requests.submit(world.state_path.requests, request)
-    requests.take(world.state_path.requests, request)
+    command_queue.submit(world.state_path.requests, request)
+    command_queue.take(world.state_path.requests, request)
     runner.submit(request)
     until(lambda: world.answer(request).state != "running", WITHIN)
     return world.answer(request)
@@ -42,7 +42,7 @@ def is_paused(world, behind):
 
 
 def test_it_delivers_nothing_until_it_is_resumed(world, runner):
-    assert ask(world, runner, "pause") == requests.Progress("done", "paused", 1.0)
+    assert ask(world, runner, "pause") == command_queue.Progress("done", "paused", 1.0)
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
     until(lambda: is_paused(world, 2), WITHIN)
@@ -59,7 +59,7 @@ def test_it_delivers_nothing_until_it_is_resumed(world, runner):
 def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, runner):
     replay = Request("replay", ROUTE, 0)
     world.trouble("hang")
-    requests.submit(world.state_path.requests, replay)
+    command_queue.submit(world.state_path.requests, replay)
     runner.submit(replay)
     until(lambda: world.state().generation == 1, WITHIN)
     pause = Request("pause", ROUTE)
@@ -68,7 +68,7 @@ def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, ru
     until(lambda: world.answer(pause) is not None and route(world).state == "paused", WITHIN)
     ask(world, runner, "resume")
     until(lambda: world.answer(replay) is not None and world.answer(replay).state == "done", WITHIN)
-    assert requests.pending(world.state_path.requests) == []
+    assert command_queue.pending(world.state_path.requests) == []
 
 
 def test_it_rests_after_a_restart_too_and_tells_how_far_behind_it_is(world, runner, live):

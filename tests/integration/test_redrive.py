@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 
 ROUTE = "orders_files"
 

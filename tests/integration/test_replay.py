@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from cdf_replicator import requests
-from cdf_replicator.requests import Request
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.command_queue import Request
 from tests.support.waiting import until
 
 
@@ -210,8 +210,8 @@ def test_a_replay_that_fails_is_under_way_no_more(world, live):
     (runner,) = live("orders_files")
     until(lambda: world.delivered() == world.expected())
     replay = Request("replay", "orders_files", 0)
-    requests.submit(world.state_path.requests, replay)
-    requests.take(world.state_path.requests, replay)
+    command_queue.submit(world.state_path.requests, replay)
+    command_queue.take(world.state_path.requests, replay)
     world.trouble("hang")
     runner.submit(replay)
     until(lambda: world.board.snapshot().routes[0].replay is not None)
@@ -247,7 +247,7 @@ def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, m
     assert f"Versions 2 to {world.version()} of table orders can't be read: [FAILED" in world.answer(ask).message
     assert world.state() == state
 
-    monkeypatch.setattr("cdf_replicator.generation.check_readable", lambda *_: None)
+    monkeypatch.setattr("cdf_replicator.pipeline.generation.check_readable", lambda *_: None)
     (runner,) = live("orders_files")
     late = Request("replay", "orders_files", 2)
     world.state_path.requests.mkdir(exist_ok=True)

@@ -12,9 +12,10 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator import preview, start
-from cdf_replicator.requests import Request
-from cdf_replicator.state import StatePath
+from cdf_replicator.commands import dry_run as preview
+from cdf_replicator.pipeline import start_position
+from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.store import StatePath
 from connectors import guard_of
 from tests.support.reading import documents
 
@@ -73,7 +74,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
     def killed_after_the_pin():
         route = world.settings.resolved[ROUTE]
         sink = world.settings.sink(route.sink)
-        world.state_path.save(start.asked_resync(route, world.source(), sink, world.state_path, share=1.0))
+        world.state_path.save(start_position.asked_resync(route, world.source(), sink, world.state_path, share=1.0))
 
     def killed_in(step):
         def kill():

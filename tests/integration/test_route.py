@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.errors import AnalysisException
 
-from cdf_replicator import checkpoint
-from cdf_replicator.batch import Delivering
-from cdf_replicator.requests import Request
-from cdf_replicator.stream import Stream
+from cdf_replicator.pipeline.batch_writer import Delivering
+from cdf_replicator.pipeline.route_stream import Stream
+from cdf_replicator.state import checkpoint
+from cdf_replicator.state.command_queue import Request
 from tests.chaos.progress import is_inside_a_commit
 from tests.support.waiting import until
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.query import Query
-from cdf_replicator.requests import Request
+from cdf_replicator.pipeline.streaming_query import Query
+from cdf_replicator.state.command_queue import Request
 from tests.support.waiting import until
 
 MAPPED = {"delta__columnMapping__mode": "name"}

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from cdf_replicator import feed, validation
-from cdf_replicator.exceptions import HaltError
+from cdf_replicator.commands import validate
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.transform import change_frame
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
 SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant"
@@ -17,7 +18,7 @@ def judged(world, schema, **settings):
     """The schema of the rows that a route with these settings delivers; raises what the route would halt with."""
     world.environ = {name: value for name, value in world.environ.items() if not name.startswith(ROUTE)}
     world.environ |= {ROUTE + name.upper(): value for name, value in settings.items()}
-    return feed.row_schema(schema, world.settings.resolved["orders_files"])
+    return change_frame.row_schema(schema, world.settings.resolved["orders_files"])
 
 
 def test_rows_enter_and_leave_the_filter_in_every_way(world):
@@ -136,7 +137,7 @@ def test_a_wrong_expression_halts_before_anything_is_written(world):
     assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
     assert "FILTER of route orders_files (nope > 1) can't be used" in verdict.what
     assert not (world.files / "orders").exists(), "the sink was not touched"
-    (finding,) = validation._table(world.spark, world.settings, world.settings.resolved["orders_files"])
+    (finding,) = validate._table(world.spark, world.settings, world.settings.resolved["orders_files"])
     assert "nope" in finding.what
     world.environ[ROUTE + "FILTER"] = "id > 0"
     assert world.run() is None, "corrected, it starts"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 
 
 @pytest.fixture

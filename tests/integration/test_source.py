@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.exceptions import HaltError
-from cdf_replicator.source import SourceTable
-from cdf_replicator.verdict import judge
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.source.table import SourceTable
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator import start
-from cdf_replicator.exceptions import HaltError
-from cdf_replicator.requests import Request
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.pipeline import start_position
+from cdf_replicator.state.command_queue import Request
 from tests.support.waiting import until
 
 ROUTE = "orders_files"
@@ -31,7 +31,9 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
 
     def pinned():
         route = world.settings.resolved[ROUTE]
-        world.state_path.save(start.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path))
+        world.state_path.save(
+            start_position.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path)
+        )
 
     def prepared():
         world.trouble("0")
@@ -210,7 +212,7 @@ def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(worl
 
 
 def test_a_bootstrap_under_way_tells_how_far_behind_it_is(world, live, monkeypatch):
-    monkeypatch.setattr("cdf_replicator.stream.LOOK_ON_SECONDS", 0.2)
+    monkeypatch.setattr("cdf_replicator.pipeline.route_stream.LOOK_ON_SECONDS", 0.2)
     world.create(rows=["(1, 'a')"])
     world.trouble("hang")
     live(ROUTE)

@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType
 
-from cdf_replicator import feed
-from cdf_replicator.exceptions import HaltError
-from connectors.render import key_text
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.transform import change_frame
+from connectors.rendering import key_text
 from tests.contract.elasticsearch_reader import Reader
 from tests.contract.type_cases import (
     CASES,
@@ -199,7 +199,7 @@ def test_the_key_text_of_each_type_is_as_documented(spark):
 def test_a_type_that_can_not_be_a_key_is_named(spark, world, kind):
     table = spark.createDataFrame([], f"id {kind}").schema
     with pytest.raises(HaltError, match=r"Key column id \(.+\) of table orders has a type that can't be a key"):
-        feed.row_schema(table, world.settings.resolved["orders_files"])
+        change_frame.row_schema(table, world.settings.resolved["orders_files"])
 
 
 PART = st.text(st.sampled_from("ab:%!3A25{}\\\0é😀"), max_size=6)

@@ -7,9 +7,9 @@ import time
 
 from pyspark.sql import SparkSession
 
-from cdf_replicator.metrics import Metrics
-from cdf_replicator.report import Report
-from cdf_replicator.upkeep import Upkeep
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.reporter import Report
+from cdf_replicator.pipeline.maintenance import Upkeep
 from tests.contract.folder_sink import FolderSink
 
 began = threading.Event()

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf_replicator.requests import Request
+from cdf_replicator.state.command_queue import Request
 from tests.oracle import dimension
 from tests.oracle.moments import Interrupted, LostWrites
 from tests.oracle.operations import insert
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cdf_replicator.exceptions import Verdict
-    from cdf_replicator.runner import Runner
+    from cdf_replicator.errors.exceptions import Verdict
+    from cdf_replicator.runtime.route_runner import Runner
     from tests.oracle.history import Act
     from tests.oracle.service import Replicator
 

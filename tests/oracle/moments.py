@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from cdf_replicator.batch import Delivering
-from cdf_replicator.state import StatePath
+from cdf_replicator.pipeline.batch_writer import Delivering
+from cdf_replicator.state.store import StatePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

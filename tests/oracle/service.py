@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator import requests
-from cdf_replicator.board import Board
-from cdf_replicator.dead_letters import DeadLetters
-from cdf_replicator.metrics import Metrics
-from cdf_replicator.runner import Runner
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.pipeline.context import Service
+from cdf_replicator.runtime.route_runner import Runner
 from cdf_replicator.settings import load
-from cdf_replicator.shared import Service
-from cdf_replicator.state import StatePath
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.store import StatePath
 from tests.oracle.dimension import recreate
 from tests.oracle.moments import Moments
 from tests.oracle.targets import Entries, Folder, Index
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Collection, Mapping, Sequence
 
-    from cdf_replicator.exceptions import Verdict
+    from cdf_replicator.errors.exceptions import Verdict
     from deploy.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
@@ -164,15 +164,15 @@ class Replicator:
         return {name: Runner(service, route, None) for name, route in self.settings.resolved.items()}, board
 
     def deliver(
-        self, ask: Mapping[str, Sequence[requests.Request]] | None = None, moments: Moments | None = None
+        self, ask: Mapping[str, Sequence[command_queue.Request]] | None = None, moments: Moments | None = None
     ) -> dict[str, Verdict]:
         """Run every route to the end, side by side; returns what stopped those that did not get there."""
         moments = moments or Moments()
         runners, board = self.runners(moments.stop, once=True)
         for name, asked in (ask or {}).items():
             for request in asked:
-                requests.submit(self.state_path.requests, request)
-                requests.take(self.state_path.requests, request)
+                command_queue.submit(self.state_path.requests, request)
+                command_queue.take(self.state_path.requests, request)
                 runners[name].submit(request)
         with moments.placed():
             for runner in runners.values():
@@ -205,8 +205,8 @@ class Replicator:
             verdicts = self.deliver(named)
         return verdicts
 
-    def answered(self, request: requests.Request) -> str:
-        progress = requests.follow(self.state_path.requests, request.id)
+    def answered(self, request: command_queue.Request) -> str:
+        progress = command_queue.follow(self.state_path.requests, request.id)
         return "nothing" if progress is None else progress.state
 
     # What the sinks show
@@ -241,10 +241,10 @@ class Replicator:
         return self.table.spark.read.format("delta").load(str(self.state_path.dead_letters)).count()
 
 
-def _command(verdict: Verdict) -> requests.Request | None:
+def _command(verdict: Verdict) -> command_queue.Request | None:
     """The command that a halted route names."""
     found = re.search(r"cdf-replicator (replay|resync) (.*)", verdict.next_step)
     if found is None:
         return None
     route, *options = shlex.split(found[2])
-    return requests.Request(found[1], route, int(options[1]) if found[1] == "replay" else None)
+    return command_queue.Request(found[1], route, int(options[1]) if found[1] == "replay" else None)

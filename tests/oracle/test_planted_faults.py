@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator import feed
+from cdf_replicator.transform import change_frame
 from connectors import change
 from connectors.delta.audit import DeltaAuditSink
 from tests.oracle.history import Act, History, Shape
@@ -19,8 +19,8 @@ SAME_KEY = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("merge_sam
 
 
 def test_a_service_that_ignored_preimages_would_be_found(life, monkeypatch):
-    shaped = feed.change_frame
-    monkeypatch.setattr(feed, "change_frame", lambda *a, **k: feed.without_preimages(shaped(*a, **k)))
+    shaped = change_frame.change_frame
+    monkeypatch.setattr(change_frame, "change_frame", lambda *a, **k: change_frame.without_preimages(shaped(*a, **k)))
 
     differences = life(MOVES).differences
 
@@ -29,13 +29,13 @@ def test_a_service_that_ignored_preimages_would_be_found(life, monkeypatch):
 
 
 def test_a_service_that_let_a_delete_beat_the_insert_of_its_version_would_be_found(life, monkeypatch):
-    latest = feed.latest_per_key
+    latest = change_frame.latest_per_key
 
     def oldest_wins(frame):
         turned = F.when(F.col(change.CHANGE_TYPE).isin(*change.DELETES), 1).otherwise(0)
         return latest(frame.withColumn(change.GUARD, F.col(change.GUARD).bitwiseOR(F.lit(1)) - 1 + turned))
 
-    monkeypatch.setattr(feed, "latest_per_key", oldest_wins)
+    monkeypatch.setattr(change_frame, "latest_per_key", oldest_wins)
 
     assert any("found None" in text for text in life(SAME_KEY).differences)
 

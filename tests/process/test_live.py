@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.metrics import catalogue
+from cdf_replicator.monitoring.metrics import catalogue
 from deploy.servers import Redis
 from tests.support.reading import documents, entries, folded
 from tests.support.service import Service, command, environment

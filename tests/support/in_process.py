@@ -14,9 +14,9 @@ from unittest.mock import patch
 import structlog
 from pyspark.sql import SparkSession
 
-import cdf_replicator.spark
+import cdf_replicator.spark.session
 from cdf_replicator.cli import PROGRAM, main
-from cdf_replicator.logs import QUIET, SAID
+from cdf_replicator.monitoring.logs import QUIET, SAID
 from tests.support.service import Ended
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(spark: SparkSession, given: Mapping[str, str], *words: str) -> Ended:
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, {"CDF_HTTP__BIND_PORT": "0", **given}, clear=True))
         stack.enter_context(patch.object(sys, "argv", [PROGRAM, *words]))
-        stack.enter_context(patch.object(cdf_replicator.spark, "start", lambda _settings: spark))
+        stack.enter_context(patch.object(cdf_replicator.spark.session, "start", lambda _settings: spark))
         stack.enter_context(patch.object(SparkSession, "stop", lambda _session: None))
         stack.enter_context(_restored())
         stack.enter_context(redirect_stdout(output))

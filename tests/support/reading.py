@@ -1,6 +1,6 @@
 """What a source table holds, and what each sink shows of it, in one form: key text -> row in its JSON form.
 
-Written from the README's rules, not with the product's code: ``connectors.render`` is under test here too.
+Written from the README's rules, not with the product's code: ``connectors.rendering`` is under test here too.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from cdf_replicator.java import java_home
-from cdf_replicator.spark import DEFAULTS, FIXED
+from cdf_replicator.spark.java import java_home
+from cdf_replicator.spark.session import DEFAULTS, FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

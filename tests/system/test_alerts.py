@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from cdf_replicator.metrics import Metrics
+from cdf_replicator.monitoring.metrics import Metrics
 from deploy.readme import DASHBOARD, RULES
 
 CASES = Path(__file__).with_name("alerts.yml")

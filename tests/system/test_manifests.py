@@ -106,7 +106,13 @@ def kustomize(installed: Callable[..., None]) -> Path:
     if not program.exists():
         installed(GO)
         places = {f"GO{name.upper()}": str(CACHE / "tools" / name) for name in ("path", "cache")}
-        flags = {"GOBIN": str(program.parent), "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
+        # Without cgo: it would need a C compiler, which no package here brings.
+        flags = {
+            "GOBIN": str(program.parent),
+            "GOFLAGS": "-modcacherw",
+            "GOTOOLCHAIN": "local",
+            "CGO_ENABLED": "0",
+        }
         go = ["/usr/lib/go-1.19/bin/go", "install", KUSTOMIZE]
         subprocess.run(go, env={**os.environ, **places, **flags}, check=True)
     return program
@@ -227,7 +233,7 @@ def test_a_standby_is_a_second_pod_without_a_volume(rendered):
 
 
 def test_a_standby_can_be_rolled_out_and_the_service_finds_the_one_that_writes(rendered):
-    """Both pods become ready (tests/unit/test_server.py), so the label that each sets says which of them writes."""
+    """Both pods become ready (tests/unit/server/test_server.py), so the label that each sets says which of them writes."""
     made = rendered(VALUES["a standby"])
     objects = {found["kind"]: found for found in made}
     spec, name = objects["StatefulSet"]["spec"], objects["StatefulSet"]["metadata"]["name"]

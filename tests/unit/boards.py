@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from cdf_replicator.status import BatchStatus
+from cdf_replicator.monitoring.status import BatchStatus
 
 if TYPE_CHECKING:
-    from cdf_replicator.board import Board
+    from cdf_replicator.monitoring.status_store import Board
 
 START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 ROUTES = {"orders_search": "search", "orders_cache": "cache"}

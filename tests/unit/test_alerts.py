@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from cdf_replicator.metrics import catalogue
+from cdf_replicator.monitoring.metrics import catalogue
 from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from cdf_replicator.metrics import catalogue
+from cdf_replicator.monitoring.metrics import catalogue
 from deploy.readme import DASHBOARD
 
 BOARD = json.loads(DASHBOARD.read_text())

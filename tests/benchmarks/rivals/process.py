@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from cdf_replicator.java import java_home
+from cdf_replicator.spark.java import java_home
 from deploy.servers.server import LOGS
 from tests.benchmarks.rivals.environment import JARS, PYTHON, prepare
 

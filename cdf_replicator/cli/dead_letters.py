@@ -1,0 +1,128 @@
+"""The command ``dead-letters``: rows that a sink rejected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cdf_replicator.cli.options import Yes, known
+
+if TYPE_CHECKING:
+    from cdf_replicator.settings import Settings
+
+app = typer.Typer(
+    help="""List, redrive or discard rows that a sink rejected.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters list
+      cdf-replicator dead-letters redrive orders_search
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Route = Annotated[str, typer.Argument(metavar="ROUTE", help="The route.", show_default=False)]
+Letters = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Ids of dead letters, or their first characters. [default: all open]"),
+]
+SHORTEST = 6
+
+
+@app.command("list")
+def list_(
+    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route's. [default: all]")] = None,
+    closed: Annotated[bool, typer.Option("--all", help="Include closed dead letters.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N.")] = 50,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
+) -> None:
+    """Print dead letters, newest first. Needs no lease.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters list
+      cdf-replicator dead-letters list orders_search --all --format json
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    loaded = _loaded(route)
+
+    from cdf_replicator.commands import dead_letters
+
+    raise typer.Exit(dead_letters.print_list(loaded, route, closed=closed, limit=limit, format_=format_))
+
+
+@app.command()
+def show(
+    letter: Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, or its first characters.")],
+) -> None:
+    """Print one dead letter as JSON, with the rejected row. Needs no lease.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters show 3f2a9c01b7de
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    _long_enough([letter])
+    loaded = _loaded(None)
+
+    from cdf_replicator.commands import dead_letters
+
+    raise typer.Exit(dead_letters.print_one(loaded, letter))
+
+
+@app.command()
+def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
+    """Write the current row of each dead letter's key, or its delete if the row is gone.
+
+    The stored row of the dead letter is not written. Correct the row in the source table first, or the sink. A row that is
+    rejected again stays a dead letter.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters redrive orders_search
+      cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    _long_enough(letters or [])
+    loaded = _loaded(route)
+
+    from cdf_replicator.commands import dead_letters as room
+
+    raise typer.Exit(room.redrive(loaded, route, letters or (), yes=yes))
+
+
+@app.command()
+def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
+    """Close dead letters as discarded; their keys stay absent from the sink until they change again.
+
+    \b
+    Examples:
+      cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
+      cdf-replicator dead-letters discard orders_search --yes
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    _long_enough(letters or [])
+    loaded = _loaded(route)
+
+    from cdf_replicator.commands import dead_letters as room
+
+    raise typer.Exit(room.discard(loaded, route, letters or (), yes=yes))
+
+
+def _loaded(route: str | None) -> Settings:
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
+
+    loaded = settings.load()
+    if route is not None:
+        known("ROUTE", route, loaded.resolved)
+    logs.configure(loaded.log.level, loaded.log.format)
+    return loaded
+
+
+def _long_enough(letters: list[str]) -> None:
+    """Reject a short id prefix, which would soon match several dead letters."""
+    for letter in letters:
+        if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
+            raise typer.BadParameter(
+                f"{letter!r} is no id: give at least {SHORTEST} characters 0-9 and a-f of an id that `dead-letters list` prints",
+                param_hint="'ID'",
+            )

@@ -1,0 +1,178 @@
+"""``changes``: print the change feed of a table, as ``table_changes`` gives it, ordered by version.
+
+Each line is built in the JVM, and lines are fetched partition by partition: the feed may be larger than any memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.commands import session
+from cdf_replicator.errors.exceptions import HaltError
+from connectors.change import FEED_COLUMNS, is_delete
+from connectors.rendering import json_of, key_text, text_of
+from connectors.sql import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TextIO
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from cdf_replicator.route import Source
+    from cdf_replicator.settings import Reading
+    from cdf_replicator.source.table import SourceTable
+
+Format = Literal["table", "json", "csv"]
+
+PAGE: Final = 100
+"""Rows of a table whose columns are made equally wide."""
+WIDEST: Final = 40
+NESTED: Final = ("array", "map", "struct", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which changes. ``first``, ``last``: commit versions, or moments as text; ``last``: None is the newest.
+
+    ``key``: key text by the columns ``keys``.
+    """
+
+    first: int | str
+    last: int | str | None = None
+    keys: Sequence[str] = ()
+    key: str | None = None
+    limit: int | None = None
+    format: Format = "table"
+
+
+def changes(reading: Reading, source: Source, wanted: Wanted) -> int:
+    """Print them; returns the exit code. A reader that has seen enough (``| head``) ends it quietly."""
+
+    def work(table: SourceTable) -> None:
+        try:
+            write(table, wanted, sys.stdout)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains as it exits
+
+    return session.answer(reading, source, work)
+
+
+def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
+    """Write the lines to ``out``; raises ``HaltError`` if there are none to be had, and what Spark raises."""
+    feed = table.changes(*_versions(table, wanted))
+    schema = feed.schema
+    _known(table, schema, wanted.keys)
+    rows = _selected(feed, wanted)
+    columns = [(F.col(quote_identifier(field.name)), field.dataType) for field in schema.fields]
+    if wanted.format == "json":
+        struct = F.struct(*(column for column, _ in columns))
+        out.writelines(row[0] + "\n" for row in _lines(rows.select(json_of(struct, schema))))
+        return
+    texts = [json_of(c, t) if t.typeName() in NESTED else text_of(c, t) for c, t in columns]
+    if wanted.format == "csv":
+        out.write(",".join(_csv(name) for name in schema.fieldNames()) + "\n")
+        line = F.concat_ws(",", *(_csv_column(text) for text in texts))
+        out.writelines(row[0] + "\n" for row in _lines(rows.select(line)))
+        return
+    _write_table(schema.fieldNames(), _lines(rows.select(*(_cell(text) for text in texts))), out)
+
+
+def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
+    """First and last commit version; raises ``HaltError`` naming the range that is there."""
+    earliest, latest = table.log.available()
+    since = table.feed_since()
+    where = f"table {table.source.slug} ({table.source.location})"
+    if since is None:
+        raise HaltError(
+            "change_feed_off",
+            f"The change feed of {where} is off.",
+            f"Turn it on: cdf-replicator enable {table.source.slug}",
+        )
+    earliest = max(earliest, since)
+    first = table.version_at(wanted.first) if isinstance(wanted.first, str) else wanted.first
+    if wanted.last is None:
+        last = latest
+    else:
+        last = table.version_until(wanted.last) if isinstance(wanted.last, str) else wanted.last
+    for version in (first, last):
+        if not earliest <= version <= latest:
+            raise HaltError(
+                "start_out_of_range",
+                f"Version {version} of {where} is out of range: changes of versions {earliest} to {latest} are available.",
+                "Ask for some of those.",
+            )
+    if first > last:
+        raise HaltError(
+            "start_out_of_range",
+            f"No commit of {where} lies in that range: it would begin with version {first} and end with {last}.",
+            "Let it end later, or begin earlier.",
+        )
+    return first, last
+
+
+def _known(table: SourceTable, schema: StructType, keys: Sequence[str]) -> None:
+    names = {name.lower() for name in schema.fieldNames()}
+    if missing := [key for key in keys if key.lower() not in names]:
+        has = ", ".join(name for name in schema.fieldNames() if name not in FEED_COLUMNS)
+        raise HaltError(
+            "bad_expression",
+            f"Table {table.source.slug} ({table.source.location}) has no column {', '.join(missing)}; it has {has}.",
+            "Correct --keys, or KEYS of the configured table.",
+        )
+
+
+def _selected(feed: DataFrame, wanted: Wanted) -> DataFrame:
+    """The rows wanted, in the order in which they take effect; those of one key stand together in a version."""
+    types = {field.name.lower(): field.dataType for field in feed.schema.fields}
+    keys = [(F.col(quote_identifier(name)), types[name.lower()]) for name in wanted.keys]
+    if wanted.key is not None:
+        feed = feed.where(key_text(keys) == wanted.key)
+    effect = F.when(is_delete("_change_type"), 0).otherwise(1)
+    feed = feed.orderBy("_commit_version", *(text_of(*key) for key in keys), effect)
+    return feed if wanted.limit is None else feed.limit(wanted.limit)
+
+
+def _lines(frame: DataFrame) -> Iterator[Sequence[str]]:
+    yield from frame.toLocalIterator()
+
+
+def _csv(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or set(text) & set('",\r\n') else text
+
+
+def _csv_column(text: Column) -> Column:
+    """A null is an empty field, an empty text is a quoted one."""
+    quoted = F.concat(F.lit('"'), F.replace(text, F.lit('"'), F.lit('""')), F.lit('"'))
+    return F.when(text.isNull(), "").when((text == "") | text.rlike('[",\r\n]'), quoted).otherwise(text)
+
+
+def _cell(text: Column) -> Column:
+    """One line, cut to fit."""
+    line = F.regexp_replace(F.coalesce(text, F.lit("NULL")), r"\s", " ")
+    cut = F.concat(F.left(line, F.lit(WIDEST - 1)), F.lit("…"))
+    return F.when(F.length(line) > WIDEST, cut).otherwise(line)
+
+
+def _write_table(names: Sequence[str], rows: Iterator[Sequence[str]], out: TextIO) -> None:
+    """Columns as wide as the first page needs them; a later page may widen them, and then repeats the headings."""
+    widths: list[int] = []
+    while page := list(islice(rows, PAGE)) or ([] if widths else [()]):
+        cells = [row for row in page if row]
+        needed = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+        if not widths or any(need > width for need, width in zip(needed, widths, strict=True)):
+            widths = [max(pair) for pair in zip(needed, widths or needed, strict=True)]
+            out.write(_row(names, widths) + _row(["-" * width for width in widths], widths))
+        out.writelines(_row(row, widths) for row in cells)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n"

@@ -1,0 +1,123 @@
+"""``dead-letters``: print what was refused and why; have it written again, or give it up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import structlog
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from cdf_replicator.commands import session as asked
+from cdf_replicator.commands import submit
+from cdf_replicator.delivery.dead_letters import DeadLetters, of_ids
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.location import state_folder
+from cdf_replicator.state.store import StatePath
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdf_replicator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+SHORT_ID: Final = 12
+LONGEST_REASON: Final = 240
+Format = Literal["table", "json"]
+
+
+def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
+    """Print letters, newest first: the open ones, or all; returns the exit code."""
+
+    def newest(letters: DataFrame) -> list[dict[str, Any]]:
+        if route is not None:
+            letters = letters.where(F.col("route") == route)
+        if not closed:
+            letters = letters.where("state = 'open'")
+        found = letters.orderBy(F.desc("created_at"), "id").limit(limit + 1).drop("row")
+        return [row.asDict() for row in found.toLocalIterator()]
+
+    def work(session: SparkSession) -> None:
+        rows = _kept(session, settings).read(newest)
+        _write(rows[:limit], format_, "No dead letters." if closed else "No open dead letters.")
+        if len(rows) > limit:
+            log.warning("there are more; raise --limit", shown=limit)
+
+    return asked.with_session(settings.spark, work)
+
+
+def print_one(settings: Settings, letter: str) -> int:
+    """Print a letter with its row, as JSON; returns the exit code: failed if there is none, or more than one."""
+
+    def named(letters: DataFrame) -> list[dict[str, Any]]:
+        return [row.asDict() for row in letters.where(of_ids([letter])).limit(2).toLocalIterator()]
+
+    def work(session: SparkSession) -> None:
+        found = _kept(session, settings).read(named)
+        if len(found) != 1:
+            what = "Several letters begin" if found else "No letter begins"
+            raise HaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
+        (told,) = found
+        sys.stdout.write(_json({**told, "row": told["row"] and json.loads(told["row"])}, indent=2) + "\n")
+
+    return asked.with_session(settings.spark, work)
+
+
+def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
+    """Have the present rows of letters' keys written; returns the exit code."""
+    question = f"Write the present rows of {_named(letters)} of {route} again?"
+    return _asked(settings, command_queue.Request("redrive", route, letters=tuple(letters)), question, yes=yes)
+
+
+def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
+    """Have letters given up: their keys stay absent from the sink; returns the exit code."""
+    question = f"Give up {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
+    return _asked(settings, command_queue.Request("discard", route, letters=tuple(letters)), question, yes=yes)
+
+
+def _asked(settings: Settings, request: command_queue.Request, question: str, *, yes: bool) -> int:
+    if not submit.confirmed(question, yes=yes):
+        return submit.USAGE
+    return submit.carry_out(settings, [settings.resolved[request.route]], [request])
+
+
+def _named(letters: Sequence[str]) -> str:
+    return f"letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open letters"
+
+
+def _kept(session: SparkSession, settings: Settings) -> DeadLetters:
+    return DeadLetters(session, StatePath(state_folder(settings)).dead_letters)
+
+
+def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
+    if format_ == "json":
+        sys.stdout.writelines(_json(row) + "\n" for row in rows)
+        return
+    console = Console(highlight=False)
+    for row in rows:
+        since = row["created_at"].strftime("%Y-%m-%d %H:%M")
+        head = "  ".join((row["id"][:SHORT_ID], row["route"], row["code"], row["state"], since))
+        console.print(Text(head, style="bold"), overflow="fold")
+        reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
+        key = "no key" if row["key"] is None else f"key {row['key']}"
+        told = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
+        console.print(Padding(told, (0, 0, 0, 4)))
+    if not rows:
+        console.print(none)
+
+
+def _one_line(text: str) -> str:
+    """Return the text with what a terminal would obey written out."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _json(row: dict[str, Any], indent: int | None = None) -> str:
+    return json.dumps(row, ensure_ascii=False, indent=indent, default=str)

@@ -1,0 +1,78 @@
+"""``replay``, ``resync``, ``pause``, ``resume``: ask whoever holds the lease, or take it and do the work.
+
+A replay of an upsert sink goes on from its first version to the newest and replaces the live query (design rule 14);
+one with an end is for append sinks only, since it would bring deleted keys back.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import structlog
+
+import connectors
+from cdf_replicator.commands import dry_run as preview
+from cdf_replicator.commands import submit
+from cdf_replicator.state import command_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+def replay(
+    settings: Settings, name: str, starting_version: int, ending_version: int | None, dry_run: bool, yes: bool
+) -> int:
+    """Deliver again from a version on, or a closed range into an append sink; returns the exit code."""
+    routes = _named(settings, name)
+    upserts = [route.name for route in routes if connectors.load(settings.sinks[route.sink].type).mode == "upsert"]
+    if ending_version is not None and upserts:
+        log.error(
+            "--ending-version is for append sinks only: on one that keeps one entry per key it would bring deleted "
+            "keys back. Leave it out, and the replay runs through to the newest version.",
+            routes=upserts,
+        )
+        return submit.USAGE
+    if dry_run:
+        return preview.replay(settings, routes, starting_version, ending_version)
+    question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
+    asked = [command_queue.Request("replay", route.name, starting_version, ending_version) for route in routes]
+    return submit.carry_out(settings, routes, asked) if submit.confirmed(question, yes=yes) else submit.USAGE
+
+
+def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
+    """Rebuild a route's target from the present snapshot and remove orphans; returns the exit code.
+
+    ``max_removed_share``: of its entries, that may be removed; None: any with ``yes``, else what the settings say, so
+    that nobody needs to be asked where there is no terminal.
+    """
+    routes = _named(settings, name)
+    if dry_run:
+        return preview.resync(settings, routes[0])
+    share = 1.0 if max_removed_share is None and yes else max_removed_share
+    question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
+    if not submit.confirmed(question, yes=yes or not sys.stdin.isatty()):
+        return submit.USAGE
+    return submit.carry_out(
+        settings, routes, [command_queue.Request("resync", route.name, max_removed_share=share) for route in routes]
+    )
+
+
+def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:
+    """Have a route, or all of a table's, rest or go on; returns the exit code."""
+    return submit.switch(settings, [command_queue.Request(kind, route.name) for route in _named(settings, name)])
+
+
+def _named(settings: Settings, name: str) -> list[Route]:
+    if name in settings.resolved:
+        return [settings.resolved[name]]
+    return [route for route in settings.resolved.values() if route.source.slug == name]
+
+
+def _names(routes: Sequence[Route]) -> str:
+    return ", ".join(route.name for route in routes)

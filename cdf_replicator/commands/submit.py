@@ -1,0 +1,166 @@
+"""Submit commands to the lease holder, or execute them locally if the lease is free, and show their progress."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.prompt import Confirm
+
+from cdf_replicator.errors.exceptions import StateError
+from cdf_replicator.runtime import supervisor
+from cdf_replicator.spark import session
+from cdf_replicator.state import command_queue, lease
+from cdf_replicator.state.lease import Lease, LeaseHeldError
+from cdf_replicator.state.location import state_folder
+from cdf_replicator.state.store import StatePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+    from cdf_replicator.spark.hadoop_path import RemotePath
+
+log = structlog.get_logger(__name__)
+
+USAGE: Final = 2
+"""Exit code of a command that was not confirmed."""
+POLL_SECONDS: Final = 0.3
+LINE_SECONDS: Final = 5.0
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        log.error("confirmation required, but stdin is not a terminal: add --yes")
+        return False
+    return Confirm.ask(question, console=Console(stderr=True), default=False)
+
+
+def carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[command_queue.Request]) -> int:
+    """Submit the commands; execute them in this process if the lease is free, else wait for the lease holder."""
+    own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
+    return _asked(settings, asked, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
+
+
+def switch(settings: Settings, asked: Sequence[command_queue.Request]) -> int:
+    """Pause or resume routes: through the lease holder, or by writing the state path if the lease is free."""
+
+    def alone(state_path: StatePath) -> int:
+        held = Lease.acquire(state_path.root)
+        try:
+            for request in asked:
+                state_path.pause(request.route, paused=request.kind == "pause")
+                done = command_queue.Progress("done", f"{request.kind}d: no service is running", 1.0)
+                command_queue.answer(state_path.requests, request.id, done)
+                command_queue.settle(state_path.requests, request.id)
+        finally:
+            held.release()
+        return supervisor.EXIT_DONE
+
+    return _asked(settings, asked, alone)
+
+
+def _asked(settings: Settings, asked: Sequence[command_queue.Request], alone: Callable[[StatePath], int]) -> int:
+    """Submit the commands and return the exit code.
+
+    ``alone`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
+    """
+    try:
+        return _followed(StatePath.open(state_folder(settings)), asked, alone)
+    except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
+        log.error(str(error))  # noqa: TRY400 - the message is complete
+        return supervisor.EXIT_CONFIGURATION
+    except OSError as error:
+        next_step = "Repeat the command once it can be; the service may still execute this one."
+        log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
+        return supervisor.EXIT_TEMPORARY
+
+
+def _followed(state_path: StatePath, asked: Sequence[command_queue.Request], alone: Callable[[StatePath], int]) -> int:
+    folder = state_path.requests
+    for request in asked:
+        command_queue.submit(folder, request)
+    following = threading.Event()
+    follower = threading.Thread(target=_show, args=(folder, asked, following), daemon=True)
+    follower.start()
+    try:
+        code = alone(state_path)
+    except LeaseHeldError as error:
+        log.info("the running service executes the command; interrupting this process does not stop it")
+        code = wait_answered(state_path.root, error.holder, folder, asked)
+    finally:
+        following.set()
+        follower.join()
+    outcomes = {request.route: command_queue.follow(folder, request.id) for request in asked}
+    for request in asked:
+        command_queue.forget(folder, request.id)
+    failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
+    for route, outcome in failed.items():
+        log.error("command not executed", route=route, why=_why(outcome))
+    return code or (supervisor.EXIT_FAILED if failed else supervisor.EXIT_DONE)
+
+
+def wait_answered(
+    root: Path | RemotePath,
+    holder: Mapping[str, Any],
+    folder: Path | RemotePath,
+    asked: Sequence[command_queue.Request],
+) -> int:
+    """Wait until every command is answered or the lease holder has changed or stopped; return the exit code."""
+    watched = lease.Watched(root)
+    while any(
+        (found := command_queue.follow(folder, request.id)) is None or found.state == "running" for request in asked
+    ):
+        if watched.look()[0] != holder or watched.silent:
+            return supervisor.EXIT_TEMPORARY
+        time.sleep(POLL_SECONDS)
+    return supervisor.EXIT_DONE
+
+
+def _why(outcome: command_queue.Progress | None) -> str:
+    if outcome is None:
+        return "no service accepted it; repeat the command"
+    if outcome.state == "running":
+        return f"interrupted ({outcome.message}); the service continues it after a restart, see its status"
+    return outcome.message
+
+
+def _looked(folder: Path | RemotePath, request_id: str) -> command_queue.Progress | None:
+    with suppress(OSError):  # the waiting thread reports a store that does not answer
+        return command_queue.follow(folder, request_id)
+    return None
+
+
+def _show(folder: Path | RemotePath, asked: Sequence[command_queue.Request], done: threading.Event) -> None:
+    """Show a progress bar per route on a terminal, else log a line every few seconds."""
+    if not sys.stderr.isatty():
+        told: dict[str, str] = {}
+        while not done.wait(LINE_SECONDS):
+            for request in asked:
+                found = _looked(folder, request.id)
+                if found is not None and told.get(request.id) != found.message:
+                    told[request.id] = found.message
+                    log.info("progress", route=request.route, percent=round(found.ratio * 100), what=found.message)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks = {request.id: bars.add_task(request.route, total=1.0, what="waiting") for request in asked}
+        while True:
+            ended = done.wait(POLL_SECONDS)
+            for request_id, task in tasks.items():
+                found = _looked(folder, request_id)
+                if found is not None:
+                    bars.update(task, completed=found.ratio, what=found.message)
+            if ended:
+                return

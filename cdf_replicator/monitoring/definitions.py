@@ -1,0 +1,32 @@
+"""Collect the configuration for the status page: the effective settings and the definition of each route."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdf_replicator.monitoring.status import Definition, Setting
+from cdf_replicator.settings.effective import effective
+from cdf_replicator.settings.parsing.raw import DEFAULT
+
+if TYPE_CHECKING:
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+
+
+def in_force(settings: Settings) -> list[Setting]:
+    """Return all effective settings, configured values before defaults."""
+    found = [one for one in effective(settings) if one.value is not None]
+    given = sorted(found, key=lambda one: one.origin == DEFAULT)
+    return [Setting(one.variable, one.value or "", one.origin) for one in given]
+
+
+def definition(settings: Settings, route: Route) -> Definition:
+    sink = settings.sink(route.sink)
+    return Definition(
+        source=route.source.location,
+        target=sink.target(route.spec(owner="", epoch=0)),
+        mode=sink.mode,
+        keys=route.keys,
+        filter=route.filter,
+        columns=route.columns,
+    )

@@ -1,0 +1,219 @@
+"""Report the events of a route to metrics, board and log with one call each."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdf_replicator.monitoring.status import BatchStatus, ReplayStatus
+from connectors.change import KEY_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cdf_replicator.delivery import Outcome
+    from cdf_replicator.errors.exceptions import Verdict
+    from cdf_replicator.monitoring.metrics import Metrics, State
+    from cdf_replicator.monitoring.metrics import Outcome as BatchOutcome
+    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.route import Route
+    from connectors import Sink
+
+log = structlog.get_logger(__name__)
+
+AGAIN_SECONDS: Final = 60
+"""Minimum time between log entries of a repeated failure. The status counts each repetition."""
+MOST_KEYS: Final = 3
+"""Maximum number of keys of rejected rows in a log entry."""
+
+
+class Report:
+    """The reporter of one route, called by the route's thread and by the thread of its query.
+
+    ``sink`` is the class of the route's sink.
+    """
+
+    def __init__(self, route: Route, metrics: Metrics, board: Board, sink: type[Sink]) -> None:
+        self._route = route.name
+        self._sink = route.sink
+        codes = (*sink.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
+        self._metrics = metrics.route(route.name, route.source.slug, route.sink, codes)
+        self._sink_metrics = metrics.sink(route.sink)
+        self._board = board
+        self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
+        self._replay_since: datetime | None = None
+        self._said: dict[object, float] = {}
+        board.add_route(route.name, route.source.slug, route.sink)
+
+    def state(self, state: State, reason: str = "") -> None:
+        self._metrics.state(state)
+        self._board.state(self._route, state, reason)
+        if self._is_news((state, reason)):
+            self._log.info("route state", state=state, reason=reason or None)
+        if state == "running":
+            self._said.clear()
+
+    def event(self, what: str) -> None:
+        self._board.event(what, self._route)
+        self._log.info(what)
+
+    def warning(self, what: str) -> None:
+        self._board.event(what, self._route)
+        self._log.warning(what)
+
+    def position(self, generation: int, epoch: int, checkpoint: str) -> None:
+        self._board.position(self._route, generation, epoch, checkpoint)
+
+    def versions(self, source: int, delivered: int, oldest_undelivered: float | None) -> None:
+        """Report the position of the route.
+
+        Args:
+            source: Newest commit version of the source table.
+            delivered: Version up to which all changes are delivered.
+            oldest_undelivered: Time of the oldest undelivered commit in epoch seconds; None if all are delivered.
+        """
+        at = None if oldest_undelivered is None else datetime.fromtimestamp(oldest_undelivered, timezone.utc)
+        self._board.source(self._route, source, at)
+        self._board.delivered(self._route, delivered)
+        self._metrics.versions(source, delivered)
+        self._metrics.lag(max(0, source - delivered), oldest_undelivered)
+
+    def headroom(self, seconds: float, versions: int) -> None:
+        """Report the seconds and versions until Delta may remove data that the route has not read."""
+        self._metrics.headroom(seconds, versions)
+        self._board.headroom(self._route, seconds, versions)
+
+    def rates(self, input_rows: float, processed_rows: float) -> None:
+        self._metrics.rates(input_rows, processed_rows)
+        self._board.rates(self._route, input_rows, processed_rows)
+
+    def dead_letters(self, count: int) -> None:
+        self._metrics.dead_letters(count)
+        self._board.dead_letters(self._route, count)
+
+    def requests(self, outcome: Outcome) -> None:
+        """Report the requests and retries of a micro-batch, whether it succeeded or failed."""
+        self._sink_metrics.requests(outcome.request_seconds)
+        self._sink_metrics.sent(outcome.sent_bytes)
+        self._board.requests(self._sink, outcome.request_seconds, outcome.retries.total())
+        for reason, count in outcome.retries.items():
+            self._metrics.retries(reason, count)
+
+    def batch(
+        self,
+        number: int,
+        outcome: Outcome,
+        *,
+        versions: tuple[int, int] | None,
+        seconds: Mapping[str, float],
+        ended: BatchOutcome,
+    ) -> None:
+        """Report a micro-batch that ended.
+
+        Args:
+            number: Spark's batch id.
+            outcome: Counts and dead letters of the delivery.
+            versions: First and last commit version; None if not known.
+            seconds: Duration by phase.
+            ended: Result of the micro-batch.
+        """
+        now = datetime.now(timezone.utc)
+        self._metrics.received(outcome.received)
+        if ended == "delivered":
+            self._metrics.applied(outcome.applied)
+            self._metrics.stale(outcome.stale)
+            self._metrics.noop(outcome.noop)
+            self._metrics.rejected(outcome.rejected)
+            self._metrics.last_delivery(now)
+        self._metrics.batch(ended, seconds)
+        self._board.batch(
+            self._route,
+            BatchStatus(
+                batch_id=number,
+                versions=versions,
+                received=dict(outcome.received),
+                seconds=dict(seconds),
+                outcome=ended,
+                at=now,
+                applied=dict(outcome.applied),
+                stale=outcome.stale,
+                noop=outcome.noop,
+                rejected=dict(outcome.rejected),
+            ),
+        )
+        self._log.info(
+            "batch " + ended,
+            batch_id=number,
+            versions=f"{versions[0]}-{versions[1]}" if versions else None,
+            received=sum(outcome.received.values()),
+            applied=sum(outcome.applied.values()),
+            stale=outcome.stale,
+            noop=outcome.noop,
+            rejected=sum(outcome.rejected.values()),
+            seconds=round(sum(seconds.values()), 3),
+        )
+        if ended == "delivered" and outcome.letters:
+            self._refused(number, outcome)
+
+    def _refused(self, number: int, outcome: Outcome) -> None:
+        """Log a warning about rejected rows. The batch counts as delivered, so no other log entry reports them."""
+        letters = outcome.letters
+        self._log.warning(
+            "rows rejected and kept as dead letters",
+            batch_id=number,
+            rejected=dict(outcome.rejected),
+            keys=list(dict.fromkeys(letter.key for letter in letters))[:MOST_KEYS],
+            reason=letters[0].reason,
+            next_step=f"List them: cdf-replicator dead-letters list {self._route}",
+        )
+
+    def sink_up(self) -> None:
+        self._sink_metrics.up(True)
+        self._board.sink_up(self._sink)
+
+    def sink_down(self, verdict: Verdict) -> None:
+        self._sink_metrics.up(False)
+        self._board.sink_down(self._sink, verdict.what, verdict.reason, verdict.next_step)
+
+    def failed(self, verdict: Verdict, *, detail: BaseException) -> None:
+        """Report an error that ended the query or prevented its start. Only this method logs such an error."""
+        self._board.failed(self._route, verdict.what, verdict.reason, verdict.next_step)
+        if self._is_news(verdict):
+            self._log.error(
+                "route failed",
+                reason=verdict.reason,
+                what=verdict.what,
+                next_step=verdict.next_step,
+                exc_info=detail if verdict.reason == "bug" else None,
+            )
+
+    def _is_news(self, said: object) -> bool:
+        """Return whether an entry is new: not logged within ``AGAIN_SECONDS`` or since the route last ran."""
+        now = time.monotonic()
+        news = now - self._said.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS
+        if news:
+            self._said[said] = now
+        return news
+
+    def restarted(self, reason: str) -> None:
+        self._metrics.restart(reason)
+        self._board.restarted(self._route)
+
+    def replay_failed(self) -> None:
+        """Report that the replay failed."""
+        self._metrics.replay_progress(0)
+        self._board.replay(self._route, None)
+        self._replay_since = None
+
+    def replay(self, starting: int, ending: int, ratio: float) -> None:
+        """Report the progress of a replay. Ratio 1 ends it."""
+        self._replay_since = self._replay_since or datetime.now(timezone.utc)
+        self._metrics.replay_progress(ratio)
+        over = ratio >= 1
+        status = None if over else ReplayStatus(starting, ending, ratio, self._replay_since)
+        self._board.replay(self._route, status)
+        if over:
+            self._replay_since = None

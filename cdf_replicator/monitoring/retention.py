@@ -1,0 +1,98 @@
+"""Compute the time until Delta may remove changes that a route has not read: retention minus lag.
+
+VACUUM removes change files after ``delta.deletedFileRetentionDuration``. Log cleanup removes commits after
+``delta.logRetentionDuration``. Both are lower bounds, unless VACUUM ran with a shorter retention. The table's history
+shows such a VACUUM.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.source.table import SourceTable
+
+LOOK_SECONDS: Final = 600.0
+"""Interval of reading the table's properties and history. The lag is checked at each poll."""
+COMMITS_LOOKED_AT: Final = 100
+TOO_MUCH: Final = 0.5
+"""Share of the retention that the lag may use before the service logs a warning."""
+
+
+class Headroom:
+    """The headroom of one route.
+
+    ``trigger_seconds`` is the time that a commit may wait until it is read, even without lag.
+    """
+
+    def __init__(self, report: Report, trigger_seconds: float, now: Callable[[], float] = time.time) -> None:
+        self._report = report
+        self._trigger_seconds = trigger_seconds
+        self._now = now
+        self._looked_at: float | None = None
+        self._kept_seconds = 0.0
+        self._kept_from = 0
+        self._told: tuple[float, int] | None = None
+        self._low = False
+
+    def look(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
+        """Compute and report the headroom; warn if it is low.
+
+        Args:
+            source: The route's source table.
+            newest: Newest commit version.
+            delivered: Version up to which all changes are delivered.
+            oldest: Time of the oldest undelivered commit in epoch seconds; None if all commits are delivered or its file
+                was removed.
+        """
+        now = self._now()
+        if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
+            # The first call skips the history, which costs a Spark job, so that a start stays fast.
+            with_history = self._looked_at is not None
+            self._looked_at = now
+            try:
+                self._ask(source, now, with_history=with_history)
+            except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
+                self._report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
+        gone = oldest is None and delivered < newest
+        age = self._kept_seconds if gone else now - (oldest or now)
+        left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
+        if left != self._told:
+            self._told = left
+            self._report.headroom(*left)
+        self._warn(age)
+
+    def _ask(self, source: SourceTable, now: float, *, with_history: bool) -> None:
+        kept = source.kept_seconds()
+        if with_history:
+            kept = min(kept, source.vacuumed_after_seconds(COMMITS_LOOKED_AT))
+        self._kept_seconds = kept
+        self._kept_from = source.log.first_since(now - kept)
+
+    def _warn(self, age: float) -> None:
+        """Log a warning when the lag exceeds ``TOO_MUCH`` of the retention; repeats only after it was below."""
+        waited = max(age, self._trigger_seconds)
+        low = waited > TOO_MUCH * self._kept_seconds
+        if low and not self._low:
+            what = (
+                "the age of the oldest undelivered change is"
+                if age >= self._trigger_seconds
+                else "CDF_TRIGGER_SECONDS is"
+            )
+            self._report.warning(
+                f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept_seconds)}: "
+                "changes that are removed before they are read require a resync. Raise delta.deletedFileRetentionDuration and "
+                "delta.logRetentionDuration of the table, or let the route catch up."
+            )
+        self._low = low
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:.0f} s"  # noqa: PLR2004 - an hour

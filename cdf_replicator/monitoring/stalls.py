@@ -1,0 +1,77 @@
+"""Detect a running query that makes no progress while its source is ahead: a hung connection or a lost wake-up.
+
+The query is restarted once. If it stalls again, the route is reported as stalled until it progresses.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from cdf_replicator.monitoring.progress import Watch
+
+TRIGGERS: Final = 2
+"""Minimum limit in trigger intervals: a commit may wait for a running trigger and for the next trigger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """The progress of a query that is behind its source.
+
+    ``job`` is the id of Spark's newest job of the query. ``tasks`` is the number of its completed tasks.
+    """
+
+    delivered_version: int
+    batches: int
+    job: int | None
+    tasks: int
+
+
+class Standstill:
+    """The stall detector of one route.
+
+    ``begun_anew`` is true if the query was restarted and has delivered nothing since. ``seconds`` is the longest time
+    without progress. ``trigger_seconds`` is the trigger interval of the query.
+    """
+
+    def __init__(self, seconds: float, trigger_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = max(seconds, TRIGGERS * trigger_seconds)
+        self._now = now
+        self._seen: Movement | None = None
+        self._since = now()
+        self.begun_anew = False
+
+    def look(self, seen: Movement | None, *, delivers: bool) -> bool:
+        """Return whether the query has made no progress for too long.
+
+        Args:
+            seen: Present progress; None if the query is not behind its source.
+            delivers: True if this run of the query has committed a micro-batch, so that a restart has helped.
+        """
+        if seen is None or seen != self._seen:
+            self._seen, self._since = seen, self._now()
+        self.begun_anew = self.begun_anew and not delivers
+        return seen is not None and self._now() - self._since >= self.seconds
+
+    def begin_anew(self) -> None:
+        """Record a restart and reset the time limit for the next run of the query."""
+        self._seen, self.begun_anew = None, True
+
+
+def movement(spark: SparkSession, query: StreamingQuery, watch: Watch) -> Movement | None:
+    """Return the progress of a query; None if the query is not behind its source."""
+    if watch.source_version is None or watch.delivered_version >= watch.source_version:
+        return None
+    tracker = spark.sparkContext.statusTracker()
+    job = max(tracker.getJobIdsForGroup(str(query.runId)), default=None)
+    info = None if job is None else tracker.getJobInfo(job)
+    stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info else []
+    done = sum(stage.numCompletedTasks for stage in stages if stage)
+    return Movement(watch.delivered_version, watch.batches_begun, job, done)

@@ -1,0 +1,155 @@
+"""Deliver one micro-batch of one route and record the rows that the sink rejected.
+
+The order of the steps is the guarantee: write to the sink, delete the older entries of rejected keys, record the dead
+letters, return; then Spark commits the batch. After a kill between two steps Spark repeats the batch. Every step may run
+twice.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.delivery import Outcome, deliver
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.conditions import INTERRUPTED
+from cdf_replicator.pipeline.rejections import several_rows
+from cdf_replicator.transform import change_frame
+from connectors import Batch, FrameSink, change
+from connectors.errors import lost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+    from cdf_replicator.delivery import Letter, RetryPolicy
+    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.pipeline.rejections import Rejections
+    from cdf_replicator.route import Route
+    from cdf_replicator.transform.enrichment import Dimensions
+    from connectors import Sink
+
+PHASES: Final = ("prepare", "write", "record")
+
+
+@dataclass(slots=True)
+class Delivering:
+    """All that delivering a route's micro-batches needs. ``dimensions``: opened, if the route joins any."""
+
+    route: Route
+    sink: Sink
+    policy: RetryPolicy
+    report: Report
+    rejections: Rejections
+    dimensions: Dimensions
+
+    def write(
+        self, frame: DataFrame, batch: Batch, *, snapshot_of: int | None = None, doubled: DataFrame | None = None
+    ) -> Outcome:
+        """Deliver a change frame as one batch; returns what became of it, raises what kept it from being delivered.
+
+        ``snapshot_of``: of a bootstrap, the version whose rows these are. ``doubled``: the keys that several of them have.
+        """
+        clock = [time.monotonic()]
+        if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
+            frame = change_frame.without_preimages(frame)
+        shaped = self._shaped()
+        # An append of nothing would still make a version. A reduction reads all rows to find the first: its sink counts.
+        if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
+            return Outcome()
+        observation = self._observation(batch)
+        counted = frame if observation is None else frame.observe(observation, *_counts())
+        selected = change_frame.reduced(self._moved(shaped(counted), batch), self.sink, batch)
+        several = [] if doubled is None else several_rows(shaped(frame), doubled)
+        clock.append(time.monotonic())
+        outcome, delivered, interrupted = Outcome(), False, False
+        versions: tuple[int, int] | None = None
+        try:
+            outcome = self._delivered(selected, several, batch)
+            clock.append(time.monotonic())
+            self.report.requests(outcome)
+            if not outcome.skipped:
+                versions = self._received(frame, observation, outcome, snapshot_of)
+            outcome.raise_failure()
+            self.report.sink_up()
+            self.rejections.settle(lambda: shaped(frame), outcome, batch)
+            self._check_kept()
+            delivered = True
+        except Exception as error:
+            interrupted = judge(error, route=self.route.name).reason == INTERRUPTED
+            raise
+        finally:
+            clock.append(time.monotonic())
+            seconds = {name: end - start for name, start, end in zip(PHASES, clock, clock[1:], strict=False)}
+            if (outcome.received or not delivered) and not interrupted:
+                ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
+                self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
+        return outcome
+
+    def _delivered(self, selected: DataFrame, several: list[Letter], batch: Batch) -> Outcome:
+        """Give the sink all but the rows of these keys, which are refused."""
+        if several:
+            keys = selected.sparkSession.createDataFrame([(x.key,) for x in several], f"{change.KEY} string")
+            selected = selected.join(F.broadcast(keys), change.KEY, "left_anti")
+        outcome = deliver(selected, self.sink, batch, self.policy, self.rejections.looked_for(batch))
+        for letter in several:
+            outcome.refuse(letter)
+        if several and outcome.skipped:
+            outcome.held = selected.count()
+        return outcome
+
+    def _observation(self, batch: Batch) -> Observation | None:
+        """What counts the changes on their way; None where the sink's own counts tell what came in.
+
+        Each change is made as a row in between: that takes a quarter of a bootstrap's processor time.
+        """
+        if batch.is_bootstrap:
+            return None
+        by_sink = isinstance(self.sink, FrameSink) and self.sink.tells_received
+        return None if by_sink and not (batch.replay or self.route.enrich) else Observation()
+
+    def _received(
+        self, frame: DataFrame, observation: Observation | None, outcome: Outcome, snapshot_of: int | None
+    ) -> tuple[int, int] | None:
+        """Count what came in; return its range of versions."""
+        if snapshot_of is not None:
+            joined = self.route.enrich and outcome.failure is None  # then a row may have failed the filter
+            rows = frame.count() if joined else outcome.changes
+            outcome.received.update({"snapshot": rows} if rows else {})
+            return snapshot_of, snapshot_of
+        if observation is None:
+            outcome.received.update(+outcome.applied)  # without the types there were none of
+            return outcome.versions
+        seen = observation.get
+        outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
+        return None if seen["first"] is None else (seen["first"], seen["last"])
+
+    def _shaped(self) -> Callable[[DataFrame], DataFrame]:
+        """Return what joins and filters a change frame, the same way each time it is asked."""
+        join = self.dimensions.pin() if self.route.enrich else None
+
+        def shaped(frame: DataFrame) -> DataFrame:
+            return frame if join is None else change_frame.finished(join(frame), self.route)
+
+        return shaped
+
+    def _moved(self, changes: DataFrame, batch: Batch) -> DataFrame:
+        """What the reduction shuffles: without the rows that the sink does not look at."""
+        if self.sink.mode == "append" or self.sink.reads_deleted_rows or batch.is_bootstrap:
+            return changes
+        return changes.withColumn(change.ROW, F.when(~change.is_delete(), F.col(change.ROW)))
+
+    def _check_kept(self) -> None:
+        if not self.sink.kept():
+            raise lost("the server was restarted, failed over or restored")
+
+
+def _counts() -> list[Column]:
+    by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
+    version = F.col(change.COMMIT_VERSION)
+    return [*by_type, F.min(version).alias("first"), F.max(version).alias("last")]

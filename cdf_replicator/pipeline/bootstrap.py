@@ -1,0 +1,143 @@
+"""The beginning of an epoch: the pinned snapshot is loaded, then swept is what it did not write.
+
+    pinned -> loaded, marked -> swept -> streaming
+
+Each step is written down before the next one begins, and each may run twice: a kill can fall anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.pipeline import start_position
+from cdf_replicator.state import watermark
+from connectors import guard_of
+from connectors.change import EPOCH_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cdf_replicator.pipeline.batch_writer import Delivering
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.store import StatePath
+    from connectors import Held, RouteSpec
+
+PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
+LAST_EPOCH: Final = 2**63 // EPOCH_STEP - 1
+OURS: Final = guard_of(1, 0, upsert=False)
+"""Below it is no guard of any epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """First load of one route.
+
+    Args:
+        load: Writes the snapshot of a state; returns the number of rows for which the sink held a newer entry.
+        prepare: Prepares the target.
+        mark: Records in the target that it is loaded; raises an error if the target was replaced since.
+        max_removed_share: Largest share of the target's entries that a sweep may delete, unless the operator gave another.
+    """
+
+    source: SourceTable
+    delivering: Delivering
+    state_path: StatePath
+    max_removed_share: float
+    load: Callable[[RouteState], int]
+    prepare: Callable[[RouteState], RouteState]
+    mark: Callable[[RouteState], None]
+
+    def run(self, state: RouteState) -> RouteState:
+        """Do what is left of it; raises ``HaltError`` before a sweep that would remove too much."""
+        state = self.prepare(state) if state.loaded else self._loaded(state)
+        if state.epoch > 1:
+            held = self._count(state)
+            if held.highest >= guard_of(state.epoch + 1, 0, upsert=False):
+                state = self._above(state, held)
+                held = self._count(state)
+            self._sweep(state, held)
+        self.mark(state)
+        assert state.pinned_version is not None
+        return self._saved(replace(state, phase="streaming", start_version=state.pinned_version + 1))
+
+    def _loaded(self, state: RouteState) -> RouteState:
+        try:
+            state = self.prepare(state)
+            newer = self.load(state)
+        except Exception as error:
+            gone = any(name in str(error) for name in PINNED_GONE)
+            if not gone or self.source.log.latest_version() == state.pinned_version:
+                raise
+            # Pinning again is a new epoch: what was deleted between the two versions is swept afterwards.
+            self.delivering.report.warning(
+                f"version {state.pinned_version} can no longer be read: bootstrap starts again"
+            )
+            state = self._next_epoch(above=0, share=state.max_removed_share)
+            newer = self.load(state)
+        if newer:
+            return self._above(state, self._count(state))
+        return self._marked(state)
+
+    def _above(self, state: RouteState, held: Held) -> RouteState:
+        """Load once more, in an epoch above whatever else was written into the target; raises ``HaltError``."""
+        found = held.highest // EPOCH_STEP
+        if not state.epoch < found + 1 <= LAST_EPOCH:
+            self._refuse_foreign(held)
+        self.delivering.report.warning(
+            f"the target holds entries of guards up to {held.highest}, above epoch {state.epoch}: somebody else wrote "
+            f"them; loading again in epoch {found + 1}"
+        )
+        share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
+        state = self._next_epoch(above=found, share=share)
+        if self.load(state):
+            self._refuse_foreign(held)
+        return self._marked(state)
+
+    def _marked(self, state: RouteState) -> RouteState:
+        """In the target first: where the state says loaded, its absence there is a loss."""
+        self.mark(state)
+        return self._saved(replace(state, loaded=True))
+
+    def _refuse_foreign(self, held: Held) -> None:
+        route = self.delivering.route
+        raise HaltError(
+            "foreign_guards",
+            f"The target of route {route.name} holds entries, or marks of deleted ones, that no change of this route can "
+            f"replace (highest guard found: {held.highest}): somebody else wrote them.",
+            "Remove them, or the whole target. " + RESYNC,
+        )
+
+    def _next_epoch(self, *, above: int, share: float | None) -> RouteState:
+        route, sink = self.delivering.route, self.delivering.sink
+        state = start_position.resync_state(route, self.source, sink, self.state_path, above=above, share=share)
+        return self.prepare(self._saved(state))
+
+    def _count(self, state: RouteState) -> Held:
+        """Count what a sweep would remove; of a first load that began again, only what somebody else wrote."""
+        below = OURS if state.max_removed_share is None else guard_of(state.epoch, 0, upsert=False)
+        return self.delivering.sink.count(self._spec(state), below)
+
+    def _sweep(self, state: RouteState, held: Held) -> None:
+        share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
+        if held.below > share * held.total:
+            raise HaltError(
+                "too_many_orphans",
+                f"The sweep that ends the resync of route {state.route} would remove {held.below} of the target's "
+                f"{held.total} entries ({held.below / held.total:.1%}), more than {share:.1%}; version "
+                f"{state.pinned_version} is loaded, and nothing was removed.",
+                "If they may go, " + RESYNC[0].lower() + RESYNC[1:] + " --yes (it goes on with the sweep)",
+            )
+        swept = self.delivering.sink.sweep(self._spec(state), guard_of(state.epoch, 0, upsert=False))
+        self.delivering.report.event(f"swept {swept} orphans of older epochs")
+        self.delivering.rejections.void_older(state.epoch)
+
+    def _spec(self, state: RouteState) -> RouteSpec:
+        return replace(self.state_path.spec(self.delivering.route, state), mark=watermark.bootstrapped(state))
+
+    def _saved(self, state: RouteState) -> RouteState:
+        self.state_path.save(state)
+        return state

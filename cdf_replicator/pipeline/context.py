@@ -1,0 +1,31 @@
+"""What the routes of a service share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.delivery.dead_letters import DeadLetters
+    from cdf_replicator.monitoring.metrics import Metrics
+    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.settings import Settings
+    from cdf_replicator.state.store import StatePath
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """``once``: deliver what is there, then end. ``stop``: set by SIGTERM."""
+
+    spark: SparkSession
+    settings: Settings
+    state_path: StatePath
+    letters: DeadLetters
+    metrics: Metrics
+    board: Board
+    once: bool
+    stop: threading.Event

@@ -1,0 +1,78 @@
+"""Looks after a route's target now and then, beside the stream: a thread of its own, so that deliveries go on."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.monitoring.reporter import Report
+    from connectors import RouteSpec, Sink
+
+PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
+POLL_SECONDS: Final = 0.2
+CANCEL_SECONDS: Final = 20.0
+"""A thread that waits for a file system and not for a job can't be cancelled; it does not keep a stopping route."""
+
+
+class Upkeep:
+    """The sink says when its target wants upkeep. A failure is a warning, and it is tried again a while later."""
+
+    def __init__(self, spark: SparkSession, sink: Sink, spec: RouteSpec, report: Report) -> None:
+        self._spark = spark
+        self._sink = type(sink)(sink.settings)  # the route's own may hold a connection, and this is another thread
+        self._spec = spec
+        self._report = report
+        self._ask_at = 0.0
+        self._cancelled = False
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Begin if it is time."""
+        if not self._running() and time.time() >= self._ask_at:
+            self._thread = threading.Thread(target=self._run, name=f"upkeep-{self._spec.name}", daemon=True)
+            self._thread.start()
+
+    def finish(self, interrupted: Callable[[], bool]) -> None:
+        """Do what is due and wait for it, unless interrupted."""
+        self.look()
+        while self._thread is not None and self._running() and not interrupted():
+            self._thread.join(POLL_SECONDS)
+
+    def cancel(self) -> None:
+        """Stop what runs: its jobs are cancelled, and what is not committed never was."""
+        self._cancelled = True
+        deadline = time.monotonic() + CANCEL_SECONDS
+        while self._thread is not None and self._running() and time.monotonic() < deadline:
+            self._spark.sparkContext.cancelJobGroup(self._group)
+            self._thread.join(POLL_SECONDS)
+        self._sink.close()
+
+    @property
+    def _group(self) -> str:
+        return f"cdf-{self._spec.name}-upkeep"
+
+    def _running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
+            due = self._sink.next_upkeep(self._spec)
+            if due is not None and time.time() >= due:
+                if done := self._sink.upkeep(self._spec):
+                    self._report.event(f"upkeep: {done}")
+                due = self._sink.next_upkeep(self._spec)
+            self._ask_at = math.inf if due is None else due
+        except Exception as error:  # noqa: BLE001 - whatever it is, the route goes on
+            self._ask_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS
+            if not self._cancelled:
+                self._report.warning(
+                    f"upkeep failed and is tried again later: {(str(error).splitlines() or [''])[0][:500]}"
+                )

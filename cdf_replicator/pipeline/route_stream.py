@@ -1,0 +1,226 @@
+"""One run of a route: from start to a clean stop of its query. ``runner`` begins the next one after a failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.pipeline import generation, start_position
+from cdf_replicator.pipeline.batch_writer import Delivering
+from cdf_replicator.pipeline.bootstrap import Bootstrap
+from cdf_replicator.pipeline.maintenance import Upkeep
+from cdf_replicator.pipeline.rejections import Rejections, most_known
+from cdf_replicator.source import schema_evolution
+from cdf_replicator.source.table import SourceTable
+from cdf_replicator.state import checkpoint, watermark
+from cdf_replicator.transform import change_frame
+from cdf_replicator.transform.enrichment import Dimensions
+from connectors import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from cdf_replicator.monitoring.progress import Watch
+    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.pipeline.context import Service
+    from cdf_replicator.pipeline.streaming_query import Query
+    from cdf_replicator.route import Route
+    from cdf_replicator.state.route_state import RouteState
+    from connectors import RetryableError, RouteSpec, Sink, Watermark
+
+LOOK_ON_SECONDS: Final = 5.0
+"""How often the lag is told during a bootstrap."""
+
+
+class Stream:
+    def __init__(self, service: Service, route: Route, report: Report, query: Query) -> None:
+        self._service = service
+        self._route = route
+        self._report = report
+        self._query = query
+        self._policy = RetryPolicy(budget_seconds=service.settings.delivery.retry_seconds)
+        self._dimensions = Dimensions(service.spark, route)
+        self._fits: StructType | None = None
+
+    def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
+        """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
+        self._policy.retrying(self._unreached)(sink.check)
+        self._report.sink_up()
+        share = self._service.settings.delivery.max_removed_share
+        state = start_position.resolve(self._route, source, sink, self._service.state_path, asked=asked, share=share)
+        if missing := generation.what_is_missing(state):
+            self._report.warning(missing)
+        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
+        self._report.position(state.generation, state.epoch, str(folder))
+        delivering = self.delivering(sink)
+        self._fits = None
+        # Cancelled by this group, a bootstrap takes no other route's jobs along.
+        context = self._service.spark.sparkContext
+        context.setJobGroup(f"cdf-{self._route.name}", self._route.name, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", self._route.name)
+        if state.phase == "bootstrapping":
+            state = self._bootstrap(state, source, delivering)
+        spec = self._service.state_path.spec(self._route, state)
+        upkeep = Upkeep(self._service.spark, sink, spec, self._report)
+        try:
+            self._follow(state, source, delivering, upkeep, wake)
+            if self._service.once:
+                upkeep.finish(self._query.interrupted)
+        finally:
+            upkeep.cancel()
+
+    def onlooker(self, source: SourceTable) -> Watch | None:
+        """Looks at the source of a route that rests; None before its first start."""
+        state_path = self._service.state_path
+        state = state_path.load(self._route.name)
+        if state is None:
+            return None
+        committed = checkpoint.last_committed(state_path.checkpoint(self._route.name, state.generation))
+        return self._query.onlooker(source, state, committed)
+
+    def delivering(self, sink: Sink) -> Delivering:
+        letters = self._service.letters
+        limits = self._service.settings.delivery
+        known = letters.known(self._route.name, most_known(sink))
+        self._report.dead_letters(known.open)
+        rejections = Rejections(self._route, sink, self._policy, limits, letters, self._report, known)
+        return Delivering(self._route, sink, self._policy, self._report, rejections, self._dimensions)
+
+    def batch(self, state: RouteState, number: int) -> Batch:
+        """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
+        spec = self._spec(state)
+        delivered = spec.mark.version if state.streamed and spec.mark else (state.start_version or 0) - 1
+        return Batch(
+            route=spec,
+            generation=state.generation,
+            number=number,
+            table_id=state.table_id,
+            replay=delivered < state.replay_until,
+        )
+
+    def _spec(self, state: RouteState) -> RouteSpec:
+        """What a write is to find in the target."""
+        state_path = self._service.state_path
+        return replace(state_path.spec(self._route, state), mark=watermark.known(state, state_path))
+
+    def row_schema(self, table: StructType) -> StructType:
+        """Return what the sink gets of rows of the source table, with what is joined; raises ``HaltError``."""
+        return change_frame.row_schema(table, self._route, self._dimensions.columns(table))
+
+    def prepare(self, state: RouteState, table: StructType, sink: Sink) -> RouteState:
+        """Make the target fit for what is about to be written, once for each schema of a run."""
+        row = self.row_schema(table)
+        if state.prepared and row == self._fits:
+            return state
+        spec = self._service.state_path.spec(self._route, state)
+        for warning in sink.prepare(row, spec):
+            self._report.warning(warning)
+        self._fits = row
+        if not state.prepared:
+            state = replace(state, prepared=True)
+            self._service.state_path.save(state)
+        return state
+
+    def _unreached(self, error: RetryableError) -> None:
+        self._report.state("retrying", str(error))
+        self._report.sink_down(judge(error, route=self._route.name))
+
+    def _bootstrap(self, state: RouteState, source: SourceTable, delivering: Delivering) -> RouteState:
+        self._report.state("bootstrapping")
+        bootstrap = Bootstrap(
+            source,
+            delivering,
+            self._service.state_path,
+            self._service.settings.delivery.max_removed_share,
+            load=lambda pinned: self._load(pinned, source, delivering),
+            prepare=lambda pinned: self._prepare_snapshot(pinned, source, delivering.sink),
+            mark=lambda pinned: self._mark(delivering.sink, self._spec(pinned), watermark.bootstrapped(pinned)),
+        )
+        ended = threading.Event()
+        onlooker = threading.Thread(
+            target=self._look_on, args=(ended,), name=f"look-on-{self._route.name}", daemon=True
+        )
+        onlooker.start()
+        try:
+            return bootstrap.run(state)
+        finally:
+            ended.set()
+            onlooker.join()  # what it tells would stand beside what the query's watch tells next
+
+    def _look_on(self, ended: threading.Event) -> None:
+        """Tell the lag while the route's own thread is busy with a snapshot."""
+        source = None  # its own: a commit log is looked at by one thread
+        while not ended.wait(LOOK_ON_SECONDS):
+            with suppress(Exception):  # what is wrong with table or state path, the bootstrap will say
+                source = source or SourceTable(self._service.spark, self._route.source)
+                watch = self.onlooker(source)  # of the state as it is now: the snapshot may be pinned anew
+                if watch is not None:
+                    watch.look_at_source()
+
+    def _prepare_snapshot(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
+        """Make the target fit for the pinned snapshot, and remember the columns the epoch begins with."""
+        assert state.pinned_version is not None
+        snapshot = source.snapshot(state.pinned_version)
+        known = schema_evolution.known_as(source, snapshot, state.pinned_version)
+        state = replace(self.prepare(state, snapshot.schema, sink), table_schema=known.to_json())
+        self._service.state_path.save(state)
+        return state
+
+    def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> int:
+        """Write the pinned snapshot; returns how many of its rows an upsert sink did not take, since it held newer ones."""
+        version = state.pinned_version
+        assert version is not None
+        at = source.log.committed_at(version) or time.time()
+        snapshot = source.snapshot(version)
+        frame = change_frame.snapshot_frame(snapshot, self._route, epoch=state.epoch, version=version, committed_at=at)
+        if delivering.sink.mode == "append":
+            delivering.write(frame, self.batch(state, 0), snapshot_of=version)
+            return 0
+        keys = change_frame.doubled_keys(snapshot, self._route)
+        doubled = delivering.rejections.check_doubled(keys, frame, version)
+        return delivering.write(frame, self.batch(state, 0), snapshot_of=version, doubled=doubled).stale
+
+    def _follow(
+        self, state: RouteState, source: SourceTable, delivering: Delivering, upkeep: Upkeep, wake: threading.Event
+    ) -> None:
+        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
+        committed = checkpoint.last_committed(folder)
+        schema_log = str(folder / "schema") if source.metadata.column_mapping else None
+        # Delta reads a schema to be tracked at the version of the first commit to follow, and fails without it.
+        if schema_log and committed is None and not self._query.await_commit(source, state, wake):
+            return
+        planned = source.newest_of(state.table_id)
+        frame = source.stream(state.start_version, schema_log)
+        first = committed.complete + 1 if committed else state.start_version or 0
+        lookout = schema_evolution.Lookout(self._route, source, frame, first, planned)
+        state, frame = schema_evolution.settled(self._route, source, state, frame, first, self.row_schema)
+        self._service.state_path.save(state)
+        state = self.prepare(state, frame.schema, delivering.sink)
+        spec = self._spec(state)
+        reached = spec.mark if state.streamed else None
+        self._mark(delivering.sink, spec, reached or watermark.beginning(state))
+        if not state.streamed:
+            state = replace(state, streamed=True)
+            self._service.state_path.save(state)
+
+        def deliver(rows: DataFrame, number: int) -> None:
+            planned = checkpoint.last_planned(folder)
+            if planned:
+                lookout.check(planned.touched)
+            batch = self.batch(state, number + 1)
+            delivering.write(rows, batch)
+            if planned:
+                self._mark(delivering.sink, batch.route, watermark.after(state, number, planned.complete))
+
+        changes = change_frame.change_frame(frame, self._route, epoch=state.epoch)
+        self._query.follow(changes, deliver, source, state, committed, upkeep, wake)
+
+    def _mark(self, sink: Sink, spec: RouteSpec, reached: Watermark) -> None:
+        """Tell the sink how far it is, before Spark is told that a batch is committed, or the state path of a phase."""
+        self._policy.retrying(lambda _: None)(sink.mark, spec, reached)

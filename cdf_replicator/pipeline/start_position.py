@@ -1,0 +1,274 @@
+"""Where a route starts: what its state says, what the table still offers, what the target already holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.exceptions import HaltError, StateError
+from cdf_replicator.pipeline import generation
+from cdf_replicator.state import checkpoint, watermark
+from cdf_replicator.state.route_state import RouteState
+from connectors.change import GENERATION_STEP
+from connectors.errors import restored
+
+if TYPE_CHECKING:
+    from cdf_replicator.route import Route
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.store import StatePath
+    from connectors import Claim, Sink
+
+log = structlog.get_logger(__name__)
+
+
+def resolve(
+    route: Route,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StatePath,
+    *,
+    asked: int | None = None,
+    replay_from: int | None = None,
+    share: float | None = None,
+) -> RouteState:
+    """Return where the route stands, durably written if that is new; raises ``HaltError``.
+
+    ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
+    arguments of a container never stop a restart. ``replay_from``: an operator wants everything from this version on again.
+    Either begins a new epoch where the target is gone or was emptied. ``share``: of the target's entries, what may be removed
+    of an epoch that the state path knows nothing of. What the target has lost is delivered again: the state returned says
+    from where.
+    """
+    state = state_path.load(route.name)
+    identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
+    wanted = asked is not None and (state is None or asked != state.asked)
+    if state is None or (wanted and not state.prepared and state.epoch == 1):  # nothing was written yet
+        state = _first(route, source, identity, asked)
+    else:
+        if not state.prepared:  # nothing was written under the definition it was saved with: a wrong one is corrected
+            state = replace(state, identity=identity)
+        _same_route(state, identity, source)
+        version = asked if wanted else replay_from
+        if version is not None and state.prepared and sink.claim(state_path.spec(route, state)) is None:
+            state = generation.refilled(route, state, version, source, asked=asked if wanted else state.asked)
+        elif wanted and version is not None:
+            state = generation.replayed(route, state, version, source, sink, state_path, asked=asked)
+        else:
+            state = _resumable(state, source, state_path)
+    claim = _claimed(route, sink, state, state_path)
+    if claim is not None:
+        state = _made_up(claim, state, source, state_path)
+        state = _anew(claim, state, state_path, share)
+        state = _above(claim, state, source, state_path)
+    state_path.save(state)
+    return state
+
+
+def asked_replay(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, version: int) -> RouteState:
+    """Return what an operator's ``replay`` makes of a route; raises ``HaltError``, and then the route goes on as it was."""
+    state = resolve(route, source, sink, state_path, replay_from=version)
+    if not state.prepared and state.start_version == version:  # a new epoch, or a first start, that begins there anyway
+        return state
+    return generation.replayed(route, state, version, source, sink, state_path, asked=state.asked)
+
+
+def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, *, share: float) -> RouteState:
+    """What an operator's ``resync`` makes of a route: the next epoch, or the end of one whose sweep was refused."""
+    try:
+        state = state_path.load(route.name)
+    except StateError:
+        state = None
+    if state is not None and state.phase == "bootstrapping" and state.loaded:
+        identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
+        spec = route.spec(owner=state_path.owner, epoch=state.epoch)
+        claim = sink.claim(spec)
+        same = state.identity == identity and state.table_id == source.metadata.table_id
+        goes_on = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
+        if same and goes_on and claim and claim.is_of(spec) and claim.epoch == state.epoch:
+            return replace(state, max_removed_share=share)
+    return resync_state(route, source, sink, state_path, share=share)
+
+
+def resync_state(
+    route: Route,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StatePath,
+    *,
+    above: int = 0,
+    share: float | None = None,
+) -> RouteState:
+    """The next epoch, above whatever the target was filled with, from today's snapshot and today's definition.
+
+    ``above``: an epoch found in the target that its claim says nothing of. ``share``: see ``RouteState``.
+    """
+    latest = source.log.available()[1]
+    spec = route.spec(owner=state_path.owner, epoch=0)
+    claim = sink.claim(spec)
+    held = max(above, claim.epoch if claim else 0)
+    identity = route.identity(sink.target(spec))
+    try:
+        state = state_path.load(route.name)
+    except StateError:  # damaged: what matters of it is in the target and in the names of the checkpoints
+        state = None
+    if state is None:
+        newest = state_path.newest_generation(route.name)
+        state = RouteState(route.name, identity, source.metadata.table_id, epoch=held, generation=newest)
+    fresh = state.next_epoch(latest, table_id=source.metadata.table_id, above=held, share=share)
+    return replace(fresh, identity=identity)
+
+
+def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
+    """Go on in a new generation where Spark can't in the old one; raises ``HaltError`` when commits are lost.
+
+    On a restart Spark plans the last committed micro-batch once more, without running it, and fails if log cleanup has
+    removed its commits, though they are delivered (design rule 5). Of a checkpoint that is not whole, what can be read is
+    believed, and what may have been delivered since is delivered again.
+    """
+    folder = state_path.checkpoint(state.route, state.generation)
+    committed, damaged = checkpoint.last_committed(folder), generation.is_damaged(state, folder)
+    if committed is None and not damaged:
+        return state
+    needed = committed.version if committed else state.start_version or 0
+    earliest = source.log.available()[0]
+    if needed < earliest:
+        raise HaltError(
+            "history_lost",
+            f"Route {state.route} still needs version {needed} of table {source.source.slug}; its log now begins at version "
+            f"{earliest}.",
+            RESYNC,
+        )
+    if damaged:
+        log.warning("checkpoint is damaged: delivering again", route=state.route, path=str(folder), version=needed)
+        return generation.following(state, needed, source, state_path, asked=state.asked)
+    began = checkpoint.start_of_last_committed(folder)
+    planned_from = began.version if began else state.start_version or 0
+    if planned_from >= earliest:
+        return state
+    return generation.following(state, needed, source, state_path, asked=state.asked)
+
+
+def _first(route: Route, source: SourceTable, identity: dict[str, object], asked: int | None) -> RouteState:
+    if not source.metadata.change_feed:
+        raise HaltError(
+            "change_feed_off",
+            f"Table {route.source.slug} ({route.source.location}) has no change feed.",
+            f"Enable it: cdf-replicator enable {route.source.slug} (or ALTER TABLE delta.`{source.location}` SET "
+            "TBLPROPERTIES (delta.enableChangeDataFeed = true)). Then restart.",
+        )
+    version = asked if asked is not None else route.source.starting_version
+    if version is None and route.source.starting_timestamp is not None:
+        version = source.version_at(route.source.starting_timestamp)
+    state = RouteState(route.name, identity, source.metadata.table_id, asked=asked)
+    if version is None:
+        return replace(state, pinned_version=source.log.available()[1])
+    source.check_range(version)
+    return replace(state, phase="streaming", start_version=version)
+
+
+def _same_route(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:
+    """A changed definition on an existing checkpoint would leave orphans (design rule 16)."""
+    names = {**state.identity, **identity}
+    changed = [name for name in names if identity.get(name) != state.identity.get(name)]
+    if changed:
+        was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
+        raise HaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
+    source.newest_of(state.table_id)
+
+
+def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float | None) -> RouteState:
+    """Begin in an epoch above where a first bootstrap is not the first: the state path is a copy from before it.
+
+    What was deleted since then is swept at its end.
+    """
+    ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
+    if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
+        return state
+    return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
+
+
+def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
+    """Go on in a generation above what the target has recorded, where that is more than the state path knows of.
+
+    Then the state path was brought back from a copy: a batch whose number the target has seen would be taken for the one it had.
+    """
+    planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
+    # The first batch of an epoch has the number 0, and before it the state is saved as prepared.
+    known = state.generation * GENERATION_STEP + (planned + 1 if state.prepared else -1)
+    if claim.txn_version <= known:
+        return state
+    log.warning("the target has more than the state path: delivering again", route=state.route)
+    newest, held = claim.txn_version // GENERATION_STEP, source.log.available()[1]
+    if state.phase == "bootstrapping":
+        return replace(state, generation=newest + 1, replay_until=held)
+    version = generation.delivered_version(state, state_path) + 1
+    mark = watermark.known(state, state_path)
+    return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked, mark=mark)
+
+
+def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
+    """Deliver again what the target has lost, or load it again if nothing else was written; raises ``HaltError``."""
+    if not state.prepared or not (claim.restored or claim.epoch < state.epoch):
+        return state
+    first, newest = source.log.available()
+    if state.pinned_version is not None and not state.streamed:
+        log.warning(
+            "the target was brought back from a copy: loading again", route=state.route, version=state.pinned_version
+        )
+        again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
+        return replace(again, generation=state.generation + 1)  # Delta drops what has the number of a batch it has had
+    if claim.mark is None or claim.epoch < state.epoch:
+        raise _restored(state, -1)
+    version = watermark.replay_from(state, claim.mark)
+    if not first <= version <= newest + 1:
+        raise _restored(state, version - 1)
+    at = {"version": version, "watermark": str(claim.mark)}
+    log.warning("the target was brought back from a copy: delivering again", route=state.route, **at)
+    return replace(
+        generation.following(state, version, source, state_path, asked=state.asked),
+        mark=str(claim.mark),
+        held_version=-1,
+    )
+
+
+def _restored(state: RouteState, held: int) -> HaltError:
+    lost = restored(f"The target of route {state.route}", held)
+    return HaltError("target_restored", lost.reason, lost.hint)
+
+
+def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath) -> Claim | None:
+    """See that the target is this route's, and of no later epoch."""
+    spec = replace(state_path.spec(route, state), mark=watermark.known(state, state_path))
+    claim = sink.claim(spec)
+    target = f"The target of route {route.name} ({sink.target(spec)})"
+    if claim is None:
+        if state.prepared:
+            raise HaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
+    elif (other := claim.other(spec)) is not None:  # a resync takes over, above it
+        raise _taken(target, claim, other, route)
+    elif claim.epoch > state.epoch:
+        raise HaltError(
+            "target_claimed",
+            f"{target} holds epoch {claim.epoch}, the state path says {state.epoch}: it was restored from an older backup.",
+            RESYNC,
+        )
+    return claim
+
+
+def _taken(target: str, claim: Claim, other: str, route: Route) -> HaltError:
+    """Say who fills the target, and what an operator may do about it."""
+    if claim.route in {"", route.name}:
+        return HaltError(
+            "target_claimed",
+            f"{target} was filled from {other}; what that one delivered would not be removed, and newer epochs of it would win.",
+            "Use that state path, or rebuild the target from this one. " + RESYNC,
+        )
+    return HaltError(
+        "target_claimed",
+        f"{target} is filled by {other}: two routes in one target would overwrite and remove each other's rows.",
+        f"Give either route another target. If this route is {claim.route} under a new name, give it the old name back; if "
+        f"{claim.route} is no more, take the target over. " + RESYNC,
+    )

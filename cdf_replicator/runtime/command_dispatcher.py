@@ -1,0 +1,73 @@
+"""Poll the command queue and dispatch commands to route threads."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cdf_replicator.state import command_queue
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cdf_replicator.runtime.route_runner import Runner
+    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.state.store import StatePath
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 0.5
+REMOTE_LOOK_SECONDS: Final = 5.0
+"""Each poll of an object store is a billed request."""
+TIDY_SECONDS: Final = 3600
+
+
+class Reception:
+    """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe."""
+
+    def __init__(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
+        self._runners = runners
+        self._state_path = state_path
+        self._given: set[str] = set()
+        self._began = False
+        self._tidied = -math.inf
+
+    def keep_looking(self, over: threading.Event) -> None:
+        while not over.wait(LOOK_SECONDS if self._state_path.is_local else REMOTE_LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Dispatch new commands.
+
+        It logs every error instead of raising it, since the end of the thread would leave all later commands unanswered.
+        """
+        folder = self._state_path.requests
+        try:
+            if not self._began:
+                command_queue.answer_interrupted(folder)
+                self._began = True
+            if time.monotonic() - self._tidied > TIDY_SECONDS:
+                command_queue.tidy(folder)
+                self._tidied = time.monotonic()
+            for request in command_queue.pending(folder):
+                if request.id not in self._given:
+                    self._give(folder, request)
+        except OSError as error:
+            log.warning("command queue not readable", reason=error.strerror)
+        except Exception:
+            log.exception("command queue not readable")
+
+    def _give(self, folder: Path | RemotePath, request: command_queue.Request) -> None:
+        if request.route in self._runners:
+            command_queue.take(folder, request)
+            self._runners[request.route].submit(request)
+        else:
+            refused = command_queue.Progress("failed", f"this instance does not run route {request.route}")
+            command_queue.answer(folder, request.id, refused)
+            command_queue.settle(folder, request.id)
+        self._given.add(request.id)

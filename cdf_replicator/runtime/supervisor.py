@@ -1,0 +1,270 @@
+"""Run the service: take the lease, start Spark and a thread per route, serve HTTP, stop on SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.errors.exceptions import StateError
+from cdf_replicator.monitoring.definitions import definition, in_force
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.pipeline.context import Service
+from cdf_replicator.runtime.command_dispatcher import Reception
+from cdf_replicator.runtime.pod import Pod
+from cdf_replicator.runtime.route_runner import Runner
+from cdf_replicator.server import server
+from cdf_replicator.server.control import Control
+from cdf_replicator.spark import session as spark
+from cdf_replicator.state.lease import Lease, LeaseHeldError
+from cdf_replicator.state.location import state_folder
+from cdf_replicator.state.store import StatePath
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_TEMPORARY: Final = 75
+EXIT_CONFIGURATION: Final = 78
+
+TICK_SECONDS: Final = 0.5
+JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
+SILENT_SECONDS: Final = 30
+"""The service is not alive if its main loop has not ticked for this time."""
+
+
+def run(
+    settings: Settings,
+    *,
+    once: bool = False,
+    tables: Iterable[str] = (),
+    starting_versions: Mapping[str, int] | None = None,
+    standby: bool = False,
+) -> int:
+    """Run until SIGTERM, or with ``once`` until all pending changes are delivered; return the exit code.
+
+    Args:
+        settings: the configuration.
+        once: deliver pending changes, then end.
+        tables: slugs of the source tables to follow; empty follows all.
+        starting_versions: first commit version by table slug.
+        standby: wait for the lease if another process holds it.
+
+    """
+    wanted = set(tables)
+    routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
+    asked = starting_versions or {}
+    versions = {route.name: asked.get(route.source.slug) for route in routes}
+    try:
+        return Supervisor(settings, once=once, standby=standby).run(routes, versions)
+    except LeaseHeldError as error:
+        log.error(str(error))  # noqa: TRY400 - the message is complete
+        return EXIT_TEMPORARY
+
+
+class Supervisor:
+    """One run of the service."""
+
+    def __init__(self, settings: Settings, *, once: bool, standby: bool = False) -> None:
+        self._settings = settings
+        self._once = once
+        self._standby = standby
+        self._stop = threading.Event()
+        self._ticked: float | None = None
+        self._spark: SparkSession | None = None
+        self.board = Board()
+        self.board.configured(in_force(settings))
+        self.metrics = Metrics()
+        self._pod = Pod.of()
+
+    def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
+        """Run the routes and return the exit code.
+
+        ``asked`` holds the operator's starting version by route name, or None. Raises ``LeaseHeldError`` if another process holds
+        the lease.
+        """
+        self._take_signals()
+        try:
+            state_path = StatePath.open(state_folder(self._settings))
+            self.board.belongs_to(state_path.owner, self._settings.state_path)
+            if not state_path.is_local:
+                self._spark = spark.start(self._settings.spark)  # the remote state path has started it
+            url, http = self._url(self._settings.http.bind_port), None
+            lease = None if self._standby else Lease.acquire(state_path.root, url=url)
+        except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
+            log.error(str(error))  # noqa: TRY400 - the message is complete
+            return EXIT_CONFIGURATION
+        except OSError as error:
+            log.error("CDF_STATE_PATH can't be used", path=self._settings.state_path, reason=error.strerror)  # noqa: TRY400
+            return EXIT_TEMPORARY
+        try:
+            control = self._control([route.name for route in routes])
+            http = server.start(
+                self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead, control
+            )
+            log.info("serving", url=self._url(http.port))
+            lease = lease or Lease.wait(state_path.root, self._stand_by, self._is_over, url)
+            if lease is None:
+                return EXIT_DONE if self._stop.is_set() else EXIT_FAILED
+            self.board.standing_by(None)
+            if self._pod is not None:
+                self._pod.become("active")
+            state_path.lease = lease
+            if control is not None:
+                control.open_to(state_path)
+            lease.keep(self._lost)
+            return self._with_spark(state_path, routes, asked)
+        except server.BindError as error:
+            log.error(str(error))  # noqa: TRY400
+            return EXIT_CONFIGURATION
+        finally:
+            if http is not None:
+                http.stop()
+            if lease is not None:
+                lease.release()
+
+    def _is_over(self, seconds: float) -> bool:
+        """Wait for the given seconds; return True if the service is stopping or the JVM is gone."""
+        stopped = self._stop.wait(seconds)
+        if self._spark is not None and not spark.jvm_alive(self._spark):
+            log.error(JVM_GONE)
+            return True
+        return stopped
+
+    def _control(self, routes: Collection[str]) -> Control | None:
+        token = self._settings.http.token
+        return Control(token.get_secret_value(), routes) if token is not None else None
+
+    def _stand_by(self, holder: Mapping[str, Any]) -> None:
+        log.info("standby: waiting for the lease", **holder)
+        if self._pod is not None:  # a restarted container finds the pod's earlier label
+            self._pod.become("standby")
+        self.board.standing_by(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
+
+    def _lost(self) -> None:
+        """Kill the JVM and end at once, without another write to a sink, since another process writes now."""
+        log.error("the lease is lost: another process has taken over, or the state path is gone; exiting")
+        if self._spark is not None and (pid := spark.jvm_pid(self._spark)) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os._exit(EXIT_TEMPORARY)
+
+    def _url(self, port: int) -> str | None:
+        """Return the service's URL; None if the configuration selects any free port."""
+        return f"http://{self._settings.http.host}:{port}" if port else None
+
+    def _with_spark(
+        self,
+        state_path: StatePath,
+        routes: Collection[Route],
+        asked: Mapping[str, int | None],
+    ) -> int:
+        for slug, sink in self._settings.sinks.items():
+            self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
+        try:
+            self._spark = spark.start(self._settings.spark)
+        except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+            log.error(str(error))  # noqa: TRY400
+            return EXIT_CONFIGURATION
+        self._take_signals()  # pyspark has replaced the SIGINT handler
+        try:
+            self._introduce(self._spark)
+            letters = DeadLetters(self._spark, state_path.dead_letters)
+            shared = Service(
+                self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
+            )
+            runners = [Runner(shared, route, asked.get(route.name)) for route in routes]
+            for route in routes:
+                self.board.define(route.name, definition(self._settings, route))
+            return self._supervise(runners, state_path)
+        finally:
+            if spark.jvm_alive(self._spark):
+                self._spark.stop()
+
+    def _supervise(self, runners: list[Runner], state_path: StatePath) -> int:
+        session = self._spark
+        assert session is not None
+        by_name = {runner.route.name: runner for runner in runners}
+        reception = Reception(by_name, state_path)
+        reception.look()  # before the start: with --once a runner may end soon
+        for runner in runners:
+            runner.start()
+        over = threading.Event()
+        threading.Thread(target=reception.keep_looking, args=(over,), name="requests", daemon=True).start()
+        while spark.jvm_alive(session) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
+            self._ticked = time.monotonic()
+            self._stop.wait(TICK_SECONDS)
+        over.set()
+        if not spark.jvm_alive(session):
+            log.error(JVM_GONE)
+            return EXIT_FAILED
+        if self._stop.is_set():
+            return self._drain(runners)
+        return _exit_code(runners)
+
+    def _drain(self, runners: list[Runner]) -> int:
+        """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
+        self.board.stopping()
+        log.info("stopping after the running micro-batches", seconds=self._settings.shutdown_seconds)
+        deadline = time.monotonic() + self._settings.shutdown_seconds
+        for runner in runners:
+            runner.wake()
+        while any(runner.is_alive() for runner in runners) and time.monotonic() < deadline:
+            self._ticked = time.monotonic()
+            time.sleep(TICK_SECONDS / 10)
+        if any(runner.is_alive() for runner in runners) and self._spark is not None:
+            self._spark.sparkContext.cancelAllJobs()
+            for runner in runners:
+                runner.join(TICK_SECONDS * 10)
+        log.info("stopped")
+        return EXIT_DONE
+
+    def _introduce(self, session: SparkSession) -> None:
+        found = spark.versions(session)
+        self.metrics.build_info(**found)
+        self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
+        pid = spark.jvm_pid(session)
+        if pid is not None:
+            self.metrics.watch_jvm(pid)
+        log.info("spark started", **found)
+
+    def _dead(self) -> str | None:
+        """Return why the service is not alive; None while it is."""
+        if self._spark is not None and not spark.jvm_alive(self._spark):
+            return "the JVM is gone"
+        if self._ticked is None:  # starting or standby
+            return None
+        silent = time.monotonic() - self._ticked
+        return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._stop.is_set():
+            log.warning("second stop signal ignored", signal=number)
+        self._stop.set()
+
+
+def _exit_code(runners: list[Runner]) -> int:
+    verdicts = [runner.verdict for runner in runners if runner.verdict is not None]
+    if any(verdict.action != "wait" for verdict in verdicts):
+        return EXIT_FAILED
+    return EXIT_TEMPORARY if verdicts else EXIT_DONE

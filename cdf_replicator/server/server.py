@@ -1,0 +1,193 @@
+"""Serve metrics, probes, status and the page on one port, and control endpoints with a token.
+
+Handlers read the board or the metrics registry, and write commands under the state path. No request reaches Delta or a sink.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from prometheus_client.exposition import choose_encoder
+from starlette.middleware.gzip import GZipMiddleware
+
+from cdf_replicator import __version__
+from cdf_replicator.monitoring.status import waiting
+from cdf_replicator.server.connection import BACKLOG, BoundedConnection
+from cdf_replicator.server.control import BODY_BYTES, router
+from cdf_replicator.server.page import render
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cdf_replicator.monitoring.metrics import Metrics
+    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.server.control import Control
+
+    Live = Callable[[], str | None]
+    """A function that returns why the service is not alive, as a text for operators; None while it is alive."""
+
+STOP_SECONDS: Final = 5
+COMPRESSED_FROM_BYTES: Final = 2_000
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+PAGE_POLICY: Final = (
+    "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class BindError(Exception):
+    """The server can't listen on the address; the text names it and the variable to change."""
+
+
+class Server:
+    """A started HTTP server.
+
+    Args:
+        app: the application.
+        listener: listening socket; ``port`` is its port.
+
+    """
+
+    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
+        self.port: int = listener.getsockname()[1]
+        # uvicorn must not handle signals: SIGTERM belongs to the main thread. Lifespan and websockets are not used.
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            ws="none",
+            http=BoundedConnection,  # h11 limits the head of a request; _too_much limits the body
+            backlog=BACKLOG,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish running answers and close the port; may be called twice."""
+        self._server.should_exit = True
+        self._thread.join(STOP_SECONDS)
+
+
+def start(board: Board, metrics: Metrics, host: str, port: int, live: Live, control: Control | None = None) -> Server:
+    """Serve in a separate thread until ``stop``; port 0 selects any free one. Raises ``BindError``."""
+    return Server(application(board, metrics, live, control), _listen(host, port))
+
+
+def application(board: Board, metrics: Metrics, live: Live, control: Control | None = None) -> FastAPI:
+    """Return the endpoints without a server. Without ``control`` there are no control endpoints."""
+    app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
+    app.middleware("http")(_with_headers)
+
+    def scrape(request: Request) -> Response:
+        """Return the metrics for Prometheus."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), headers={"Content-Type": content_type})
+
+    def liveness() -> Response:
+        """Return 200 as long as a restart would not help."""
+        reason = live()
+        return _json({"live": reason is None, "reason": reason, **board.identity}, 200 if reason is None else 503)
+
+    def readiness() -> Response:
+        """Return 200 if every route runs and its sink answered, or in a standby; else 503 with the waiting routes."""
+        status = board.snapshot()
+        routes = [
+            {
+                "route": route.route,
+                "table": route.table,
+                "sink": route.sink,
+                "state": route.state,
+                "since": route.since,
+                "last_error": route.last_error,
+            }
+            for route in waiting(status)
+        ]
+        runs = bool(status.routes) and not routes
+        ready = (runs or status.service.standing_by) and status.service.state != "stopping"
+        return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
+
+    def status() -> Response:
+        """Return everything that the page shows, as JSON."""
+        return _json(board.snapshot(), 200)
+
+    def page() -> Response:
+        """Return the status page."""
+        return _html(lambda nonce: render(board.snapshot(), nonce))
+
+    answers: dict[str, Callable[..., Response]] = {
+        "/metrics": scrape,
+        "/livez": liveness,
+        "/healthz": liveness,
+        "/readyz": readiness,
+        "/status": status,
+        "/": page,
+    }
+    for path, answer in answers.items():
+        app.add_api_route(path, answer, methods=["GET"], response_class=Response, name=path.strip("/") or "page")
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+    if control is not None:
+        app.state.control = control
+        app.include_router(router)
+    return app
+
+
+async def _with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = _too_much(request) or await answer(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _too_much(request: Request) -> Response | None:
+    """Return an error for a body of unknown or excessive length, which is not read."""
+    said = request.headers.get("content-length", "0")
+    if "transfer-encoding" in request.headers:
+        return _json({"detail": "Send a Content-Length."}, 411)
+    if not said.isdecimal() or int(said) > BODY_BYTES:
+        return _json({"detail": f"The body is limited to {BODY_BYTES} bytes."}, 413)
+    return None
+
+
+def _html(rendered: Callable[[str], str]) -> Response:
+    nonce = secrets.token_urlsafe(16)
+    headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
+    return Response(rendered(nonce), media_type="text/html", headers=headers)
+
+
+def _json(content: object, status_code: int) -> Response:
+    return Response(orjson.dumps(content, option=orjson.OPT_UTC_Z), status_code, media_type="application/json")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} on {host} is in use by another process: set CDF_HTTP__BIND_PORT to a free port"
+        elif error.errno == errno.EACCES:
+            message = f"port {port} may not be opened by this user: set CDF_HTTP__BIND_PORT to 1024 or higher"
+        else:
+            message = (
+                f"cannot listen on {host}: {error.strerror or error}: set CDF_HTTP__HOST to an address of this machine"
+            )
+        raise BindError(message) from error
+    # Connections inherit TCP_NODELAY; without it, head and body of an answer are 40 ms apart.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

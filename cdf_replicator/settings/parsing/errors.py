@@ -1,0 +1,60 @@
+"""Problems of a configuration, all reported at once, each with variable, YAML path, value and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdf_replicator.settings.parsing.raw import Path, variable_of
+from cdf_replicator.settings.redact import masked, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of the configuration.
+
+    Args:
+        variable: the environment variable to change.
+        path: path of the value in YAML.
+        given: the value as text, secrets hidden; None if none was given.
+        expected: text that describes a valid value.
+
+    """
+
+    variable: str
+    path: str
+    given: str | None
+    expected: str
+
+    @classmethod
+    def at(cls, path: Path, given: str | None, expected: str, variable: str | None = None) -> Problem:
+        """Return a problem of the value at ``path``; ``variable`` overrides the variable derived from the path."""
+        return cls(variable or variable_of(path), shown(".".join(path)), given, expected)
+
+    def fit_to_show(self) -> Problem:
+        """Return the problem as printable text without credentials in addresses."""
+        given = None if self.given is None else masked(self.given)
+        return Problem(masked(self.variable), masked(self.path), given, masked(self.expected))
+
+    def __str__(self) -> str:
+        where = f"  (YAML: {self.path})" if self.path else ""
+        given = "nothing" if self.given is None else self.given
+        return f"{self.variable}{where}\n    given:    {given}\n    expected: {self.expected}"
+
+
+class ConfigurationError(Exception):
+    """The configuration can't be used; the exception carries every problem found."""
+
+    exit_code = 78
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problem.fit_to_show() for problem in dict.fromkeys(problems))
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        head = f"configuration: {count} problem{'' if count == 1 else 's'}"
+        return "\n".join([head, *(f"  {problem}" for problem in self.problems)])

@@ -1,0 +1,181 @@
+"""Read raw values from the environment and from an optional YAML file of the same shape."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import SkipValidation, create_model
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from cdf_replicator.settings.models import FIXED_GROUPS, General
+from cdf_replicator.settings.parsing.errors import Problem
+from cdf_replicator.settings.parsing.raw import ENVIRONMENT, NEST, PREFIX, Given, Path, Tree, split_map, variable_of
+from cdf_replicator.settings.redact import masked, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic.fields import FieldInfo
+
+CONFIG_FILE: Final = "CDF_CONFIG_FILE"
+DICT_GROUPS: Final = ("tables", "sinks", "routes")
+GROUPS: Final = (*DICT_GROUPS, *FIXED_GROUPS)
+_UNJUDGED: Final = (Annotated[dict[str, Any], SkipValidation], None)
+
+# Variables that Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
+_INJECTED: Final = re.compile(
+    r"CDF_(PORT|PORT_.*|SERVICE_.*|.+_SERVICE_(HOST|PORT|PORT_.+)|.+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)",
+)
+_INJECTED_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://.*")
+
+
+def injected(name: str, value: str) -> bool:
+    """Return whether Kubernetes set this variable for a Service, so that it is no setting of this program."""
+    if name[len(PREFIX) :].lower().split(NEST)[0] in GROUPS:
+        return False
+    if name.endswith("_PORT") and _INJECTED_ADDRESS.fullmatch(value):
+        return True
+    return _INJECTED.fullmatch(name) is not None
+
+
+def gathered(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
+    """Return all given values; the environment overrides the file key by key. An unknown first name is not split.
+
+    pydantic-settings splits names and merges the sources. It does not validate, since it would report only the first problem
+    and lose the origins: it handles every value as a ``Given``.
+    """
+    location = environ.get(CONFIG_FILE, "").strip()
+    file = yaml_file(location, problems) if location else {}
+    variables = {path: _apart(path, value, file, problems) for path, value in _variables(environ, problems).items()}
+
+    class Sources(BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=PREFIX, env_nested_delimiter=NEST, case_sensitive=True, extra="allow"
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **__: PydanticBaseSettingsSource
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return Environment(settings_cls, variables), InitSettingsSource(settings_cls, file)
+
+    fields: dict[str, Any] = dict.fromkeys((*General.model_fields, *GROUPS), _UNJUDGED)
+    everything = create_model("Everything", __base__=Sources, **fields)()
+    unknown = {NEST.join(path): value for path, value in variables.items() if path[0] not in fields}
+    return {**{name: value for name, value in everything if value is not None}, **unknown}
+
+
+class Environment(EnvSettingsSource):
+    """The variables by path, as a source of pydantic-settings."""
+
+    def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[Path, Any]) -> None:
+        super().__init__(settings_cls)
+        self.env_vars = {PREFIX + NEST.join(path): value for path, value in variables.items()}
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ARG002
+        """Return the value unparsed: the model of the group, which may be a sink's, parses lists and maps."""
+        return value
+
+
+def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path, Given]:
+    """Return every ``CDF_`` variable by path; an empty one counts as not set.
+
+    A variable whose path lies within another's is a problem.
+    """
+    result: dict[Path, Given] = {}
+    for name in sorted(environ, key=str.upper):  # sorts a group before its members
+        path, value = tuple(name[len(PREFIX) :].lower().split(NEST)), environ[name].strip()
+        if not name.startswith(PREFIX) or name == CONFIG_FILE or not value or injected(name, value):
+            continue
+        upwards = (path[:length] for length in range(len(path), 0, -1))
+        rival = next((result[above] for above in upwards if above in result), None)
+        if path[:2] == ("spark", "conf") and path[2:]:
+            expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
+            problems.append(Problem(name, "spark.conf", _told(path, value), expected))
+        elif rival is not None:
+            expected = f"either this or {rival.variable}, not both"
+            problems.append(Problem.at(path, _told(path, value), expected, name))
+        else:
+            result[path] = Given(value, name, ENVIRONMENT)
+    return result
+
+
+def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tree | Given:
+    """Split a map that is written as one variable if the file has that map too, so that it overrides key by key."""
+    below: Tree | Given = file
+    for part in path:
+        below = below.get(part, {}) if isinstance(below, dict) else {}
+    group = len(path) == 1 or (path[0] in DICT_GROUPS and len(path) == 2)  # noqa: PLR2004 - group and slug
+    if group or not below or isinstance(below, Given):
+        return given
+    try:
+        return {key: Given(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
+    except ValueError:
+        problems.append(Problem.at(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable))
+        return {}
+
+
+def _told(path: Path, value: str) -> str:
+    """Return a value for a message; hide it where its field is unknown and may be a secret."""
+    return "(hidden)" if any("conf" in part or path[0] == "sinks" for part in path) else repr(shown(value))
+
+
+def yaml_file(location: str, problems: list[Problem]) -> Tree:
+    """Return the file of ``CDF_CONFIG_FILE`` as a tree; a key without a value counts as not set."""
+    import yaml
+
+    try:
+        document = yaml.load(FilePath(location).read_text("utf-8"), Loader=_strict_loader())  # noqa: S506 - a SafeLoader
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        cause = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        problems.append(Problem(CONFIG_FILE, "", repr(location), f"a readable YAML file; {cause}"))
+        return {}
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        problems.append(Problem(CONFIG_FILE, "", repr(location), "a YAML file that holds a mapping"))
+        return {}
+    return _grown(document, (), masked(location))
+
+
+def _grown(mapping: dict[Any, Any], path: Path, origin: str) -> Tree:
+    tree: Tree = {}
+    for key, value in mapping.items():
+        here = (*path, str(key))
+        if isinstance(value, dict):
+            tree[str(key)] = _grown(value, here, origin)
+        elif value is not None:
+            tree[str(key)] = Given(value, variable_of(_variable_path(here)), origin)
+    return tree
+
+
+def _variable_path(path: Path) -> Path:
+    return path[:2] if path[:2] == ("spark", "conf") else path
+
+
+def _strict_loader() -> Any:
+    """Return a YAML loader that refuses a repeated key, where plain YAML takes the last one."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:bool":  # YAML 1.1 reads the key "on" as true; here it is a name
+                    key.tag = "tag:yaml.org,2002:str"
+            plain = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+            names = [self.construct_object(key, deep=True) for key in plain]
+            texts = [str(name) for name in names]
+            twice = sorted({text for text in texts if texts.count(text) > 1})
+            if twice:
+                raise yaml.constructor.ConstructorError(None, None, f"key {twice[0]!r} is given twice", node.start_mark)
+            return super().construct_mapping(node, deep)
+
+    return Loader

@@ -1,0 +1,90 @@
+"""Read the commit files of a Delta table: available versions, commit times, and the metadata that a commit sets."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final
+
+from cdf_replicator.source.schema import Metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMIT: Final = re.compile(r"^(\d{20})\.json$")
+_METADATA: Final = r'(?md)^\{"metaData":.*$'
+_CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
+
+
+class CommitLog:
+    """The commit files of the table at a location. Raises Hadoop's error if the folder is absent."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark._jvm
+        self._scanner = getattr(jvm, "java.util.Scanner")
+        self._path = getattr(jvm, "org.apache.hadoop.fs.Path")
+        self._log = self._path(location, "_delta_log")
+        self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._latest = self.available()[1]
+        self._next = self._commit_file(self._latest + 1)
+
+    @property
+    def folder(self) -> str:
+        return str(self._log.toString())
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the log is in this machine's own file system."""
+        return bool(self._files.getUri().getScheme() == "file")
+
+    def available(self) -> tuple[int, int]:
+        """Return (earliest, latest) commit version from which changes can be read.
+
+        The earliest is version 0, or the oldest checkpoint from which all later commit files exist. A stream that starts
+        at a version (``startingVersion``) needs the table's state at that version.
+        """
+        names = [status.getPath().getName() for status in self._files.listStatus(self._log)]
+        commits = {int(m.group(1)) for name in names if (m := COMMIT.match(name))}
+        checkpoints = {int(m.group(1)) for name in names if (m := _CHECKPOINT.match(name))}
+        latest = max(commits, default=-1)
+        first = latest
+        while first - 1 in commits:
+            first -= 1
+        if first == 0:
+            return 0, latest
+        starts = [version if version in commits else version + 1 for version in checkpoints if version + 1 >= first]
+        return min(starts, default=latest), latest
+
+    def latest_version(self) -> int:
+        """Return the newest commit version. Checks only for files after the last known version."""
+        while self._files.exists(self._next):
+            self._latest += 1
+            self._next = self._commit_file(self._latest + 1)
+        return self._latest
+
+    def committed_at(self, version: int) -> float | None:
+        """Return the modification time of a commit file in epoch seconds; None if the file was removed."""
+        path = self._commit_file(version)
+        if not self._files.exists(path):
+            return None
+        return float(self._files.getFileStatus(path).getModificationTime()) / 1000
+
+    def first_since(self, moment: float) -> int:
+        """Return the first version whose file is not older than a time in epoch seconds; newest + 1 if there is none."""
+        versions = range(self._latest + 1)
+        return bisect_left(versions, True, key=lambda version: (self.committed_at(version) or 0.0) >= moment)
+
+    def metadata_at(self, version: int) -> Metadata | None:
+        """Return the metadata that a commit sets; None if it sets none or its file was removed."""
+        path = self._commit_file(version)
+        if not self._files.exists(path):
+            return None
+        scanner = self._scanner(self._files.open(path), "UTF-8")
+        try:
+            action = scanner.findWithinHorizon(_METADATA, 0)
+        finally:
+            scanner.close()
+        return None if action is None else Metadata.parse(version, action)
+
+    def _commit_file(self, version: int) -> Any:
+        return self._path(self._log, f"{version:020d}.json")

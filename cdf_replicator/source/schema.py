@@ -1,0 +1,215 @@
+"""Compare table schemas and decide whether a route may continue after a schema change.
+
+Schemas have the JSON form that Delta's log and Spark share. A column is identified by its column mapping id if the table
+has ids, else by its name. Order, comments, nullability and constraints are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.exceptions import HaltError
+from connectors.type_widening import WHOLE, widens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cdf_replicator.route import Route
+
+Kind = Literal["added", "dropped", "renamed", "widened", "retyped", "replaced", "repartitioned"]
+
+CHANGE_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
+ID: Final = "delta.columnMapping.id"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a table's columns.
+
+    ``column`` is the dotted path under its former name. ``what`` describes the change in words.
+    """
+
+    kind: Kind
+    column: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table's schema at a commit ``version``.
+
+    ``columns`` is the struct as JSON. ``partitioned_by`` is None if it is not known.
+    """
+
+    version: int
+    columns: dict[str, Any]
+    partitioned_by: tuple[str, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        by = None if self.partitioned_by is None else list(self.partitioned_by)
+        return {"version": self.version, "columns": _bare(self.columns), "partitioned_by": by}
+
+    @property
+    def identified(self) -> bool:
+        """Return whether all columns have column mapping ids."""
+        return all(ID in field["metadata"] for field in self.columns["fields"])
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> TableSchema:
+        by = fields["partitioned_by"]
+        return cls(fields["version"], fields["columns"], None if by is None else tuple(by))
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """A table's metadata as set by a commit."""
+
+    table_id: str
+    schema: TableSchema
+    properties: dict[str, str]
+
+    @classmethod
+    def parse(cls, version: int, action: str) -> Metadata:
+        """Parse the line ``{"metaData": ...}`` of a commit file."""
+        fields = json.loads(action)["metaData"]
+        columns = json.loads(fields["schemaString"])
+        schema = TableSchema(version, columns, tuple(fields["partitionColumns"]))
+        return cls(fields["id"], schema, fields.get("configuration", {}))
+
+    @property
+    def change_feed(self) -> bool:
+        return self.properties.get(CHANGE_FEED_PROPERTY, "false").lower() == "true"
+
+    @property
+    def column_mapping(self) -> bool:
+        return self.properties.get("delta.columnMapping.mode", "none") != "none"
+
+
+def compare(old: TableSchema, new: TableSchema) -> list[Change]:
+    """Return the changes of columns and partitioning between two schemas, in no particular order."""
+    changes = _replaced(_struct(old.columns, new.columns, ""))
+    if old.partitioned_by is not None and new.partitioned_by is not None:
+        names = {c.column: c.what.rsplit(" to ", 1)[1] for c in changes if c.kind == "renamed"}
+        if [names.get(name, name) for name in old.partitioned_by] != list(new.partitioned_by):
+            was, now = (", ".join(by) or "none" for by in (old.partitioned_by, new.partitioned_by))
+            changes.append(Change("repartitioned", "", f"partition columns from {was} to {now}"))
+    return changes
+
+
+def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool) -> None:
+    """Raise ``HaltError`` unless the route may continue after schema changes.
+
+    Args:
+        route: The route with its schema change policy.
+        changes: The changes to classify.
+        version: Commit version that made the last of the changes.
+        mapped: True if the table has column mapping, so that Delta can follow a renamed or dropped column. Without
+            column mapping, no stream can pass such a commit after a restart; a resync is required.
+    """
+    table = f"Table {route.source.slug} ({route.source.location})"
+    what = f"{table} changed at version {version}: {'; '.join(f'{c.kind} {c.what}' for c in changes)}."
+    stops = {"retyped", "replaced", "repartitioned"} | (set() if mapped else {"dropped"})
+    if any(change.kind in stops or _retypes_key(change, route) for change in changes):
+        raise HaltError("schema_change", f"{what} The stream can't continue across this change.", RESYNC)
+    asks = {"fail": {"added", "widened", "dropped", "renamed"}}.get(route.schema_changes, {"dropped", "renamed"})
+    allowed = route.source.allow_schema_change
+    if not any(change.kind in asks for change in changes) or allowed in ("always", version):
+        return
+    variable = f"CDF_TABLES__{route.source.slug.upper()}__ALLOW_SCHEMA_CHANGE"
+    follow = "" if route.schema_changes != "fail" else f", or set CDF_ROUTES__{route.name.upper()}__SCHEMA_CHANGES=add"
+    raise HaltError(
+        "schema_change",
+        what,
+        f"Approve it: set {variable}={version}{follow}, then restart. Entries that are not changed later keep their "
+        f"present columns. To rewrite all entries instead, run: cdf-replicator resync {route.name}",
+    )
+
+
+def without_added(old: TableSchema, new: TableSchema) -> TableSchema:
+    """Return the new schema without columns and nested fields that the old one lacks, for policy ``ignore``."""
+    return TableSchema(new.version, _kept(old.columns, new.columns), new.partitioned_by)
+
+
+def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[Change]:
+    by_id = all(ID in field["metadata"] for field in (*old["fields"], *new["fields"]))
+    before, after = ({_identity(f, by_id=by_id): f for f in struct["fields"]} for struct in (old, new))
+    changes = []
+    for identity, field in before.items():
+        path = prefix + field["name"]
+        now = after.get(identity)
+        if now is None:
+            changes.append(Change("dropped", path, f"column {path}"))
+            continue
+        if now["name"].lower() != field["name"].lower():
+            changes.append(Change("renamed", path, f"column {path} to {prefix}{now['name']}"))
+        changes += _type(field["type"], now["type"], path)
+    new_paths = (prefix + field["name"] for identity, field in after.items() if identity not in before)
+    return changes + [Change("added", path, f"column {path}") for path in new_paths]
+
+
+def _type(old: Any, new: Any, path: str) -> list[Change]:
+    if isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"]:
+        if old["type"] == "struct":
+            return _struct(old, new, f"{path}.")
+        if old["type"] == "array":
+            return _type(old["elementType"], new["elementType"], f"{path}.element")
+        if old["type"] == "map":
+            keys = _type(old["keyType"], new["keyType"], f"{path}.key")
+            return keys + _type(old["valueType"], new["valueType"], f"{path}.value")
+    if old == new:
+        return []
+    was, now = (kind if isinstance(kind, str) else kind["type"] for kind in (old, new))
+    return [Change("widened" if widens(was, now) else "retyped", path, f"column {path} from {was} to {now}")]
+
+
+def _replaced(changes: list[Change]) -> list[Change]:
+    """Merge a dropped and an added column of the same name into ``replaced``.
+
+    The old values are lost, and the change feed has no changes for them.
+    """
+    dropped, added = ({c.column for c in changes if c.kind == kind} for kind in ("dropped", "added"))
+    both = dropped & added
+    rest = [change for change in changes if change.kind not in ("dropped", "added") or change.column not in both]
+    return rest + [Change("replaced", path, f"column {path} by a new one of the same name") for path in sorted(both)]
+
+
+def _retypes_key(change: Change, route: Route) -> bool:
+    """Return whether a widened key column changes the key text.
+
+    If it did, each row would get a second entry (docs/design.md).
+    """
+    if change.kind != "widened" or change.column not in route.keys:
+        return False
+    was, now = change.what.rsplit(" from ", 1)[1].split(" to ")
+    return not (was in WHOLE and now in WHOLE)
+
+
+def _kept(old: Any, new: Any) -> Any:
+    if not (isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"]):
+        return new
+    if new["type"] == "struct":
+        by_id = all(ID in field["metadata"] for field in (*old["fields"], *new["fields"]))
+        before = {_identity(field, by_id=by_id): field for field in old["fields"]}
+        fields = [(before.get(_identity(field, by_id=by_id)), field) for field in new["fields"]]
+        return {**new, "fields": [{**now, "type": _kept(was["type"], now["type"])} for was, now in fields if was]}
+    inner = {"array": ("elementType",), "map": ("keyType", "valueType")}[new["type"]]
+    return {**new, **{name: _kept(old[name], new[name]) for name in inner}}
+
+
+def _identity(field: dict[str, Any], *, by_id: bool) -> object:
+    return field["metadata"][ID] if by_id else field["name"].lower()
+
+
+def _bare(kind: Any) -> Any:
+    """Return a schema without the attributes that a comparison ignores, such as comments."""
+    if isinstance(kind, list):
+        return [_bare(item) for item in kind]
+    if not isinstance(kind, dict):
+        return kind
+    known = {key: _bare(value) for key, value in kind.items() if key != "metadata"}
+    if "name" in kind:
+        known["metadata"] = {ID: kind["metadata"][ID]} if ID in kind["metadata"] else {}
+    return known

@@ -1,0 +1,234 @@
+"""Detect and check schema changes of a source table at each start of a stream and before each micro-batch.
+
+Delta ends a stream at most schema changes. The stream restarts, and this module checks the change before its rows are
+delivered. For changes that Delta does not report, it reads the commits of each micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from cdf_replicator.errors.classifier import judge as judge_error
+from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.exceptions import HaltError, SchemaChangedError
+from cdf_replicator.source import schema
+from cdf_replicator.source.schema import TableSchema
+from connectors.change import FEED_COLUMNS
+from connectors.sql import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import Column, DataFrame
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.source.schema import Metadata
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.route_state import RouteState
+
+
+def settled(
+    route: Route,
+    source: SourceTable,
+    state: RouteState,
+    frame: DataFrame,
+    first: int,
+    row_schema: Callable[[StructType], StructType],
+) -> tuple[RouteState, DataFrame]:
+    """Reconcile the schema of a stream with the schema in the route's state; raises ``HaltError``.
+
+    Returns the state with the new schema, which the caller saves, and the feed without columns that policy ``ignore``
+    leaves out.
+
+    Args:
+        route: The route with its schema change policy.
+        source: The route's source table.
+        state: The route's state.
+        frame: The change feed as a stream.
+        first: First commit version that is not delivered.
+        row_schema: Returns the schema of ``row`` for a table schema; raises if the route's definition does not fit it.
+    """
+    if not source.metadata.change_feed:
+        raise _feed_off(route, source, source.log.latest_version())
+    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
+    now = known_as(source, frame, first, known)
+    if known is None:
+        return replace(state, table_schema=now.to_json()), frame
+    if now.identified and not known.identified:
+        known = _identified(source, known, now.version)
+        state = replace(state, table_schema=known.to_json())
+    changes = schema.compare(known, now)
+    if changes and now.version > known.version:  # a replay reads older schemas too
+        mapped = source.metadata.column_mapping
+        if mapped:
+            _still_readable(route, lambda: row_schema(frame.schema), changes, now.version)
+        schema.judge(route, changes, now.version, mapped=mapped)
+    if route.schema_changes == "ignore":
+        now = schema.without_added(known, now)
+        frame = _narrowed_frame(frame, StructType.fromJson(now.columns))
+    if changes and now.version > known.version:
+        state = replace(state, table_schema=now.to_json())
+    return state, frame
+
+
+def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:
+    """Return the table schema that a frame has, with column mapping ids and the version of its commit.
+
+    A stream with schema tracking may have an older schema than the table.
+
+    Args:
+        source: The source table.
+        frame: The change feed or a snapshot.
+        first: Commit version at which the search starts.
+        known: Schema in the route's state; if the newest schema equals it, no search is needed.
+    """
+    shown, newest = TableSchema(-1, _columns(frame)), source.newest_metadata().schema
+    current = not schema.compare(shown, newest)
+    if current and (known is None or not schema.compare(known, newest)):
+        return newest
+    after = range(first, newest.version + 1)
+    before = range(min(first, newest.version), -1, -1)
+    for version in (*after, *(() if current else before)):
+        metadata = source.log.metadata_at(version)
+        if metadata is not None and not schema.compare(shown, metadata.schema):
+            return metadata.schema
+    return newest if current else replace(shown, version=newest.version)
+
+
+class Lookout:
+    """Checks the commits of each micro-batch before delivery; belongs to one run of a stream.
+
+    ``planned`` is the table's newest metadata, read before Spark planned the stream.
+    """
+
+    def __init__(self, route: Route, source: SourceTable, frame: DataFrame, first: int, planned: Metadata) -> None:
+        self._route, self._source = route, source
+        self._planned: Metadata | None = planned  # None after the first micro-batch, when the query has started
+        self._delivered = TableSchema(-1, _columns(frame))
+        self._next = first
+
+    def check(self, last: int) -> None:
+        """Check the commits up to a version for changes that Delta's stream does not report; raises ``HaltError``.
+
+        After a change feed was disabled and enabled again, updates appear as inserts and deletes. A column dropped
+        without column mapping reads as null. A table replaced in place continues under a new id.
+        """
+        if self._planned is not None:
+            self._check_plan(self._planned)
+            self._planned = None
+        for version in range(self._next, last + 1):
+            metadata = self._source.log.metadata_at(version)
+            if metadata is None:
+                continue
+            if metadata.table_id != self._source.metadata.table_id:
+                raise _replaced(self._route, version)
+            if not metadata.change_feed:
+                raise _feed_off(self._route, self._source, version)
+            if not self._source.metadata.column_mapping and self._lost(metadata.schema):
+                lost = self._lost(self._source.newest_metadata().schema)  # a column that was added again is delivered
+                schema.judge(self._route, lost, version, mapped=False)
+        self._next = max(self._next, last + 1)
+
+    def _check_plan(self, planned: Metadata) -> None:
+        """Check that the table did not change between the plan of the stream and the start of its query.
+
+        Delta reads with the schema at the start. Spark takes columns by position, with the types of the plan. Moved
+        columns would be swapped and numbers of a wider type truncated, without an error.
+        """
+        newest = self._source.newest_of(planned.table_id)
+        for version in range(planned.schema.version + 1, newest.schema.version + 1):
+            metadata = self._source.log.metadata_at(version)
+            if metadata is not None and metadata.schema.columns != planned.schema.columns:
+                source = self._route.source
+                raise SchemaChangedError(
+                    f"Table {source.slug} ({source.location}) changed its columns at version {version}, while its stream "
+                    "started."
+                )
+
+    def _lost(self, now: TableSchema) -> list[schema.Change]:
+        return [change for change in schema.compare(self._delivered, now) if change.kind == "dropped"]
+
+
+def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSchema:
+    """Return the known schema with the ids that enabling column mapping assigned, so that a rename is detected."""
+    for version in range(known.version + 1, until + 1):
+        metadata = source.log.metadata_at(version)
+        if metadata is not None and metadata.schema.identified:
+            if all(change.kind == "added" for change in schema.compare(known, metadata.schema)):
+                return replace(schema.without_added(known, metadata.schema), version=known.version)
+            break
+    return known
+
+
+def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[schema.Change], version: int) -> None:
+    """Check that the route's definition names no dropped or renamed column; raises ``HaltError``."""
+    try:
+        read()
+    except Exception as error:
+        verdict = judge_error(error, route=route.name)
+        if verdict.reason not in ("bad_expression", "bad_dimension"):
+            raise
+        gone = "; ".join(f"{c.kind} {c.what}" for c in changes if c.kind in ("dropped", "renamed"))
+        raise HaltError(
+            "schema_change",
+            f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
+            f"The route's definition does not fit the new schema: {verdict.what}",
+            "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then "
+            + RESYNC[0].lower()
+            + RESYNC[1:],
+        ) from error
+
+
+def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
+    return HaltError(
+        "change_feed_off",
+        f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}, so the "
+        "feed lacks the changes of that version.",
+        f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
+        "(delta.enableChangeDataFeed = true). Then " + RESYNC[0].lower() + RESYNC[1:],
+    )
+
+
+def _replaced(route: Route, version: int) -> HaltError:
+    return HaltError(
+        "table_replaced",
+        f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id. "
+        "The sink may hold entries of rows that no longer exist.",
+        RESYNC,
+    )
+
+
+def _columns(frame: DataFrame) -> dict[str, Any]:
+    struct = frame.schema.jsonValue()
+    return {**struct, "fields": [field for field in struct["fields"] if field["name"] not in FEED_COLUMNS]}
+
+
+def _narrowed_frame(frame: DataFrame, wanted: StructType) -> DataFrame:
+    names = {field.name.lower(): field.dataType for field in wanted}
+    columns = []
+    for field in frame.schema:
+        column = F.col(quote_identifier(field.name))
+        if field.name in FEED_COLUMNS:
+            columns.append(column)
+        elif field.name.lower() in names:
+            columns.append(_narrowed(column, field.dataType, names[field.name.lower()]).alias(field.name))
+    return frame.select(*columns)
+
+
+def _narrowed(column: Column, now: DataType, wanted: DataType) -> Column:
+    if '"struct"' not in now.json():
+        return column
+    if isinstance(now, StructType) and isinstance(wanted, StructType):
+        names = {field.name.lower(): field.dataType for field in wanted}
+        inner = [field for field in now if field.name.lower() in names]
+        fields = [_narrowed(column.getField(f.name), f.dataType, names[f.name.lower()]).alias(f.name) for f in inner]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(now, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(column, lambda item: _narrowed(item, now.elementType, wanted.elementType))
+    if isinstance(now, MapType) and isinstance(wanted, MapType):
+        return F.transform_values(column, lambda _, value: _narrowed(value, now.valueType, wanted.valueType))
+    return column

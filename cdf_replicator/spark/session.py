@@ -1,0 +1,233 @@
+"""Build the only SparkSession of the process.
+
+Settings and secrets reach the JVM through a properties file with mode 0600, since ``ps`` shows arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+import structlog
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import cdf_replicator
+import connectors
+from cdf_replicator.spark import jars
+from cdf_replicator.spark.java import JavaNotFoundError, java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cdf_replicator.settings.models import Spark
+
+__all__ = [
+    "JVM_ENVIRON",
+    "JavaNotFoundError",
+    "SparkStartError",
+    "default_collector",
+    "delta_jars",
+    "forget_tables",
+    "jvm_alive",
+    "jvm_gone",
+    "jvm_pid",
+    "start",
+    "versions",
+]
+
+log = structlog.get_logger(__name__)
+
+_JARS: Final = Path(pyspark.__file__).parent / "jars"
+
+JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_THROUGHPUT: Final = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
+GOING_SECONDS: Final = 2.0
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+
+# Operators can't change these settings, since correctness depends on them.
+FIXED: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Timestamps in keys, JSON and startingTimestamp have the same meaning on every host.
+    "spark.sql.session.timeZone": "UTC",
+    # A stream that starts at V+1 waits for that commit; the service checks the range before (see docs/design.md).
+    "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
+    # Bootstraps and replays read old files as long as they exist; a file that VACUUM removed is an error anyway.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.speculation": "false",
+    # Constraint propagation copies the text of a whole row into every inferred filter. With many nested columns, Spark never
+    # finished planning a replay into an audit table.
+    # replay into an audit table was never finished.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # This rule removes the counts from the plan of an empty micro-batch, and reading them would then fail.
+    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
+}
+
+DEFAULTS: Final = {
+    "spark.app.name": "cdf-replicator",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.driver.memory": "1g",
+    # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks per batch would take most of its time.
+    "spark.sql.shuffle.partitions": str(max(2, min(16, os.cpu_count() or 2))),
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # A micro-batch of one sink uses up to sixty generated classes. With Spark's default of 100, the next sink's classes would
+    # evict them, and every batch would compile them again.
+    # none, and all are compiled again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # The default manager starts twenty processes (readlink, chmod) per micro-batch in a local file system.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # A query that does not stop must not block the thread that stops it for ever.
+    "spark.sql.streaming.stopTimeout": "60s",
+    # Spark keeps these for its UI, which is off: plans, metrics and tasks of a thousand micro-batches.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+}
+
+
+class SparkStartError(Exception):
+    """Spark did not start; the text says what to do."""
+
+
+def start(settings: Spark) -> SparkSession:
+    """Start the JVM and the session; raise ``SparkStartError`` or ``JavaNotFoundError``."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need this pyarrow and these sinks
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    if settings.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
+    for name, own in delta_jars(settings).items():  # in addition to the operator's
+        conf[name] = ",".join(filter(None, (conf.get(name), own)))
+    conf = {**default_collector(conf), **conf}
+    with _properties_file(conf) as path:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
+        try:
+            session = SparkSession.builder.getOrCreate()
+        except PySparkException as error:
+            raise SparkStartError(f"Spark did not start: {error}. See its own log above for the cause.") from error
+    if not settings.master.startswith("local"):
+        _ship_packages(session)
+    return session
+
+
+def jvm_pid(spark: SparkSession) -> int | None:
+    """Return the process id of the JVM, for its metrics; None if another process started the JVM."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process.pid if process else None
+
+
+def jvm_alive(spark: SparkSession) -> bool:
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
+    """Return whether the end of the JVM caused an error; the process ends shortly after its connections."""
+    if not isinstance(error, Py4JNetworkError | ConnectionError):
+        return False
+    deadline = time.monotonic() + GOING_SECONDS
+    while jvm_alive(spark) and time.monotonic() < deadline:
+        time.sleep(GOING_SECONDS / 100)
+    return not jvm_alive(spark)
+
+
+def forget_tables(spark: SparkSession) -> None:
+    """Clear Delta's cache of tables, since a cached snapshot may be the cause of an error."""
+    jvm: Any = spark.sparkContext._jvm
+    getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").clearCache()
+
+
+def versions(spark: SparkSession) -> Mapping[str, str]:
+    """Return the versions of Spark, Delta and Java, for the build info."""
+    import delta
+
+    jvm: Any = spark.sparkContext._jvm
+    return {
+        "spark_version": spark.version,
+        "delta_version": getattr(delta, "__version__", jars.listed()[0].version),
+        "java_version": getattr(jvm, "java.lang.System").getProperty("java.version"),
+    }
+
+
+def default_collector(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the option for the parallel collector, which needs less memory, unless the operator selects a collector.
+
+    A JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for collections before the heap grows; the
+    default is a hundredth.
+    """
+    named = [*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")]
+    return {} if _COLLECTOR.search(" ".join(named)) else {"spark.driver.defaultJavaOptions": _THROUGHPUT}
+
+
+def _ship_packages(session: SparkSession) -> None:
+    """Send the packages of this version to executors on other machines; these supply all other packages."""
+    context = session.sparkContext
+    archive = Path(context._temp_dir, "cdf_packages.zip")
+    with zipfile.ZipFile(archive, "w") as packages:
+        for package in (cdf_replicator, connectors):
+            root = Path(package.__path__[0])
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and file.suffix != ".pyc":  # a sink may read a file of its package
+                    packages.write(file, file.relative_to(root.parent))
+    context.addPyFile(str(archive))
+
+
+_DELTA_HINT: Final = (
+    "The Delta jars can be supplied in three ways: in pyspark's own jars folder, in a folder named by CDF_SPARK__JARS, or "
+    "fetched once from Maven Central into the user's cache folder (behind a proxy or a CA of your own, set JAVA_TOOL_OPTIONS)."
+)
+
+
+def delta_jars(settings: Spark) -> dict[str, str]:
+    # Jars in pyspark's own folder are on this machine only.
+    is_sent = settings.jars is not None and not settings.master.startswith("local")
+    if not is_sent and any(_JARS.glob("delta-spark_*.jar")):
+        return {}
+    if settings.jars is None:
+        try:
+            found = jars.cached()
+        except jars.JarsError as error:
+            raise SparkStartError(f"{error} {_DELTA_HINT}") from error
+    else:
+        found = sorted(Path(settings.jars).glob("*.jar"))
+        if not any(jar.name.startswith("delta-spark_") for jar in found):
+            raise SparkStartError(f"no delta-spark_*.jar in CDF_SPARK__JARS={settings.jars}. {_DELTA_HINT}")
+    return {"spark.jars": ",".join(map(str, found))}
+
+
+@contextmanager
+def _properties_file(conf: Mapping[str, str]) -> Iterator[Path]:
+    handle, name = tempfile.mkstemp(prefix="cdf-spark-", suffix=".properties")  # created with mode 0600
+    path = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in sorted(conf.items()))
+        yield path
+    finally:
+        path.unlink()
+
+
+def _escaped(text: str) -> str:
+    """Escape text for ``java.util.Properties``."""
+    for plain, escape in (("\\", "\\\\"), ("\n", "\\n"), ("=", "\\="), (":", "\\:"), (" ", "\\ "), ("#", "\\#")):
+        text = text.replace(plain, escape)
+    return text

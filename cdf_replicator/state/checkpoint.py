@@ -1,0 +1,122 @@
+"""Read a route's checkpoint, which only Spark writes.
+
+In the offset JSON of Delta's source, ``reservoirVersion`` is N and ``index`` is I; I < 0 means that nothing of N is read.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cdf_replicator.spark.hadoop_path import RemotePath
+
+_CRC: Final = b"crc\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Position of a stream in the source: files up to ``index`` of commit ``version``."""
+
+    table_id: str
+    version: int
+    index: int
+
+    @classmethod
+    def parse(cls, text: str) -> Offset:
+        fields = json.loads(text)
+        return cls(fields["reservoirId"], int(fields["reservoirVersion"]), int(fields["index"]))
+
+    @property
+    def touched(self) -> int:
+        """The newest version of which any file was read."""
+        return self.version if self.index >= 0 else self.version - 1
+
+    @property
+    def complete(self) -> int:
+        """The newest version that is certainly read as a whole; the position may also end ``version`` itself."""
+        return self.version - 1
+
+
+def is_whole(checkpoint: Path | RemotePath) -> bool:
+    """Return whether Spark can continue from the checkpoint: a power cut or a full disk leaves truncated files."""
+    planned = max(_numbers(checkpoint / "offsets"), default=None)
+    committed = max(_numbers(checkpoint / "commits"), default=-1)
+    if not _lines(checkpoint / "metadata"):
+        return False
+    if planned is None:  # Spark then expects empty folders, without a temporary file of an interrupted write
+        return not any([*(checkpoint / "offsets").glob("*"), *(checkpoint / "commits").glob("*")])
+    needed = range(max(0, planned - 1), planned + 1)
+    if not all(_offset(checkpoint, number) for number in needed):
+        return False
+    return committed < 0 or (committed <= planned and bool(_lines(checkpoint / "commits" / str(committed))))
+
+
+def last_committed(checkpoint: Path | RemotePath) -> Offset | None:
+    """Return the end of the last committed micro-batch whose offset can be read; None if there is none."""
+    batch = last_batch(checkpoint)
+    return batch and batch[1]
+
+
+def last_batch(checkpoint: Path | RemotePath) -> tuple[int, Offset] | None:
+    """Return Spark's batch id and the end of that micro-batch."""
+    batches = sorted(_numbers(checkpoint / "commits"), reverse=True)
+    return next(((batch, offset) for batch in batches if (offset := _offset(checkpoint, batch))), None)
+
+
+def start_of_last_committed(checkpoint: Path | RemotePath) -> Offset | None:
+    """Return the start of the last committed micro-batch; None if it was the first one."""
+    batch = max(_numbers(checkpoint / "commits"), default=0)
+    return _offset(checkpoint, batch - 1) if batch else None
+
+
+def last_planned(checkpoint: Path | RemotePath) -> Offset | None:
+    """Return the end of the newest micro-batch that may have been written, committed or not."""
+    return _offset(checkpoint, newest_batch(checkpoint))
+
+
+def newest_batch(checkpoint: Path | RemotePath) -> int:
+    """Return Spark's id of the newest micro-batch that may have been written; -1 if there was none."""
+    return max(_numbers(checkpoint / "offsets"), default=-1)
+
+
+def _numbers(folder: Path | RemotePath) -> list[int]:
+    return [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
+
+
+def _offset(checkpoint: Path | RemotePath, batch: int) -> Offset | None:
+    """Return the end of a micro-batch; None if its file is missing or truncated."""
+    lines = _lines(checkpoint / "offsets" / str(batch))
+    return Offset.parse(lines[-1]) if len(lines) > 1 else None
+
+
+def _lines(file: Path | RemotePath) -> list[str]:
+    """Return the JSON objects of one of Spark's files, one per line; none if the file is truncated."""
+    try:
+        content = file.read_bytes()
+        objects = [line for line in content.decode().removeprefix("v1").splitlines() if line]
+        for text in objects:
+            json.loads(text)
+        return objects if _agrees(content, file.with_name(f".{file.name}.crc")) else []
+    except ValueError:
+        return []
+    except OSError as error:
+        if isinstance(file, Path) or isinstance(error, FileNotFoundError):
+            return []
+        raise  # a store that does not answer says nothing about the file
+
+
+def _agrees(content: bytes, checksums: Path | RemotePath) -> bool:
+    """Return whether Hadoop would accept a file with its checksums (a CRC-32 per fixed number of bytes).
+
+    Hadoop ignores a checksum file with a truncated header.
+    """
+    sums = checksums.read_bytes() if checksums.exists() else b""
+    if len(sums) < len(_CRC) + 4 or not sums.startswith(_CRC):
+        return True
+    step = int.from_bytes(sums[len(_CRC) : len(_CRC) + 4], "big")
+    found = (zlib.crc32(content[at : at + step]).to_bytes(4, "big") for at in range(0, len(content), step))
+    return sums[len(_CRC) + 4 :] == b"".join(found)

@@ -1,0 +1,145 @@
+"""The command queue: a file per command under the state path, and a file with its progress.
+
+The lease holder executes every command that writes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence  # noqa: TC003 - pydantic reads it
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from cdf_replicator.state.store import write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cdf_replicator.spark.hadoop_path import RemotePath
+
+Kind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
+_ASKED: Final = ".request.json"
+_ANSWER: Final = ".progress.json"
+KEPT_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command for one route.
+
+    Args:
+        kind: ``replay`` delivers from ``starting_version`` on, or up to ``ending_version`` (append sinks only). ``resync``
+            starts a new epoch. ``redrive`` and ``discard`` close dead letters. ``pause`` and ``resume`` switch delivery.
+        route: name of the route.
+        starting_version: first commit version of a replay.
+        ending_version: last commit version of a replay; None continues with the stream.
+        max_removed_share: share of the target's entries that a resync may remove; None uses the setting.
+        letters: prefixes of dead letter ids; empty selects all open dead letters.
+        at: time of the command in epoch seconds.
+        id: unique id of the command.
+
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    kind: Kind
+    route: str
+    starting_version: int | None = None
+    ending_version: int | None = None
+    max_removed_share: float | None = None
+    letters: Sequence[str] = ()
+    at: float = field(default_factory=time.time)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+_REQUEST: Final = TypeAdapter(Request)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a command: state, a message, and the share of its versions that is delivered."""
+
+    state: Literal["running", "done", "failed"]
+    message: str = ""
+    ratio: float = 0.0
+
+
+def submit(folder: Path | RemotePath, request: Request) -> None:
+    write_json(folder / f"{request.id}{_ASKED}", asdict(request))
+
+
+def pending(folder: Path | RemotePath) -> list[Request]:
+    """Return the commands in the queue, oldest first; answer an unreadable command as failed."""
+    found: list[Request] = []
+    for file in [*folder.glob(f"*{_ASKED}")]:
+        request_id = file.name.removesuffix(_ASKED)
+        try:
+            request = _REQUEST.validate_json(file.read_bytes())
+            found.append(replace(request, letters=tuple(request.letters), id=request_id))
+        except OSError:  # the file was removed or the store does not answer; the other commands are still read
+            continue
+        except ValidationError as error:
+            why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            answer(folder, request_id, Progress("failed", f"not a command that this version supports: {why}"))
+            settle(folder, request_id)
+    return sorted(found, key=lambda request: request.at)
+
+
+def take(folder: Path | RemotePath, request: Request) -> None:
+    """Accept a command; it stays in the queue until ``settle``, so that a restart finds it."""
+    answer(folder, request.id, Progress("running", "accepted"))
+
+
+def settle(folder: Path | RemotePath, request_id: str) -> None:
+    """Remove a command that is answered, or whose effect the state path records."""
+    (folder / f"{request_id}{_ASKED}").unlink(missing_ok=True)
+
+
+def answer(folder: Path | RemotePath, request_id: str, progress: Progress) -> None:
+    write_json(folder / f"{request_id}{_ANSWER}", asdict(progress))
+
+
+def follow(folder: Path | RemotePath, request_id: str) -> Progress | None:
+    """Return the progress of a command; None if it is not accepted yet."""
+    file = folder / f"{request_id}{_ANSWER}"
+    return Progress(**_read(file)) if file.exists() else None
+
+
+def is_waiting(folder: Path | RemotePath, request_id: str) -> bool:
+    """Return whether the command is in the queue and not accepted yet."""
+    return (folder / f"{request_id}{_ASKED}").exists()
+
+
+def answer_interrupted(folder: Path | RemotePath) -> None:
+    """Answer commands as failed that an earlier process accepted and recorded but did not answer before it ended."""
+    for file in [*folder.glob(f"*{_ANSWER}")]:
+        request_id = file.name.removesuffix(_ANSWER)
+        with suppress(ValueError, TypeError, FileNotFoundError):
+            found = Progress(**_read(file))
+            if found.state == "running" and not is_waiting(folder, request_id):
+                what = (
+                    f"the service was started again ({found.message}): it continues the command's work, see its status"
+                )
+                answer(folder, request_id, replace(found, state="failed", message=what))
+
+
+def tidy(folder: Path | RemotePath) -> None:
+    """Delete answers that are older than a day."""
+    for file in [*folder.glob(f"*{_ANSWER}")]:
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > KEPT_SECONDS:
+                file.unlink(missing_ok=True)
+
+
+def forget(folder: Path | RemotePath, request_id: str) -> None:
+    for ending in (_ASKED, _ANSWER):
+        (folder / f"{request_id}{ending}").unlink(missing_ok=True)
+
+
+def _read(file: Path | RemotePath) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -1,0 +1,226 @@
+"""One writer per state path: a numbered lease, whose highest number (token) identifies the lease holder.
+
+    <state path>/leases/<token>.json    host, pid, since and url of the holder; rewritten as a heartbeat, locked if local
+
+A holder on a local folder releases its file lock when its process ends, and the next instance takes the lease at once. A
+paused or disconnected holder keeps the lock, and an object store has no locks. A standby that sees no heartbeat for
+``SILENT_SECONDS`` therefore takes the next token. The old holder ends when it finds a higher token, and sinks refuse its
+pending writes by the token (``RouteSpec.fence``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdf_replicator.state import lease_file
+from cdf_replicator.state.lease_file import NONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.state.lease_file import Mark
+
+SILENT_SECONDS: Final = 15.0
+"""A standby takes over from a holder without a heartbeat for this time."""
+LOOK_SECONDS: Final = 0.5
+REMOTE_LOOK_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 5.0
+
+
+class LeaseHeldError(Exception):
+    """Another process holds the lease; ``holder`` holds its host, pid, since and url."""
+
+    def __init__(self, root: Path | RemotePath, holder: dict[str, Any]) -> None:
+        who = ", ".join(f"{name} {value}" for name, value in holder.items()) or "another process"
+        super().__init__(f"the state path {root} is in use ({who}). Stop it first, or name another CDF_STATE_PATH.")
+        self.holder = holder
+
+
+class Lease:
+    """A lease, held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
+
+    def __init__(self, mark: Mark, root: Path | RemotePath, token: int) -> None:
+        self._mark = mark
+        self._root = root
+        self._over = threading.Event()
+        self._keeping: threading.Thread | None = None
+        self.token = token
+
+    @classmethod
+    def acquire(cls, root: Path | RemotePath, *, url: str | None = None) -> Lease:
+        """Take the lease; raise ``LeaseHeldError`` if another process holds it.
+
+        A file lock shows that immediately. On an object store the method waits for a heartbeat.
+        """
+        while True:
+            token = _newest(root)
+            if (said := _said(root, token)) is not None and (isinstance(root, Path) or _touches(root, token)):
+                raise LeaseHeldError(root, said)
+            if (lease := _taken(root, token, url)) is not None:
+                return lease
+
+    @classmethod
+    def wait(
+        cls,
+        root: Path | RemotePath,
+        told: Callable[[dict[str, Any]], None],
+        over: Callable[[float], bool],
+        url: str | None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> Lease | None:
+        """Take the lease once its holder has released it or its heartbeat has stopped; return None if ``over`` says so.
+
+        ``told`` is called once per holder with its host, pid, since and url. ``over`` waits for the given seconds, measured by
+        the clock ``now``, and returns whether to give up. ``url`` is the address that this instance writes into the lease.
+        """
+        watched = Watched(root, now)
+        pause = LOOK_SECONDS if isinstance(root, Path) else REMOTE_LOOK_SECONDS
+        while True:
+            with suppress(OSError):  # while the state path can't be read or written, neither side can act
+                said, new = watched.look()
+                if said is not None and new:
+                    told(said)
+                free = said is None or watched.silent
+                if free and (lease := _taken(root, watched.token, url)) is not None:
+                    return lease
+            if over(pause):
+                return None
+
+    def keep(self, lost: Callable[[], None]) -> None:
+        """Start the heartbeat thread; it calls ``lost`` if another process has taken a higher token."""
+        self._keeping = threading.Thread(target=self._keep, args=(lost,), name="lease", daemon=True)
+        self._keeping.start()
+
+    @property
+    def held(self) -> bool:
+        """True while no process has taken a higher token."""
+        return _newest(self._root) == self.token
+
+    def release(self) -> None:
+        """Release the lease; give up after ``RELEASE_SECONDS`` if the store does not answer.
+
+        The heartbeat stops in both cases, so that a standby can take over.
+        """
+        self._over.set()
+        if self._keeping is not None:
+            self._keeping.join(RELEASE_SECONDS)
+        last = threading.Thread(target=self._mark.release, name="lease-release", daemon=True)
+        last.start()
+        last.join(RELEASE_SECONDS)
+
+    def _keep(self, lost: Callable[[], None]) -> None:
+        while not self._over.wait(self._mark.touch_seconds):
+            with suppress(OSError):  # the next write to the full or read-only disk reports the error
+                if not self.held:
+                    lost()
+                    return
+                self._mark.touch()
+
+
+def holder(root: Path | RemotePath) -> dict[str, Any] | None:
+    """Return host, pid, since and url of the lease holder; None if the lease is free, also after a crash of its holder."""
+    return _said(root, _newest(root))
+
+
+class Watched:
+    """Watches the lease holder's heartbeat with the local monotonic clock; never compares clocks across hosts."""
+
+    def __init__(self, root: Path | RemotePath, now: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
+        self._now = now
+        self._touched: float | None = None
+        self._since = self._looked = now()
+        self.token = -1
+
+    def look(self) -> tuple[dict[str, Any] | None, bool]:
+        """Return the present holder's host, pid, since and url, and whether the holder has changed since the last call."""
+        token = _newest(self._root)
+        said = _said(self._root, token)
+        new, self.token = token != self.token, token
+        touched = None if said is None else _touched(self._root, token)
+        now = self._now()
+        blind = now - self._looked > SILENT_SECONDS / 3  # the store did not answer here, and perhaps not to the holder
+        if new or blind or touched != self._touched:
+            self._touched, self._since = touched, now
+        self._looked = now
+        return said, new
+
+    @property
+    def silent(self) -> bool:
+        return self._now() - self._since > SILENT_SECONDS
+
+
+def _newest(root: Path | RemotePath) -> int:
+    """Return the highest token; 0 if there is none."""
+    return max(_tokens(root), default=0)
+
+
+def _tokens(root: Path | RemotePath) -> list[int]:
+    return [int(file.stem) for file in (root / "leases").glob("[0-9]*.json")]
+
+
+def _said(root: Path | RemotePath, token: int) -> dict[str, Any] | None:
+    """Return what the token's holder wrote; None if it has ended."""
+    return lease_file.said(_path(root, token)) if token else None
+
+
+def _touched(root: Path | RemotePath, token: int) -> float:
+    try:
+        return _path(root, token).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _touches(root: RemotePath, token: int) -> bool:
+    """Return whether the holder of this token is alive.
+
+    A live holder sends heartbeats, has not released the lease, and has the highest token.
+    """
+    watched, first = Watched(root), None
+    while not watched.silent:
+        said, _ = watched.look()
+        if said is None:
+            return False
+        seen = watched.token, _touched(root, token)
+        if first is not None and seen != first:
+            return True
+        first = seen
+        time.sleep(LOOK_SECONDS)
+    return False
+
+
+def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | None:
+    """Take a token above the newest; return None if another process takes one at the same time.
+
+    The token is the time in seconds since 1970. After a restore of the state path from a backup, it is thus still higher than
+    the tokens that the sinks have recorded.
+    """
+    token = max(newest + 1, int(time.time()))
+    path = _path(root, token)
+    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
+    text = json.dumps({name: value for name, value in said.items() if value is not None} | {NONCE: uuid.uuid4().hex})
+    mark = lease_file.create(path, text)
+    if mark is None:
+        return None
+    if any(newest < other != token for other in _tokens(root)):  # another process took a lower token meanwhile
+        mark.withdraw()
+        return None
+    for older in _tokens(root):
+        if older < token:
+            _path(root, older).unlink(missing_ok=True)
+    return Lease(mark, root, token)
+
+
+def _path(root: Path | RemotePath, token: int) -> Path | RemotePath:
+    return root / "leases" / f"{token:010d}.json"

@@ -1,0 +1,31 @@
+"""Locate the state path: a folder of this machine, or a folder in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cdf_replicator.errors.exceptions import StateError
+from cdf_replicator.spark import session
+from cdf_replicator.spark.hadoop_path import RemotePath
+
+if TYPE_CHECKING:
+    from cdf_replicator.settings import Settings
+
+
+def state_folder(settings: Settings) -> Path | RemotePath:
+    """Return the state path; start Spark if it is not in this machine's own file system.
+
+    Raises the errors of ``spark.start``, and ``StateError``.
+    """
+    location = urlsplit(settings.state_path)
+    if location.scheme in ("", "file"):
+        return Path(location.path if location.scheme else settings.state_path)
+    try:
+        return RemotePath.at(session.start(settings.spark), settings.state_path)
+    except OSError as error:
+        raise StateError(
+            f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "
+            "Add the file system's jars and credentials by CDF_SPARK__CONF, or name a folder on a volume."
+        ) from error

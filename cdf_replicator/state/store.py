@@ -1,0 +1,187 @@
+"""The state path: everything that the service must remember across restarts.
+
+<state path>/format.json                        format version and owner id
+<state path>/leases/                            the lease (see ``lease``)
+<state path>/routes/<route>/route.json          RouteState (see ``route_state``)
+<state path>/routes/<route>/paused.json         exists while an operator has paused the route
+<state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
+<state path>/dead_letters/                      a Delta table
+<state path>/requests/                          commands for the lease holder
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdf_replicator.errors.exceptions import LeaseLostError, StateError
+from cdf_replicator.state.route_state import RouteState
+
+if TYPE_CHECKING:
+    from cdf_replicator.route import Route
+    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.state.lease import Lease
+    from connectors import RouteSpec
+
+FORMAT: Final = 1
+
+
+class StatePath:
+    """The folder of the state path.
+
+    Only the lease holder writes to the routes; ``lease`` is None in a standby and in a read-only command.
+    """
+
+    def __init__(self, root: Path | RemotePath) -> None:
+        self.root = root
+        self.lease: Lease | None = None
+
+    @classmethod
+    def open(cls, root: Path | RemotePath) -> StatePath:
+        """Create the folder or check its format; raise ``StateError``, or ``OSError`` if an object store does not answer."""
+        state = cls(root)
+        try:
+            if isinstance(root, Path):
+                root.mkdir(parents=True, exist_ok=True)
+            if not state._format_file.exists():
+                _write_first(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
+            probe = root / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink(missing_ok=True)  # another container's process with the same id may use the same probe file
+        except OSError as error:
+            if not isinstance(root, Path) and not isinstance(error, PermissionError):
+                raise
+            raise StateError(
+                f"CDF_STATE_PATH={root} is not writable ({error.strerror}). "
+                "It holds the checkpoints and must survive restarts: mount a volume there or name another folder."
+            ) from error
+        found = state._format.get("format")
+        if found != FORMAT:
+            raise StateError(
+                f"CDF_STATE_PATH={root} has state format {found}, this version reads format {FORMAT}. "
+                "It was written by a newer cdf-replicator: run that version, or name another folder and resync."
+            )
+        return state
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.root, Path)
+
+    @cached_property
+    def owner(self) -> str:
+        """Identity of this state path, written into every target that it fills."""
+        return str(self._format["owner"])
+
+    def spec(self, route: Route, state: RouteState) -> RouteSpec:
+        """Return what a sink may know of a route in this state."""
+        return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
+
+    def checkpoint(self, route: str, generation: int) -> Path | RemotePath:
+        return self.root / "routes" / route / "checkpoints" / str(generation)
+
+    def newest_generation(self, route: str) -> int:
+        """Return the highest generation that has a checkpoint; 0 if there is none."""
+        folders = (self.root / "routes" / route / "checkpoints").glob("*")
+        return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
+
+    @property
+    def dead_letters(self) -> Path | RemotePath:
+        return self.root / "dead_letters"
+
+    @property
+    def requests(self) -> Path | RemotePath:
+        return self.root / "requests"
+
+    def load(self, route: str) -> RouteState | None:
+        """Return the state of the route; None before its first start."""
+        path = self._route_file(route)
+        if not path.exists():
+            return None
+        try:
+            return RouteState(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise StateError(
+                f"{path} is damaged ({error}). Restore it from a backup, or rebuild the target."
+            ) from error
+
+    def save(self, state: RouteState) -> None:
+        """Write the state durably, since a bootstrap pins its version with it. Raises ``LeaseLostError``."""
+        if self.lease is not None and not self.lease.held:
+            raise LeaseLostError(f"The lease of {self.root} is lost: another process writes there.")
+        write_json(self._route_file(state.route), asdict(state))
+
+    def is_paused(self, route: str) -> bool:
+        return self._pause_file(route).exists()
+
+    def pause(self, route: str, *, paused: bool = True) -> None:
+        """Record a pause, which persists across restarts, or remove it."""
+        if paused:
+            write_json(self._pause_file(route), {"since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+        else:
+            self._pause_file(route).unlink(missing_ok=True)
+
+    def _pause_file(self, route: str) -> Path | RemotePath:
+        return self.root / "routes" / route / "paused.json"
+
+    def _route_file(self, route: str) -> Path | RemotePath:
+        return self.root / "routes" / route / "route.json"
+
+    @property
+    def _format_file(self) -> Path | RemotePath:
+        return self.root / "format.json"
+
+    @cached_property
+    def _format(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self._format_file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            if isinstance(error, OSError) and not (self.is_local or isinstance(error, FileNotFoundError)):
+                raise  # a store that does not answer says nothing about the file
+            raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
+
+
+def write_json(path: Path | RemotePath, content: dict[str, Any]) -> None:
+    """Replace the file atomically: a reader, or a restart after a kill, sees the old text or the new text."""
+    text = _text(content)
+    if not isinstance(path, Path):
+        path.replace_text(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _durable(path, text).replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write_first(path: Path | RemotePath, content: dict[str, Any]) -> None:
+    """Write the file unless it exists: of two first starts at the same time, one determines the owner."""
+    text = _text(content)
+    if not isinstance(path, Path):
+        path.create_text(text)
+        return
+    temporary = _durable(path, text)
+    with suppress(FileExistsError):
+        os.link(temporary, path)
+    temporary.unlink()
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1, sort_keys=True)
+
+
+def _durable(path: Path, text: str) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary

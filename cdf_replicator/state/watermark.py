@@ -1,0 +1,57 @@
+"""Compute watermarks from the state path.
+
+A target whose own watermark is lower than the computed one has lost acknowledged writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdf_replicator.state import checkpoint
+from connectors import Watermark
+
+if TYPE_CHECKING:
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.store import StatePath
+
+
+def known(state: RouteState, state_path: StatePath) -> Watermark | None:
+    """Return the watermark of the last committed micro-batch, or the first watermark of the generation.
+
+    Returns None if the state path records no write of the epoch.
+    """
+    committed = checkpoint.last_batch(state_path.checkpoint(state.route, state.generation))
+    if committed is not None:
+        batch, end = committed
+        return after(state, batch, end.complete)
+    if state.streamed:
+        return beginning(state)
+    if state.mark is not None:
+        return Watermark.parse(state.mark)
+    return bootstrapped(state) if state.loaded else None
+
+
+def after(state: RouteState, batch: int, version: int) -> Watermark:
+    """Return the watermark after a micro-batch with Spark's id ``batch``."""
+    return Watermark(state.generation, batch + 1, version)
+
+
+def bootstrapped(state: RouteState) -> Watermark:
+    assert state.pinned_version is not None
+    return Watermark(state.generation, 0, state.pinned_version)
+
+
+def beginning(state: RouteState) -> Watermark:
+    """Return the watermark of a generation at the start of its stream."""
+    return Watermark(state.generation, 0, (state.start_version or 0) - 1)
+
+
+def replay_from(state: RouteState, held: Watermark) -> int:
+    """Return the version from which changes are redelivered to a target whose watermark is ``held``.
+
+    A watermark of an older generation does not cover redeliveries of the present generation. Those start at the
+    generation's first version at the latest.
+    """
+    version = held.version + 1
+    older = 0 <= held.generation < state.generation
+    return min(version, state.start_version) if older and state.start_version is not None else version

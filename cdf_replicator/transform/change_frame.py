@@ -1,0 +1,286 @@
+"""Convert rows of Delta to the change frame: filter, key, guard, projection.
+
+The conversion happens before ``writeStream``. If a route joins other tables, ``row`` keeps every source column until
+``finished``, which runs in the micro-batch. No function of this module runs a Spark action or reads a row in Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from cdf_replicator.errors.conditions import UNKNOWN_CHANGE
+from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.transform.expressions import check_filter, computed_types
+from connectors import change
+from connectors.change import FEED_COLUMNS
+from connectors.rendering import KEYLESS, json_row, key_text
+from connectors.sql import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from cdf_replicator.route import Route
+    from connectors import Batch, Sink
+
+FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != "snapshot")
+NOTHING: Final = StructType([])
+EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
+"""Types of key columns whose values are equal exactly if their texts are.
+
+A floating-point number has several texts. A collation may treat different texts as equal.
+"""
+
+
+def change_frame(feed: DataFrame, route: Route, *, epoch: int) -> DataFrame:
+    """Convert a change feed to the change frame.
+
+    A filter on source columns applies to every image: the preimage of a row that stops matching deletes it
+    (docs/design.md). Spark pushes such a filter down to the files.
+    """
+    version = F.col("_commit_version")
+    return _shaped(feed, route, epoch, _known_type(version), version, F.col("_commit_timestamp"))
+
+
+def _known_type(version: Column) -> Column:
+    """Return the type of a change. For an unknown type Spark raises an error that names the commit, before any write.
+
+    Another writer may name an image differently. If it were treated as an upsert, it could restore a deleted row.
+    """
+    kind = F.col("_change_type")
+    said = F.format_string(
+        f"{UNKNOWN_CHANGE} Commit %d of the table holds a change of type '%s', which a change feed does not define.",
+        version,
+        F.coalesce(kind, F.lit("null")),
+    )
+    return F.when(kind.isin(*FEED_TYPES), kind).otherwise(F.raise_error(said))
+
+
+def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: int, committed_at: float) -> DataFrame:
+    """Convert the snapshot at a version to the change frame: each row is an upsert of that version, type ``snapshot``."""
+    at = F.timestamp_seconds(F.lit(committed_at))
+    return _shaped(snapshot, route, epoch, F.lit("snapshot"), F.lit(version).cast("long"), at)
+
+
+def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) -> StructType:
+    """Return the schema of ``row``: the route's columns under their names in the sink; raises ``HaltError``.
+
+    Checks the keys, the filter and the computed columns too.
+
+    Args:
+        table: Schema of the source table; columns of the change feed are ignored.
+        route: The route whose definition applies.
+        joined: Columns that the route's dimensions add.
+    """
+    source = StructType([field for field in table.fields if field.name not in FEED_COLUMNS])
+    everything = StructType([*source.fields, *joined.fields])
+    _check_names(source.fieldNames(), route)
+    _check_keys(source, route)
+    check_filter(everything if route.filter_is_joined else source, route)
+    computed = computed_types(everything, route)
+    types = [everything[name].dataType for name in _wanted(everything.fieldNames(), route)]
+    names = _sink_names(everything.fieldNames(), route)
+    return StructType([StructField(n, t) for n, t in zip(names, [*types, *computed.values()], strict=True)])
+
+
+def finished(frame: DataFrame, route: Route) -> DataFrame:
+    """Filter and project joined rows, whose ``row`` has the columns of the source and of the dimensions.
+
+    A filter on joined columns can't be applied to earlier images, because dimensions change. Deletes and preimages
+    always pass. A postimage that fails the filter becomes a delete (docs/design.md).
+    """
+    row = frame.schema[change.ROW].dataType
+    assert isinstance(row, StructType)
+    # A reserved name of the change feed can't clash with the row's columns: Delta refuses it in a table with a feed.
+    own = F.struct(*(name for name in frame.columns if name != change.ROW)).alias(FEED_COLUMNS[0])
+    passes = F.expr(route.filter) if route.filter and route.filter_is_joined else F.lit(True)
+    delivered = F.struct(*_delivered(row.fieldNames(), route)).alias(change.ROW)
+    rows = frame.select(own, f"{change.ROW}.*").select(f"{FEED_COLUMNS[0]}.*", delivered, passes.alias("passes"))
+    kind, fails = F.col(change.CHANGE_TYPE), ~F.coalesce(F.col("passes"), F.lit(False))
+    left = fails & (kind == "update_postimage")
+    rows = rows.where(kind.isin(*change.DELETES, "update_postimage") | ~fails)
+    return rows.withColumns(
+        {
+            change.CHANGE_TYPE: F.when(left, "delete").otherwise(kind),
+            change.GUARD: F.when(left, F.col(change.GUARD) - 1).otherwise(F.col(change.GUARD)),
+        }
+    ).drop("passes")
+
+
+def latest_per_key(frame: DataFrame) -> DataFrame:
+    """Return the change with the highest guard per key, for an upsert sink. Adds ``doubled`` (see ``change``).
+
+    If the key columns do not identify a row, one commit can leave several rows per key. None of them may win silently:
+    if they are the newest, the key becomes a delete of their commit. Each upsert with a null key is kept, to become a
+    dead letter. A delete with a null key is dropped, because its row was never delivered. Costs one shuffle and one sort.
+    """
+    deleted = change.is_delete()
+    frame = frame.where(F.col(change.KEY).isNotNull() | ~deleted)
+    row_type = frame.schema[change.ROW].dataType
+    assert isinstance(row_type, StructType)
+    guard = F.col(change.GUARD)
+    alone = F.when(F.col(change.KEY).isNull(), F.concat_ws(":", guard, json_row(row_type)))
+    frame = frame.withColumn("alone", alone)
+    of_key = Window.partitionBy(change.KEY, "alone")
+    newest_first = of_key.orderBy(F.desc(change.GUARD))
+    again = F.col(change.KEY).isNotNull() & ~deleted & (F.lead(guard).over(newest_first) == guard)
+    ranked = frame.withColumns({"rank": F.row_number().over(newest_first), "again": F.when(again, guard)})
+    ranked = ranked.where("rank = 1 OR again IS NOT NULL")  # reduces the input of the next window
+    newest = ranked.withColumn(change.DOUBLED, F.max("again").over(of_key)).where("rank = 1")
+    several = F.col(change.DOUBLED).eqNullSafe(guard)
+    gone = {
+        change.CHANGE_TYPE: F.when(several, "delete").otherwise(F.col(change.CHANGE_TYPE)),
+        change.GUARD: F.when(several, guard - 1).otherwise(guard),
+    }
+    return newest.withColumns(gone).drop("rank", "again", "alone")
+
+
+def reduced(changes: DataFrame, sink: Sink, batch: Batch) -> DataFrame:
+    """Return the changes that the sink receives: all of them for an append sink, else the newest per key."""
+    if sink.mode == "append":
+        return changes
+    return none_doubled(changes) if batch.is_bootstrap else latest_per_key(changes)
+
+
+def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:
+    """Return the keys that have several rows in a snapshot: ``key`` and ``rows``.
+
+    If all key columns are of ``EXACT_KEYS``, Spark groups by the columns instead of the key text, which halves the work.
+    """
+    frame = _filtered(snapshot, route)
+    key = key_column(frame.schema, route)
+    exact = all(isinstance(frame.schema[name].dataType, EXACT_KEYS) for name in route.keys)
+    by = [F.col(quote_identifier(name)) for name in route.keys] if exact else [key.alias(change.KEY)]
+    several = F.col(FEED_COLUMNS[0])  # reserved by the change feed, so no column has this name
+    counted = frame.groupBy(*by).agg(F.count("*").alias(FEED_COLUMNS[0])).where(several > 1)
+    told = counted.select((key if exact else F.col(change.KEY)).alias(change.KEY), several.alias("rows"))
+    return told.where(F.col(change.KEY).isNotNull())
+
+
+def none_doubled(frame: DataFrame) -> DataFrame:
+    """Return the result of ``latest_per_key`` for a frame without duplicate keys, such as a checked snapshot."""
+    return frame.withColumn(change.DOUBLED, F.lit(None).cast("long"))
+
+
+def doubled_rows(frame: DataFrame) -> DataFrame:
+    """Return the upserts that share key and commit with another row; ``latest_per_key`` reports whether any exist."""
+    same = Window.partitionBy(change.KEY, change.GUARD)
+    upserts = frame.where(F.col(change.KEY).isNotNull() & ~change.is_delete())
+    return upserts.withColumn("rows", F.count(F.lit(1)).over(same)).where("rows > 1").drop("rows")
+
+
+def without_preimages(frame: DataFrame) -> DataFrame:
+    """Return the changes for an append sink without INCLUDE_PREIMAGES."""
+    return frame.where(F.col(change.CHANGE_TYPE) != "update_preimage")
+
+
+def _check_keys(table: StructType, route: Route) -> None:
+    """Raise ``HaltError`` for a key column of a type that has no unique text per value."""
+    keyless = [name for name in route.keys if isinstance(table[name].dataType, KEYLESS)]
+    if keyless:
+        told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
+        raise HaltError(
+            "bad_expression",
+            f"Key column {told} of table {route.source.slug} has a type that can't be a key: equal values can have "
+            "different texts.",
+            f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart.",
+        )
+
+
+def key_column(table: StructType, route: Route) -> Column:
+    """Return the key text of the route's key columns; null if one of them is null or the route has none."""
+    if not route.keys:
+        return F.lit(None).cast("string")
+    return key_text([(F.col(quote_identifier(name)), table[name].dataType) for name in route.keys])
+
+
+def _shaped(
+    frame: DataFrame, route: Route, epoch: int, change_type: Column, version: Column, timestamp: Column
+) -> DataFrame:
+    table = frame.schema
+    names = [name for name in table.fieldNames() if name not in FEED_COLUMNS]
+    _check_names(names, route)
+    _check_keys(table, route)
+    frame = _filtered(frame, route)
+    upsert = (~change_type.isin(*change.DELETES)).cast("long")
+    columns = (
+        [F.col(quote_identifier(name)).alias(name) for name in names] if route.enrich else _delivered(names, route)
+    )
+    return frame.select(
+        key_column(table, route).alias(change.KEY),
+        (F.lit(epoch * change.EPOCH_STEP).cast("long") + version * 2 + upsert).alias(change.GUARD),
+        change_type.alias(change.CHANGE_TYPE),
+        version.alias(change.COMMIT_VERSION),
+        timestamp.alias(change.COMMIT_TIMESTAMP),
+        F.struct(*columns).alias(change.ROW),
+    )
+
+
+def _filtered(frame: DataFrame, route: Route) -> DataFrame:
+    return frame.where(F.expr(route.filter)) if route.filter and not route.filter_is_joined else frame
+
+
+def _delivered(names: Sequence[str], route: Route) -> list[Column]:
+    """Return the columns of ``row`` for a frame that has columns of these names."""
+    columns = [F.col(quote_identifier(name)) for name in _wanted(names, route)]
+    columns += [F.expr(text) for text in route.computed.values()]
+    return [column.alias(name) for column, name in zip(columns, _sink_names(names, route), strict=True)]
+
+
+def _wanted(names: Sequence[str], route: Route) -> list[str]:
+    return list(names) if route.columns is None else list(route.columns)
+
+
+def _sink_names(names: Sequence[str], route: Route) -> list[str]:
+    return [*(route.rename.get(name, name) for name in _wanted(names, route)), *route.computed]
+
+
+def _check_names(has: Sequence[str], route: Route) -> None:
+    """Raise ``HaltError`` for an absent column or for two columns of the same name.
+
+    Args:
+        has: Column names of the source table.
+        route: The route whose definition applies.
+    """
+    names = [*has, *(name for dimension in route.enrich for name in dimension.columns.values())]
+    missing = [name for name in (*_wanted(names, route), *route.rename) if name not in names]
+    missing += [name for name in route.keys if name not in has]
+    if missing:
+        raise HaltError(
+            "bad_expression",
+            f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
+            f"it has {', '.join(names)}.",
+            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart.",
+        )
+    if clash := _doubled(names):
+        raise HaltError(
+            "bad_expression",
+            f"Route {route.name} joins a column {clash}, and table {route.source.slug} has one of that name already.",
+            "Give it another name in the COLUMNS of its ENRICH: column=name. Then restart.",
+        )
+    if clash := _doubled(_sink_names(names, route)):
+        raise HaltError(
+            "bad_expression",
+            f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
+            "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart.",
+        )
+
+
+def _doubled(names: Sequence[str]) -> str:
+    """Return the duplicate names as text. Spark and Delta compare names without case."""
+    lower = [name.lower() for name in names]
+    return ", ".join(sorted({name for name in names if lower.count(name.lower()) > 1}))

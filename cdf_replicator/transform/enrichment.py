@@ -1,0 +1,181 @@
+"""Join the dimensions of a route to its changes.
+
+Each micro-batch reads a dimension at one version, the newest when the micro-batch starts. Spark evaluates the frame more
+than once and must get equal rows each time. Spark broadcasts a dimension below ``spark.sql.autoBroadcastJoinThreshold``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegralType, StructField, StructType
+
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.exceptions import DimensionError, HaltError, Verdict
+from cdf_replicator.route import Source
+from cdf_replicator.source.table import SourceTable
+from connectors import change
+from connectors.sql import quote_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from cdf_replicator.route import Dimension, Route
+
+T = TypeVar("T")
+EXAMPLES: Final = 3
+NEXT_STEPS: Final = {
+    "table_missing": "Create it, or correct its PATH or NAME; the route waits for it.",
+    "schema_change": "No action needed: the route restarts with the new columns.",
+}
+NEXT_STEP: Final = "Correct that table. The route loses no data."
+
+
+class Dimensions:
+    """The dimensions of one route. Each run of the route calls ``columns`` first."""
+
+    def __init__(self, spark: SparkSession, route: Route) -> None:
+        self._route = route
+        self._tables = [_Table(spark, dimension, route) for dimension in route.enrich]
+
+    def columns(self, source: StructType) -> StructType:
+        """Open the dimensions and return the columns they add, under their names in the row.
+
+        Raises ``DimensionError`` if a dimension can't be read; ``HaltError`` if it lacks a column or a type does not fit.
+        """
+        return StructType([field for table in self._tables for field in table.columns(source)])
+
+    def pin(self) -> Callable[[DataFrame], DataFrame]:
+        """Look up the newest version of each dimension; return a function that joins these versions to a change frame.
+
+        The frame's ``row`` must have every column of the source. The join adds the columns of the dimensions.
+        """
+        snapshots = [table.pinned() for table in self._tables]
+        return lambda frame: _joined(frame, self._route, snapshots)
+
+
+class _Table:
+    def __init__(self, spark: SparkSession, dimension: Dimension, route: Route) -> None:
+        self._spark = spark
+        self._dimension = dimension
+        self._route = route
+        self._table: SourceTable | None = None
+        self._schema = StructType([])
+        self._checked: tuple[str, int] | None = None
+        """Table id and version of the last checked snapshot. A recreated table repeats versions but has a new id."""
+
+    def columns(self, source: StructType) -> list[StructField]:
+        """Reopen the table and check it against the source; return the columns that it adds to the row."""
+        self._open()
+        self._check_columns(source)
+        columns = self._dimension.columns.items()
+        return [StructField(name, self._schema[column].dataType) for column, name in columns]
+
+    def pinned(self) -> DataFrame:
+        """Return the snapshot of the newest version. Each version is checked once for duplicate keys."""
+        table = self._table or self._open()
+        version = self._read(lambda: table.log.available()[1])
+        newest = self._read(table.newest_metadata).table_id, version
+        snapshot = self._read(lambda: table.snapshot(version))
+        if newest != self._checked:
+            self._check_schema(snapshot.schema)
+            self._read(lambda: self._check_unique(snapshot, version))
+            self._checked = newest
+        return snapshot
+
+    def _open(self) -> SourceTable:
+        dimension = self._dimension
+        source = Source(dimension.slug, dimension.path, dimension.name)
+        table = self._read(lambda: SourceTable(self._spark, source))
+        self._schema = self._read(table.schema)
+        self._table, self._checked = table, None
+        return table
+
+    def _check_columns(self, source: StructType) -> None:
+        own = [*self._dimension.on.values(), *self._dimension.columns]
+        if missing := sorted({name for name in own if name not in self._schema.fieldNames()}):
+            raise self._halt(
+                f"it has no column {', '.join(missing)}; it has {', '.join(self._schema.fieldNames())}",
+                "Correct its ON or COLUMNS",
+            )
+        if missing := sorted({name for name in self._dimension.on if name not in source.fieldNames()}):
+            what = f"ON names {', '.join(missing)}, which table {self._route.source.slug} does not have"
+            raise self._halt(what, "Correct its ON")
+        for left, right in self._dimension.on.items():
+            types = source[left].dataType, self._schema[right].dataType
+            if not _comparable(*types):
+                what = f"{left} is {types[0].simpleString()} and {right} is {types[1].simpleString()}"
+                raise self._halt(f"the join columns differ in type: {what}", "Join columns of the same type")
+
+    def _check_schema(self, schema: StructType) -> None:
+        """Raise ``DimensionError`` for a changed type or a dropped column, so that the route restarts.
+
+        The next run applies the new type at the sink, or halts if a column is missing.
+        """
+        wanted = [*self._dimension.on.values(), *self._dimension.columns]
+        known = {field.name: field.dataType for field in schema.fields}
+        if any(known.get(name) != self._schema[name].dataType for name in wanted):
+            what = self._named("a joined column changed its type or was dropped")
+            raise DimensionError(Verdict("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
+
+    def _check_unique(self, snapshot: DataFrame, version: int) -> None:
+        on = [F.col(quote_identifier(name)).alias(f"on_{n}") for n, name in enumerate(self._dimension.on.values())]
+        keys = snapshot.select(*on)
+        complete = reduce(and_, (F.col(name).isNotNull() for name in keys.columns))  # a null joins nothing
+        doubled = keys.where(complete).groupBy(*keys.columns).count().where("count > 1").limit(EXAMPLES).collect()
+        if doubled:
+            examples = ", ".join(f"{tuple(row)[:-1]} ({row['count']} rows)" for row in doubled)
+            columns = ", ".join(self._dimension.on.values())
+            raise self._halt(
+                f"{columns} does not identify a row, so that joined rows would multiply; at version {version} there "
+                f"are several of {examples}",
+                "Correct its ON or its data",
+            )
+
+    def _read(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except HaltError:
+            raise
+        except Exception as error:
+            raise self._judged(error) from error
+
+    def _judged(self, error: Exception) -> DimensionError:
+        verdict = judge(error, route=self._route.name)
+        next_step = NEXT_STEPS.get(verdict.reason, NEXT_STEP)
+        return DimensionError(replace(verdict, what=self._named(verdict.what), next_step=next_step))
+
+    def _named(self, what: str) -> str:
+        dimension = self._dimension
+        return f"Table {dimension.slug} ({dimension.location}), which route {self._route.name} joins: {what}"
+
+    def _halt(self, what: str, remedy: str) -> HaltError:
+        variable = f"CDF_ROUTES__{self._route.name.upper()}__ENRICH__{self._dimension.slug.upper()}__..."
+        return HaltError("bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then restart.")
+
+
+def _joined(frame: DataFrame, route: Route, snapshots: Sequence[DataFrame]) -> DataFrame:
+    row = frame.schema[change.ROW].dataType
+    assert isinstance(row, StructType)
+    fields = [F.col(change.ROW).getField(name).alias(name) for name in row.fieldNames()]
+    result = frame
+    for place, (dimension, snapshot) in enumerate(zip(route.enrich, snapshots, strict=True)):
+        on = [F.col(quote_identifier(name)).alias(f"on_{place}_{n}") for n, name in enumerate(dimension.on.values())]
+        added = F.struct(*(F.col(quote_identifier(column)).alias(name) for column, name in dimension.columns.items()))
+        right = snapshot.select(*on, added.alias(f"added_{place}"))
+        same = [F.col(change.ROW).getField(name) == F.col(f"on_{place}_{n}") for n, name in enumerate(dimension.on)]
+        result = result.join(right, reduce(and_, same), "left")
+        fields += [F.col(f"added_{place}").getField(name).alias(name) for name in dimension.columns.values()]
+    others = [name for name in frame.columns if name != change.ROW]
+    return result.select(*others, F.struct(*fields).alias(change.ROW))
+
+
+def _comparable(left: DataType, right: DataType) -> bool:
+    return left == right or (isinstance(left, IntegralType) and isinstance(right, IntegralType))

@@ -1,0 +1,120 @@
+"""Check the SQL expressions of a route: each depends on one row only, is deterministic, and has a usable type.
+
+The checks read Spark's analysed plan instead of the text, because only the plan shows that ``unix_timestamp()`` reads
+the clock.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BooleanType, NullType
+
+from cdf_replicator.errors.exceptions import HaltError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+    from cdf_replicator.route import Route
+
+_TIMELY: Final = (
+    "a time such as 'now' or 'today' changes every day; delivered rows would not be updated when it changes"
+)
+_TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
+_TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
+_TIMELY_LITERAL: Final = re.compile(
+    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
+)
+"""Spark's parser replaces such a literal by its present value, so the analysed plan does not show it."""
+
+
+def check_filter(schema: StructType, route: Route) -> None:
+    """Check that the filter is a condition on a row of this schema; raises ``HaltError``."""
+    if route.filter is None:
+        return
+    found = _judged(schema, {"FILTER": route.filter}, route)["FILTER"]
+    if not isinstance(found, BooleanType):
+        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, not boolean")
+
+
+def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
+    """Return the types of the computed columns over rows of this schema; raises ``HaltError``."""
+    names = {f"COMPUTED {name}": name for name in route.computed}
+    found = _judged(schema, {setting: route.computed[name] for setting, name in names.items()}, route)
+    for setting, kind in found.items():
+        if isinstance(kind, NullType):
+            text = route.computed[names[setting]]
+            raise _wrong(route, setting, text, "it has no type; add a type, such as cast(null as string)")
+    return {names[setting]: kind for setting, kind in found.items()}
+
+
+def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[str, DataType]:
+    if not texts:
+        return {}
+    rows = SparkSession.builder.getOrCreate().createDataFrame([], schema)
+    result = {}
+    for setting, text in texts.items():
+        try:
+            judged = rows.select(F.expr(text).alias("judged"))
+        except (AnalysisException, ParseException) as error:
+            raise _wrong(route, setting, text, _first_line(error)) from error
+        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _fault(judged._jdf.queryExecution().analyzed())
+        if fault is not None:
+            raise _wrong(route, setting, text, fault)
+        result[setting] = judged.schema[0].dataType
+    return result
+
+
+def _fault(plan: Any) -> str | None:
+    """Return why an analysed ``SELECT expression`` is not a function of one row; None if it is."""
+    patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
+        return "it reads or returns more than one row (an aggregate, a window, explode)"
+    expression = plan.projectList().apply(0)
+    if expression.containsPattern(patterns.PLAN_EXPRESSION()):
+        return "it reads another table (a subquery), whose changes would not be delivered; to join a table, use ENRICH"
+    if expression.containsPattern(patterns.CURRENT_LIKE()):
+        return (
+            "it depends on when, where or by whom it is evaluated; delivered rows would not be updated when it changes"
+        )
+    if not expression.deterministic():
+        return "it gives another answer each time; a redelivery would differ from the first delivery"
+    if any(_is_timely(node) for node in _nodes(expression)):
+        return _TIMELY
+    return None
+
+
+def _nodes(expression: Any) -> Iterator[Any]:
+    yield expression
+    for child in _children(expression):
+        yield from _nodes(child)
+
+
+def _children(expression: Any) -> list[Any]:
+    children = expression.children()
+    return [children.apply(position) for position in range(children.size())]
+
+
+def _is_timely(node: Any) -> bool:
+    """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``to_date('yesterday')``."""
+    if not node.getClass().getSimpleName().startswith(_TO_TIME):
+        return False
+    texts = [str(child) for child in _children(node) if child.getClass().getSimpleName() == "Literal"]
+    turns = str(node.dataType().typeName()).startswith(("date", "timestamp"))
+    return turns and any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
+
+
+def _wrong(route: Route, setting: str, text: str, why: str) -> HaltError:
+    variable = f"CDF_ROUTES__{route.name.upper()}__{setting.split(maxsplit=1)[0]}"
+    what = f"{setting} of route {route.name} ({text}) can't be used: {why.rstrip('.')}."
+    return HaltError("bad_expression", what, f"Correct {variable}, then restart.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:300]

@@ -1,0 +1,110 @@
+r"""One row's part of a Redis command: built in the JVM as text, sliced out of the Arrow buffer here.
+
+RESP, the protocol of Redis, writes a command as a count of arguments, then each as ``$<bytes>\r\n<argument>\r\n``. A
+row contributes two keys and a few arguments to a call of ``connectors.redis.script``; Spark writes both runs of
+bytes, so that a call is a header and two slices of memory, with no Python per row.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - as in connectors.rendering
+
+from connectors.change import GUARD, ROW, is_delete
+from connectors.redis.keys import GUARD_HEAD, GUARD_TAIL
+from connectors.redis.script import GUARD_DIGITS
+from connectors.rendering import json_row, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+KEYS: Final = "redis_keys"
+ARGUMENTS: Final = "redis_arguments"
+COUNT: Final = "redis_count"
+
+KEYS_PER_ROW: Final = 2
+ROWS_PER_CALL: Final = 400
+"""A call blocks the server for about a millisecond at this size (facts: 200 to 500 is the plateau)."""
+ARGUMENTS_PER_CALL: Final = 20_000
+
+
+def keys_column(value_key: Column) -> Column:
+    guard_key = F.concat(F.lit(GUARD_HEAD), value_key, F.lit(GUARD_TAIL))
+    return F.concat(_bulk(value_key), _bulk(guard_key)).alias(KEYS)
+
+
+def argument_columns(schema: StructType, layout: str) -> list[Column]:
+    """Guard, then JSON text or the number of fields and values, and those; a delete is its guard. And how many that makes."""
+    body, count = _hash_fields(schema) if layout == "hash" else (_bulk(json_row(schema)), F.lit(1))
+    deleted = is_delete()
+    guard = F.lpad(F.col(GUARD).cast("string"), GUARD_DIGITS, "0")
+    # Of a delete it is null by its guard. The body stands in no branch: there Spark would make its text twice, once to measure it.
+    upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), F.when(~deleted, guard), F.lit("\r\n"), body)
+    delete = F.concat(F.lit(f"${GUARD_DIGITS + 1}\r\n"), guard, F.lit("d\r\n"))
+    return [
+        F.coalesce(upsert, delete).alias(ARGUMENTS),
+        (F.when(deleted, F.lit(0)).otherwise(count) + 1).alias(COUNT),
+    ]
+
+
+def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
+    """Positions of the rows whose arguments take more than so many bytes."""
+    arguments = chunk.column(ARGUMENTS)
+    if arguments.nbytes <= most_bytes:
+        return []
+    positions: list[int] = pc.indices_nonzero(pc.greater(pc.binary_length(arguments), most_bytes)).to_pylist()
+    return positions
+
+
+def calls(
+    chunk: pa.RecordBatch, head: tuple[str, ...], key: str, first: tuple[str, ...]
+) -> Iterator[tuple[int, bytes]]:
+    """Whole commands for a chunk, each with the position of its first row.
+
+    ``head``, key count, ``key``, the rows' keys, ``first``, the rows' arguments.
+    """
+    keys, arguments, counts = chunk.column(KEYS), chunk.column(ARGUMENTS), chunk.column(COUNT)
+    step = max(1, min(ROWS_PER_CALL, ARGUMENTS_PER_CALL // pc.max(counts).as_py()))
+    opening = "".join(map(bulk, head))
+    closing = "".join(map(bulk, first)).encode()
+    for start in range(0, chunk.num_rows, step):
+        rows = min(step, chunk.num_rows - start)
+        key_count = 1 + rows * KEYS_PER_ROW
+        total = len(head) + 1 + key_count + len(first) + pc.sum(counts.slice(start, rows)).as_py()
+        header = f"*{total}\r\n{opening}{bulk(str(key_count))}{bulk(key)}".encode()
+        yield start, b"".join((header, _bytes_of(keys, start, rows), closing, _bytes_of(arguments, start, rows)))
+
+
+def bulk(text: str) -> str:
+    return f"${len(text.encode())}\r\n{text}\r\n"
+
+
+def _bulk(text: Column) -> Column:
+    return F.concat(F.lit("$"), F.octet_length(text).cast("string"), F.lit("\r\n"), text, F.lit("\r\n"))
+
+
+def _hash_fields(schema: StructType) -> tuple[Column, Column]:
+    """Of the columns that are not null: their number, fields and values. Flat expressions, for wide tables."""
+    parts = []
+    for field in schema.fields:
+        text = text_of(F.col(ROW).getField(field.name), field.dataType)
+        parts.append(F.concat(F.lit(bulk(field.name)), _bulk(text)))
+    kept = F.array_compact(F.array(*parts))
+    count = F.size(kept) * 2
+    return F.concat(_bulk(count.cast("string")), F.array_join(kept, "")), count + 1
+
+
+def _bytes_of(texts: pa.Array, start: int, rows: int) -> pa.Buffer:
+    """The bytes of ``rows`` neighbouring texts, uncopied."""
+    wide = pa.types.is_large_string(texts.type)
+    code, width = ("<q", 8) if wide else ("<i", 4)
+    _, offsets, values = texts.buffers()
+    begin, end = (struct.unpack_from(code, offsets, (texts.offset + i) * width)[0] for i in (start, start + rows))
+    return values.slice(begin, end - begin)

@@ -1,0 +1,175 @@
+"""A cluster that says no: down, hanging, closed to us, or small."""
+
+import json
+import socket
+from contextlib import closing
+
+import pytest
+
+from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.delivery.back_pressure import Pressure
+from cdf_replicator.delivery.worker import write_all
+from connectors import PermanentError, RetryableError
+from connectors.testing import SCHEMA, render_chunk, upsert
+from deploy.servers import Elasticsearch
+from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
+
+PASSWORD = "correct horse"
+# The test distribution lacks what the index of users needs, so they live in files.
+USERS = {
+    "nobody": [],  # a role that does not exist
+    "reader": ["read", "view_index_metadata"],
+    "granted": ["view_index_metadata", "create_index", "manage", "read", "write"],
+}
+
+
+@pytest.fixture(scope="module")
+def secured():
+    roles = {name: {"indices": [{"names": ["*"], "privileges": rights}]} for name, rights in USERS.items() if rights}
+    files = {
+        "roles.yml": [f"{name}: {json.dumps(role)}\n" for name, role in roles.items()],
+        "users": [f"{name}:{PASSWORD}\n" for name in USERS],
+        "users_roles": [f"{name}:{name}\n" for name in USERS],
+    }
+    with Elasticsearch.start(
+        settings={"http.max_content_length": "1mb"},
+        password=PASSWORD,
+        files={name: "".join(lines).encode() for name, lines in files.items()},
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def es(secured):
+    return Reader(secured.url, ("elastic", PASSWORD))
+
+
+@pytest.fixture
+def sink(secured):
+    with closing(sink_to(secured.url, username="elastic", password=PASSWORD, request_timeout=20)) as sink:
+        yield sink
+
+
+def sink_of(secured, user):
+    return closing(sink_to(secured.url, username=user, password=PASSWORD))
+
+
+def test_good_credentials_pass_the_check(sink):
+    sink.check()
+
+
+@pytest.mark.parametrize("identity", [{}, {"username": "elastic", "password": "wrong"}, {"api_key": "bm86cGU="}])
+def test_wrong_credentials_name_the_settings_to_change(secured, identity):
+    with closing(sink_to(secured.url, **identity)) as sink, pytest.raises(PermanentError) as caught:
+        sink.check()
+    assert "401" in caught.value.reason
+    assert "API_KEY" in caught.value.hint
+
+
+def test_the_check_needs_no_privilege(secured):
+    with sink_of(secured, "nobody") as sink:
+        sink.check()
+
+
+def test_a_user_who_may_not_create_the_index_is_told_the_privileges(secured):
+    with sink_of(secured, "reader") as sink, pytest.raises(PermanentError) as caught:
+        sink.prepare(SCHEMA, route_to())
+    assert "403" in caught.value.reason
+    assert "create_index" in caught.value.hint
+
+
+def test_a_user_who_may_not_write_is_told_so(secured, sink, spark):
+    route = route_to()
+    sink.prepare(SCHEMA, route)
+    with sink_of(secured, "reader") as reader:
+        reader.open(route)
+        with pytest.raises(PermanentError, match="not allowed"):
+            reader.write(render_chunk(spark, reader, route, SCHEMA, [upsert("a", 1)]))
+
+
+def test_the_privileges_of_the_hint_suffice(secured, spark):
+    route = route_to()
+    with sink_of(secured, "granted") as sink:
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1)]))
+        sink.prepare(SCHEMA, route)
+        assert sink.sweep(route, 2**45) == 1
+
+
+def test_a_request_too_large_is_halved_and_a_row_too_large_rejected(es, sink, spark):
+    route = route_to()
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    changes = [upsert(f"k{number}", 1, "x" * 300_000) for number in range(6)]
+    changes[4] = upsert("huge", 1, "y" * 1_200_000)
+    result = sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
+    assert [(row.position, row.code) for row in result.rejected] == [(4, "too_large")]
+    assert es.search(route.table, {"match_all": {}}) == ["k0", "k1", "k2", "k3", "k5"]
+
+
+def test_a_cluster_short_of_memory_is_sent_less_at_once(spark):
+    route = route_to()
+    with (
+        Elasticsearch.start(settings={"indexing_pressure.memory.limit": "500kb"}) as small,
+        closing(sink_to(small.url)) as sink,
+    ):
+        sink.prepare(SCHEMA, route)
+        changes = [upsert(f"k{number}", 1, "x" * 20_000) for number in range(40)]
+        pressure = Pressure(sink.settings)
+        chunk = render_chunk(spark, sink, route, SCHEMA, changes)
+        outcome = write_all(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
+        assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 40})
+        assert outcome.retries["overloaded"] >= 1
+        assert pressure.share < 1
+        es = Reader(small.url)
+        es("POST", f"/{route.table}/_refresh")
+        assert es("GET", f"/{route.table}/_count")["count"] == 40
+
+
+def test_a_cluster_that_is_down_is_unreachable_until_it_is_back(secured, sink, spark, es):
+    route = route_to()
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])
+    secured.stop()
+    for call in (sink.check, lambda: sink.write(chunk), lambda: sink.prepare(SCHEMA, route), lambda: sink.claim(route)):
+        with pytest.raises(RetryableError) as caught:
+            call()
+        assert caught.value.reason == "unreachable"
+    secured.restart()
+    assert not sink.write(chunk).rejected
+    assert es.document(route.table, "a") == {"id": "a", "name": "one"}
+
+
+def test_a_cluster_that_hangs_times_out(secured):
+    route = route_to()
+    with closing(sink_to(secured.url, username="elastic", password=PASSWORD, request_timeout=2)) as sink:
+        secured.pause()
+        try:
+            with pytest.raises(RetryableError) as caught:
+                sink.check()
+        finally:
+            secured.resume()
+        assert caught.value.reason == "timeout"
+        assert sink.claim(route) is None
+
+
+def test_a_request_without_an_answer_is_sent_once():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        closing(sink_to(f"http://127.0.0.1:{listening.getsockname()[1]}", request_timeout=0.5)) as sink,
+    ):
+        with pytest.raises(RetryableError) as caught:
+            sink.check()
+        assert caught.value.reason == "timeout"
+        listening.setblocking(False)
+        listening.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+def test_another_server_is_not_taken_for_elasticsearch(redis_server):
+    url = f"http://127.0.0.1:{redis_server.port}"
+    with closing(sink_to(url, request_timeout=5)) as sink, pytest.raises(RetryableError):
+        sink.check()

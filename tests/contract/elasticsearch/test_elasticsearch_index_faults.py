@@ -1,0 +1,89 @@
+"""What is wrong with an index is no fault of its rows; a silent host of two is no reason to wait."""
+
+import socket
+import time
+from contextlib import closing
+
+import pytest
+
+from connectors import PermanentError, RetryableError
+from connectors.elasticsearch.client import cluster_of
+from connectors.testing import SCHEMA, deletion, render_chunk, upsert
+from tests.contract.elasticsearch_reader import sink_to
+
+
+@pytest.mark.parametrize("setting", ["index.default_pipeline", "index.final_pipeline"])
+def test_a_pipeline_that_is_not_there_halts_and_refuses_no_row(sink, es, route, write, setting):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
+    es("PUT", f"/{route.table}/_settings", {setting: "enrich"})
+    with pytest.raises(PermanentError, match=r"pipeline with id \[enrich\] does not exist") as caught:
+        write(route, upsert("a", 2, "three"), deletion("b", 2))
+    assert "Create that ingest pipeline" in caught.value.hint
+    assert es.document(route.table, "a") == {"id": "a", "name": "one"}
+
+
+def test_an_index_that_demands_a_routing_halts_and_refuses_no_row(sink, es, route, write):
+    template = {"index_patterns": [route.table], "template": {"mappings": {"_routing": {"required": True}}}}
+    es("PUT", f"/_index_template/{route.table}", template)
+    try:
+        sink.prepare(SCHEMA, route)
+        for change in (upsert("a", 1, "one"), deletion("a", 2)):
+            with pytest.raises(PermanentError, match="routing is required") as caught:
+                write(route, change)
+            assert "cdf-replicator resync" in caught.value.hint
+    finally:
+        es("DELETE", f"/_index_template/{route.table}")
+
+
+def test_rows_refused_for_one_reason_are_not_to_blame_where_an_empty_document_is_refused_too(sink, es, route, write):
+    settings = {"index.mode": "logsdb", "index.mapping.source.mode": "stored"}  # which demands a @timestamp
+    es("PUT", f"/{route.table}", {"settings": settings, "mappings": {"properties": {"name": {"type": "keyword"}}}})
+    sink.prepare(SCHEMA, route)
+    with pytest.raises(PermanentError, match=r"also an empty one: .*@timestamp") as caught:
+        write(route, upsert("a", 3, "one"), deletion("c", 3))
+    assert "nothing was deleted" in caught.value.hint
+
+
+def test_rows_that_are_to_blame_are_rejected_where_all_of_them_are(sink, es, route, write):
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"name": {"type": "ip"}}}})
+    sink.prepare(SCHEMA, route)
+    result = write(route, upsert("a", 2, "Ann"), upsert("b", 2, "Bob"))
+    assert [(row.position, row.code) for row in result.rejected] == [(0, "document_parsing"), (1, "document_parsing")]
+    assert es.search(route.table, {"match_all": {}}) == [], "the empty document is not kept"
+
+
+def test_a_closed_index_is_waited_for_by_a_resync_too(sink, es, route, write):
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"))
+    es("POST", f"/{route.table}/_close")
+    for call in (lambda: sink.count(route, 2**45), lambda: sink.sweep(route, 2**45)):
+        with pytest.raises(RetryableError, match="closed") as caught:
+            call()
+        assert caught.value.reason == "read_only"
+    es("POST", f"/{route.table}/_open")
+    assert sink.count(route, 2**45).total == 1
+
+
+def test_one_silent_host_of_two_costs_a_start_seconds_and_is_remembered_by_the_next_run(elasticsearch, spark, route):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never says a word
+        hosts = f"http://127.0.0.1:{silent.getsockname()[1]},{elasticsearch.url}"
+        began = time.monotonic()
+        for _ in range(2):  # runs of a route
+            with closing(sink_to(hosts, request_timeout=15)) as sink:
+                sink.check()
+                sink.claim(route)
+                sink.prepare(SCHEMA, route)
+                sink.open(route)
+                assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])).rejected
+        assert time.monotonic() - began < 12, "less than one request's time"
+        silent.settimeout(0)
+        tried = 0
+        while True:
+            try:
+                silent.accept()[0].close()
+            except BlockingIOError:
+                break
+            tried += 1
+        assert 1 <= tried <= 3, "by few of the fourteen requests"
+        assert cluster_of(sink.settings) is cluster_of(sink_to(hosts, request_timeout=15).settings)

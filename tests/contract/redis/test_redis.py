@@ -1,0 +1,686 @@
+"""RedisSink against a real server: the contract in both layouts and with a key template, then what is Redis' own."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from connectors import Claim, Held, PermanentError, RetryableError, RouteSpec, Watermark, guard_of
+from connectors.redis import RedisOptions, RedisSettings, RedisSink
+from connectors.redis.protocol import bulk
+from connectors.testing import (
+    SCHEMA,
+    BadRowContract,
+    FenceContract,
+    SinkContract,
+    change_frame,
+    deletion,
+    render_chunk,
+    upsert,
+)
+from deploy.servers import Redis
+from tests.support.session import replaced
+from tests.support.waiting import until
+
+DAY = 86_400
+
+
+@pytest.fixture
+def client(redis_server):
+    with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def route():
+    return RouteSpec(name="orders_cache", table="orders", keys=("id",), options=RedisOptions(), owner="us", epoch=1)
+
+
+@pytest.fixture
+def sink_of(redis_server, client):
+    """Sinks with settings of the test's own, closed afterwards."""
+    made = []
+
+    def make(**settings):
+        made.append(RedisSink(RedisSettings(**{"type": "redis", "url": redis_server.url, **settings})))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def deliver(spark, route):
+    prepared = []
+
+    def deliver(sink, *changes, schema=SCHEMA, route=route):
+        if (sink, route) not in prepared:
+            sink.prepare(schema, route)
+            prepared.append((sink, route))
+        chunk = render_chunk(spark, sink, route, schema, changes)
+        sink.open(route)
+        return sink.write(chunk)
+
+    return deliver
+
+
+def inner(key):
+    return key.replace("{", "%7B").replace("}", "%7D")
+
+
+class TestJsonLayout(SinkContract, BadRowContract, FenceContract):
+    @pytest.fixture
+    def sink(self, sink_of):
+        return sink_of()
+
+    @pytest.fixture
+    def read(self, client):
+        def read(route, key):
+            text = client.get(f"{route.table}:{inner(key)}")
+            return None if text is None else json.loads(text)
+
+        return read
+
+    @pytest.fixture
+    def bad_change(self, client):
+        client.rpush("orders:queue", "not", "ours")
+        return upsert("queue", 7, "x")
+
+
+class TestHashLayout(SinkContract, BadRowContract):
+    @pytest.fixture
+    def sink(self, sink_of):
+        return sink_of(layout="hash")
+
+    @pytest.fixture
+    def read(self, client):
+        return lambda route, key: client.hgetall(f"{route.table}:{inner(key)}") or None
+
+    @pytest.fixture
+    def bad_change(self, client):
+        client.set("orders:text", "not ours")
+        return upsert("text", 7, "x")
+
+
+class TestKeyTemplate(SinkContract):
+    @pytest.fixture
+    def sink(self, sink_of):
+        return sink_of(ttl_seconds=1000)
+
+    @pytest.fixture
+    def route(self, route):
+        options = RedisOptions(key_template="shop/[*]?/{id}/row")
+        return RouteSpec("orders_cache", "orders", ("id",), options, "us", 1)
+
+    @pytest.fixture
+    def other_route(self):
+        options = RedisOptions(key_template="shop/[*]?x/{id}")
+        return RouteSpec("other", "orders", ("id",), options, "us", 1)
+
+    @pytest.fixture
+    def read(self, client, route):
+        def read(of, key):
+            text = client.get(f"shop/[*]?/{inner(key)}/row" if of == route else f"shop/[*]?x/{inner(key)}")
+            return None if text is None else json.loads(text)
+
+        return read
+
+
+# How entries look
+
+
+def test_a_json_entry_is_the_row_as_plain_text(sink_of, deliver, client):
+    deliver(sink_of(), upsert("1", 7, None))
+    assert client.get("orders:1") == '{"id":"1","name":null}'
+    assert client.get("cdf:guard:{orders:1}") == f"{guard_of(1, 7, upsert=True):019d}"
+
+
+def test_a_hash_holds_text_leaves_nulls_out_and_writes_nested_values_as_json(sink_of, deliver, client):
+    schema = StructType(
+        [
+            *SCHEMA.fields,
+            StructField("a.b", LongType()),
+            StructField("paid", BooleanType()),
+            StructField("price", DecimalType(20, 2)),
+            StructField("rate", DoubleType()),
+            StructField("day", DateType()),
+            StructField("at", TimestampType()),
+            StructField("tags", ArrayType(StringType())),
+            StructField("prices", MapType(StringType(), DecimalType(20, 2))),
+            StructField("größe", StringType()),
+        ]
+    )
+    at = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
+    values = {
+        "a.b": 2**60,
+        "paid": True,
+        "price": Decimal("12.30"),
+        "rate": 0.5,
+        "day": date(2024, 1, 2),
+        "at": at,
+        "tags": ["é", None],
+        "prices": {"net": Decimal("1.10")},
+        "größe": "groß\r\n",
+    }
+    sink = sink_of(layout="hash")
+    deliver(sink, upsert("1", 1, "old"), schema=schema)
+    deliver(sink, upsert("1", 2, None, **values), upsert("2", 2, "b"), schema=schema)
+    assert client.hgetall("orders:1") == {
+        "id": "1",
+        "a.b": str(2**60),
+        "paid": "true",
+        "price": "12.30",
+        "rate": "0.5",
+        "day": "2024-01-02",
+        "at": "2024-01-02T03:04:05.678901Z",
+        "tags": '["é",null]',
+        "prices": '{"net":"1.10"}',
+        "größe": "groß\r\n",
+    }
+    assert client.hgetall("orders:2") == {"id": "2", "name": "b"}
+
+
+def test_a_wide_hash_is_written_whole(sink_of, client, route):
+    columns = {f"c{number}": str(number) for number in range(4000)}
+    words = ["0" * 19, str(2 * len(columns)), *(word for pair in columns.items() for word in pair)]
+    rows = {
+        "redis_keys": [bulk("orders:1") + bulk("cdf:guard:{orders:1}")],
+        "redis_arguments": ["".join(map(bulk, words))],
+    }
+    sink = sink_of(layout="hash")
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    sink.write(pa.RecordBatch.from_pydict({**rows, "redis_count": [len(words)]}))
+    assert client.hgetall("orders:1") == columns
+
+
+def test_a_template_takes_its_values_from_the_key_whatever_the_order(sink_of, deliver, client):
+    options = RedisOptions(key_template="eu:{id}:of:{region}")
+    route = RouteSpec("orders_cache", "orders", ("region", "id"), options, "us", 1)
+    row = upsert("x", 1, "n")
+    deliver(sink_of(), type(row)("de%3Aby:{7}%25", row.guard, row.change_type, row.row), route=route)
+    own = ["cdf:claim:{eu:}", "cdf:guard:{eu:%7B7%7D%25:of:de%3Aby}"]
+    assert sorted(client.keys()) == [*own, "eu:%7B7%7D%25:of:de%3Aby"]
+
+
+def test_a_template_that_leaves_out_a_key_column_is_refused(sink_of):
+    options = RedisOptions(key_template="eu:{id}")
+    route = RouteSpec("orders_cache", "orders", ("region", "id"), options, "us", 1)
+    with pytest.raises(PermanentError, match="region, id"):
+        sink_of().target(route)
+
+
+def test_a_value_and_its_guard_share_a_cluster_slot(sink_of, deliver, client):
+    deliver(sink_of(), *(upsert(key, 1, "x") for key in ("", "a", "{a}", "}{", "{}")))
+    for value in client.scan_iter("orders:*"):
+        assert redis.crc.key_slot(value.encode()) == redis.crc.key_slot(f"cdf:guard:{{{value}}}".encode())
+        assert client.exists(f"cdf:guard:{{{value}}}")
+
+
+def test_the_target_is_a_prefix_and_the_same_with_tls(sink_of, route):
+    assert sink_of(url="redis://me:pw@cache:6380/2").target(route) == "redis cache:6380/2 orders:"
+    assert sink_of(url="rediss://me:pw@cache:6380/2").target(route) == "redis cache:6380/2 orders:"
+    assert sink_of(url="unix:///run/redis.sock?db=1").target(route) == "redis /run/redis.sock/1 orders:"
+
+
+# Life and death of entries
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_value_and_its_guard_expire_together(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout, ttl_seconds=500)
+    deliver(sink, upsert("1", 1, "a"))
+    client.expire("orders:1", 10)
+    deliver(sink, upsert("1", 2, "b"))
+    assert 490 < client.ttl("orders:1") <= 500
+    assert 490 < client.ttl("cdf:guard:{orders:1}") <= 500
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_without_a_ttl_nothing_expires_but_tombstones(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout)
+    deliver(sink, upsert("1", 1, "a"), upsert("2", 1, "a"))
+    deliver(sink, deletion("2", 2), deletion("3", 2))
+    assert [client.ttl(key) for key in ("orders:1", "cdf:guard:{orders:1}")] == [-1, -1]
+    assert [DAY - 10 < client.ttl(f"cdf:guard:{{orders:{key}}}") <= DAY for key in "23"] == [True, True]
+    deliver(sink, upsert("2", 3, "again"))
+    assert [client.ttl(key) for key in ("orders:2", "cdf:guard:{orders:2}")] == [-1, -1]
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_guard_left_without_its_value_counts_as_absent(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout)
+    deliver(sink, upsert("1", 9, "evicted"))
+    client.delete("orders:1")
+    assert not deliver(sink, upsert("1", 5, "replayed")).stale
+    assert client.exists("orders:1")
+    assert list(deliver(sink, upsert("1", 4, "old")).stale) == [0]
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_value_left_without_its_guard_is_taken_over(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout)
+    deliver(sink, upsert("1", 5, "a"))
+    client.delete("cdf:guard:{orders:1}")
+    result = deliver(sink, upsert("1", 6, "b"))
+    assert not result.rejected
+    assert not result.stale
+    assert client.exists("cdf:guard:{orders:1}")
+
+
+def test_a_resync_in_another_layout_rewrites_the_entries(sink_of, deliver, client):
+    deliver(sink_of(), upsert("1", 9, "json"))
+    assert not deliver(sink_of(layout="hash"), upsert("1", 9, "hash", epoch=2)).rejected
+    assert client.hgetall("orders:1") == {"id": "1", "name": "hash"}
+    assert not deliver(sink_of(), upsert("1", 9, "json", epoch=3)).rejected
+    assert json.loads(client.get("orders:1"))["name"] == "json"
+
+
+def test_what_somebody_else_keeps_under_a_key_is_neither_overwritten_nor_deleted(sink_of, deliver, client):
+    client.rpush("orders:1", "theirs")
+    sink = sink_of()
+    result = deliver(sink, upsert("0", 5, "a"), upsert("1", 5, "a"))
+    assert [(r.position, r.code) for r in result.rejected] == [(1, "wrong_type")]
+    assert list(deliver(sink, deletion("1", 6)).noop) == [0]
+    assert client.lrange("orders:1", 0, -1) == ["theirs"]
+    client.delete("orders:1")
+    assert not deliver(sink, upsert("1", 7, "b")).rejected
+    assert json.loads(client.get("orders:1"))["name"] == "b"
+
+
+def test_positions_are_those_of_the_chunk_however_many_calls_it_takes(sink_of, deliver, client):
+    sink = sink_of()
+    client.rpush("orders:1700", "theirs")
+    deliver(sink, *(upsert(str(row), 9, "new") for row in range(0, 1500, 500)))
+    changes = [upsert(str(row), 5, "old") if row % 600 else deletion(str(row), 5) for row in range(2000)]
+    result = deliver(sink, *changes)
+    assert sorted(result.stale) == [0, 500, 1000]
+    assert sorted(result.noop) == [600, 1200, 1800]
+    assert [rejected.position for rejected in result.rejected] == [1700]
+    assert result.sent_bytes > 2000 * 100
+    assert client.dbsize() == 2 * 2000 - 3 - 1 + 1, "the claim too"
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_a_row_too_large_is_rejected_and_the_rest_written(sink_of, deliver, client, layout):
+    sink = sink_of(layout=layout, max_value_bytes=1_000_000)
+    client.rpush("orders:theirs", "x")
+    deliver(sink, upsert("newer", 9, "b"))
+    names = {
+        "a": "x",
+        "huge": "y" * 1_200_000,
+        "newer": "a",
+        "large": "z" * 900_000,
+        "theirs": "x",
+        "huger": "y" * 2_000_000,
+    }
+    result = deliver(sink, *(upsert(key, 5, name) for key, name in names.items()), deletion("missing", 5))
+    rejected = {(entry.position, entry.code) for entry in result.rejected}
+    assert rejected == {(1, "too_large"), (4, "wrong_type"), (5, "too_large")}
+    assert (list(result.stale), list(result.noop)) == ([2], [6])
+    assert [key for key in names if client.exists(f"orders:{key}")] == ["a", "newer", "large", "theirs"]
+
+
+def test_a_key_of_many_bytes_is_a_key(sink_of, deliver, client):
+    deliver(sink_of(), upsert("k" * 5000, 1, "a"), upsert("k" * 5001, 1, "b"))
+    assert client.exists("orders:" + "k" * 5000, "orders:" + "k" * 5001) == 2
+
+
+def test_a_sweep_leaves_a_tombstone_against_leftover_writers(sink_of, deliver, client, route):
+    sink = sink_of()
+    deliver(sink, *(upsert(str(row), 9, "old") for row in range(1200)))
+    assert sink.sweep(route, guard_of(2, 5, upsert=False)) == 1200
+    assert list(deliver(sink, upsert("1", 10, "leftover")).stale) == [0]
+    assert not deliver(sink, upsert("1", 5, "new", epoch=2), deletion("2", 5, epoch=2)).stale
+    assert client.get("orders:1")
+
+
+# Trouble
+
+
+@pytest.fixture
+def no_memory(client):
+    """A function that leaves the server no memory for writes; it gets it back at the end."""
+    yield lambda: client.config_set("maxmemory", "1mb")
+    client.config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize("layout", ["json", "hash"])
+@pytest.mark.parametrize("ttl_seconds", [None, 500])
+def test_out_of_memory_is_waited_for_while_deletes_still_free_some(
+    sink_of, deliver, client, no_memory, layout, ttl_seconds
+):
+    sink = sink_of(layout=layout, ttl_seconds=ttl_seconds)
+    deliver(sink, upsert("1", 1, "a" * 5_000_000), upsert("2", 1, "a"), upsert("3", 1, "a"))
+    no_memory()
+    with pytest.raises(RetryableError) as caught:
+        deliver(sink, upsert("2", 2, "b"), deletion("3", 2))
+    assert caught.value.reason == "out_of_memory"
+    assert client.exists("orders:2")
+    assert not client.exists("orders:3")
+    assert not deliver(sink, deletion("1", 2)).noop
+    client.config_set("maxmemory", "0")
+    assert list(deliver(sink, upsert("2", 2, "b"), deletion("3", 2)).stale) == [1]
+
+
+def test_a_lost_script_is_loaded_again(sink_of, deliver, client, spark, route):
+    sink = sink_of()
+    deliver(sink, upsert("1", 1, "a"))
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert(str(row), 2, "b") for row in range(1000)])
+    client.script_flush()
+    assert not sink.write(chunk).stale
+    assert client.dbsize() == 2000 + 1, "the claim too"
+
+
+def test_a_crash_is_retryable_and_forgotten_after_the_restart(redis_server, sink_of, spark, route):
+    sink = sink_of(timeout_seconds=2)
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
+    sink.write(chunk)
+    redis_server.kill()
+    try:
+        for attempt in (lambda: sink.write(chunk), sink.check, lambda: sink.claim(route), lambda: sink.open(route)):
+            with pytest.raises(RetryableError) as caught:
+                attempt()
+            assert caught.value.reason == "unreachable"
+    finally:
+        redis_server.restart()
+    assert not sink.write(chunk).stale
+
+
+def test_a_server_that_hangs_times_out(redis_server, sink_of, spark, route):
+    sink = sink_of(timeout_seconds=0.3)
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
+    redis_server.pause()
+    try:
+        with pytest.raises(RetryableError) as caught:
+            sink.write(chunk)
+    finally:
+        redis_server.resume()
+    assert caught.value.reason == "timeout"
+    assert not sink.write(chunk).stale
+
+
+def test_a_master_turned_replica_is_waited_for(sink_of, deliver, client):
+    sink = sink_of()
+    deliver(sink, upsert("1", 1, "a"))
+    client.replicaof("127.0.0.1", "1")
+    try:
+        for attempt in (lambda: deliver(sink, upsert("1", 2, "b")), sink.check):
+            with pytest.raises(RetryableError) as caught:
+                attempt()
+            assert caught.value.reason == "read_only"
+    finally:
+        client.replicaof("no", "one")
+    assert not deliver(sink, upsert("1", 2, "b")).stale
+
+
+def test_a_cluster_is_refused(sink_of):
+    with Redis.start(config={"cluster-enabled": "yes"}) as cluster:
+        with pytest.raises(PermanentError, match="cluster") as caught:
+            sink_of(url=cluster.url).check()
+        assert caught.value.hint
+
+
+def test_a_server_that_may_evict_is_warned_of(sink_of, client, route):
+    sink = sink_of()
+    assert list(sink.prepare(SCHEMA, route)) == []
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("maxmemory", "1gb")
+    try:
+        assert "allkeys-lru" in sink.prepare(SCHEMA, route)[0]
+    finally:
+        client.config_set("maxmemory", "0")
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+# Credentials
+
+
+@pytest.fixture
+def user(client):
+    """An ACL user with just what the error's hint names."""
+    rights = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info"]
+    client.execute_command("ACL", "SETUSER", "replicator", "on", ">s3cr3t", "~orders:*", "~cdf:*", "-@all", *rights)
+    yield "replicator", "s3cr3t"
+    client.acl_deluser("replicator")
+
+
+def test_an_acl_user_needs_no_more_than_the_hint_says(sink_of, deliver, client, user, route):
+    sink = sink_of(username=user[0], password=user[1])
+    sink.check()
+    sink.prepare(SCHEMA, route)
+    assert sink.claim(route)
+    deliver(sink, upsert("1", 1, "a"), deletion("2", 1))
+    assert client.get("orders:1")
+    assert sink.sweep(route, guard_of(2, 0, upsert=False)) == 1
+
+
+def test_missing_rights_are_permanent_and_named(sink_of, deliver, client, user, route):
+    client.execute_command("ACL", "SETUSER", "replicator", "resetkeys", "~elsewhere:*")
+    sink = sink_of(username=user[0], password=user[1])
+    for attempt in (lambda: deliver(sink, upsert("1", 1, "a")), lambda: sink.prepare(SCHEMA, route)):
+        with pytest.raises(PermanentError) as caught:
+            attempt()
+        assert "cdf:*" in caught.value.hint
+    client.execute_command("ACL", "SETUSER", "replicator", "allkeys", "-mset")
+    with pytest.raises(PermanentError):
+        deliver(sink, upsert("1", 1, "a"))
+    client.execute_command("ACL", "SETUSER", "replicator", "-eval")
+    with pytest.raises(PermanentError):
+        sink.check()
+
+
+def test_a_wrong_password_is_permanent_and_never_shown(sink_of, redis_server, user):
+    url = f"redis://{user[0]}:wr0ng@127.0.0.1:{redis_server.port}/0"
+    sink = sink_of(url=url)
+    with pytest.raises(PermanentError) as caught:
+        sink.check()
+    shown = f"{caught.value} {caught.value.hint} {caught.value.__cause__!r} {sink!r} {sink.settings!r} {sink.settings}"
+    assert "wr0ng" not in shown
+    assert str(redis_server.port) in shown
+
+
+def test_a_sweep_finds_what_somebody_else_wrote_among_the_routes_keys(sink_of, deliver, client, route):
+    """A value without a guard, one under a guard that is none of ours; a list was never meant to be an entry."""
+    sink = sink_of()
+    deliver(sink, upsert("ours", 3, "x", epoch=2), upsert("old", 3, "x"), upsert("gone", 3, "x", epoch=2))
+    client.delete("orders:gone")
+    client.set("orders:foreign", "theirs")
+    client.set("orders:forged", "theirs")
+    client.set("cdf:guard:{orders:forged}", "5")
+    client.rpush("orders:queue", "theirs")
+    client.set("orderly", "not of this route")
+    below = guard_of(2, 0, upsert=False)
+    assert sink.count(route, below) == Held(total=4, below=3, highest=guard_of(2, 3, upsert=True))
+    assert sink.sweep(route, below) == 3
+    assert sorted(client.scan_iter("order*")) == ["orderly", "orders:ours", "orders:queue"]
+    deliver(sink, upsert("forged", 1, "again", epoch=2))
+    assert json.loads(client.get("orders:forged"))["name"] == "again"
+
+
+def test_keys_of_a_template_are_told_from_others_by_what_follows_the_key(sink_of, deliver, client, route):
+    options = RedisOptions(key_template="cdf:{id}/row")
+    route = RouteSpec("orders_cache", "orders", ("id",), options, "us", 1)
+    sink = sink_of()
+    sink.prepare(SCHEMA, route)
+    deliver(sink, upsert("a", 3, "x"), route=route)
+    client.set("cdf:config", "theirs")
+    below = guard_of(2, 0, upsert=False)
+    assert sink.count(route, below) == Held(total=1, below=1, highest=guard_of(1, 3, upsert=True))
+    assert sink.sweep(route, below) == 1
+    assert client.get("cdf:config") == "theirs"
+    assert sink.claim(route)
+
+
+def test_a_guard_that_is_none_of_ours_does_not_keep_a_row_out(sink_of, deliver, client):
+    client.set("cdf:guard:{orders:a}", "9")
+    deliver(sink_of(), upsert("a", 3, "x"))
+    assert json.loads(client.get("orders:a"))["name"] == "x"
+
+
+@pytest.fixture
+def opened(sink_of, route):
+    sink = sink_of()
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    return sink
+
+
+def test_a_server_that_was_emptied_is_noticed_by_the_next_write(spark, opened, route, client):
+    opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
+    client.flushall()
+    with pytest.raises(PermanentError, match="it was emptied") as raised:
+        opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("2", 2, "b")]))
+    assert raised.value.hint == "Run: cdf-replicator resync {route}"
+    assert client.keys() == []
+    with pytest.raises(PermanentError, match="it was emptied"):
+        opened.mark(route, Watermark(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("held", "known"),
+    [
+        (Watermark(0, 4, 4), Watermark(0, 9, 9)),
+        (Watermark(0, 1, 4), Watermark(0, 2, 4)),  # of one commit, which takes several micro-batches
+        (Watermark(0, 9, 9), Watermark(1, 0, 3)),
+        (Watermark(-1, 0, 4), Watermark(0, 1, 9)),  # of the code before: a version alone
+        (None, Watermark(0, 0, 4)),
+    ],
+)
+def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_its_claim(
+    spark, opened, route, client, held, known
+):
+    if held is not None:
+        opened.mark(route, held)
+    copy = client.hgetall("cdf:claim:{orders:}")
+    opened.mark(route, known)
+    later = replace(route, mark=known)
+    opened.open(later)
+    opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("1", 10, "a")]))
+    assert not opened.claim(later).restored
+    client.hset("cdf:claim:{orders:}", mapping=copy)
+    if held is None:
+        client.hdel("cdf:claim:{orders:}", "mark")
+    assert (opened.claim(later).mark, opened.claim(later).restored) == (held, True)
+    chunk = render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")])
+    for attempt in (
+        lambda: opened.write(chunk),
+        lambda: opened.mark(later, replace(known, number=known.number + 1)),
+        lambda: opened.sweep(later, guard_of(2, 0, upsert=False)),
+    ):
+        with pytest.raises(RetryableError, match="brought back from a copy") as raised:
+            attempt()
+        assert raised.value.reason == "lost"
+    assert client.exists("orders:1", "orders:2") == 1, "nothing is written or swept"
+    assert opened.claim(later).mark == held
+
+
+def test_a_mark_of_the_code_before_is_read_and_replaced(opened, route, client):
+    client.hset("cdf:claim:{orders:}", "mark", "4")
+    later = replace(route, mark=Watermark(3, 7, 4))
+    assert opened.claim(later) == Claim("us", 1, mark=Watermark(-1, 0, 4), route=route.name)
+    opened.mark(later, Watermark(3, 8, 5))
+    assert client.hget("cdf:claim:{orders:}", "mark") == "3:8:5"
+
+
+def test_another_state_path_that_took_over_is_no_longer_written_to(spark, opened, route, client):
+    opened.prepare(SCHEMA, replace(route, owner="somebody else", epoch=2))
+    with pytest.raises(PermanentError, match="has taken over"):
+        opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
+
+
+def test_a_target_of_another_route_is_refused_and_a_later_epoch_takes_it_over(spark, opened, sink_of, route):
+    other, other_sink = replace(route, name="orders_copy"), sink_of(layout="hash")
+    claim = other_sink.claim(other)
+    assert claim.route == route.name
+    assert claim.other(other) == f"route {route.name}"
+    with pytest.raises(PermanentError, match="is filled by another route") as refused:
+        other_sink.prepare(SCHEMA, other)
+    assert "resync {route}" in refused.value.hint
+    assert opened.claim(route) == claim
+    other_sink.prepare(SCHEMA, replace(other, epoch=2))
+    assert opened.claim(route).other(route) == "route orders_copy"
+    with pytest.raises(PermanentError, match="has taken over"):
+        opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
+
+
+def test_a_server_that_was_started_anew_may_have_lost_what_it_took(route):
+    with Redis.start() as server, closing(RedisSink(RedisSettings(type="redis", url=server.url))) as sink:
+        sink.prepare(SCHEMA, route)
+        sink.claim(route)
+        assert sink.kept()
+        server.restart()
+        assert not sink.kept()
+        with pytest.raises(RetryableError, match="restarted, or failed over"):
+            sink.mark(route, Watermark(0, 1, 1))
+        assert sink.claim(route).mark is None
+        assert sink.kept()
+        sink.mark(route, Watermark(0, 1, 1))
+
+
+def test_a_fail_over_and_back_is_noticed_though_the_process_is_the_same(route):
+    with (
+        Redis.start() as server,
+        Redis.start() as other,
+        closing(RedisSink(RedisSettings(type="redis", url=server.url))) as sink,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        sink.prepare(SCHEMA, route)
+        sink.claim(route)
+        run_id = client.info("server")["run_id"]
+        failed_over_and_back(client, other)
+        assert client.info("server")["run_id"] == run_id
+        assert not sink.kept()
+
+
+def test_a_user_who_may_not_read_info_is_warned(route):
+    with Redis.start() as server, redis.Redis.from_url(server.url) as client:
+        client.acl_setuser("plain", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-info"])
+        settings = RedisSettings(type="redis", url=server.url, username="plain", password="any")
+        with closing(RedisSink(settings)) as sink:
+            assert "Grant +info" in sink.prepare(SCHEMA, route)[0]
+            sink.claim(route)
+            sink.mark(route, Watermark(0, 1, 1))
+            assert sink.kept()
+
+
+def failed_over_and_back(client, other):
+    """The other server takes over, as a replica that lags behind would, and the first one then follows it and is promoted."""
+    client.replicaof("127.0.0.1", other.port)
+    until(lambda: client.info("replication")["master_link_status"] == "up")
+    client.replicaof("NO", "ONE")
+
+
+def test_the_json_of_a_row_is_made_once(spark, sink_of, route):
+    """Inside a branch of the expression Spark would make it twice, once for its length: a quarter more processor time."""
+    frame = change_frame(spark, SCHEMA, [upsert("a", 1, "x"), deletion("b", 2)]).repartition(1)
+    generated = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    with replaced(spark, {"spark.sql.adaptive.enabled": "false", **generated}):
+        plan = frame.select(*sink_of().render(SCHEMA, route))._jdf.queryExecution()
+        stages = plan.debug().codegenToSeq()
+        code = "".join(stages.apply(number)._2() for number in range(stages.size()))
+    assert code.count("StructsToJsonEvaluator)") == 1

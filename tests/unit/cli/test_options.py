@@ -1,0 +1,47 @@
+"""What ``N`` and ``T=N`` mean."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdf_replicator.cli.options import by_table, known, starting_versions
+
+slugs = st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True)
+versions = st.integers(0, 2**40)
+
+
+@given(versions, st.sets(slugs, min_size=1))
+def test_a_number_is_for_every_table(version: int, tables: set[str]) -> None:
+    assert by_table(starting_versions([str(version)]), tables, tables) == dict.fromkeys(tables, version)
+
+
+@given(st.dictionaries(slugs, versions, min_size=1), versions)
+def test_a_named_table_wins_wherever_it_stands(named: dict[str, int], version: int) -> None:
+    words = [f"{table}={number}" for table, number in named.items()]
+    tables = {*named, "another table"}
+    expected = named | {"another table": version}
+    assert by_table(starting_versions([*words, str(version)]), tables, tables) == expected
+    assert by_table(starting_versions([str(version), *words]), tables, tables) == expected
+
+
+def test_nothing_asked_for_is_nothing() -> None:
+    assert by_table(starting_versions([]), ["orders"], ["orders"]) == {}
+
+
+def test_a_table_that_is_left_out_cannot_be_started() -> None:
+    with pytest.raises(typer.BadParameter, match="not among the tables of --table"):
+        by_table(starting_versions(["items=1"]), ["orders"], ["orders", "items"])
+
+
+@given(st.text().filter(lambda text: not text.isdecimal() and "=" not in text))
+def test_what_is_no_version_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        starting_versions([f"orders={text}"])
+
+
+def test_an_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(typer.BadParameter, match="known: items, orders"):
+        known("--table", "zzz", {"orders", "items"})

@@ -1,0 +1,72 @@
+"""What a command that asks one table understands, and what it says when it gets no answer."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from cdf_replicator.commands import session
+from cdf_replicator.settings import load_reading, moment
+from cdf_replicator.settings.models import Table
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2026-01-31", NOON - timedelta(hours=12)),
+        ("2026-01-31 12:00", NOON),
+        ("2026-01-31T12:00:00Z", NOON),
+        ("2026-01-31 12:00:00 UTC", NOON),
+        ("2026-01-31T14:00:00.5+02:00", NOON + timedelta(milliseconds=500)),
+        ("2026-01-31T07:00:00.000001-0500", NOON + timedelta(microseconds=1)),
+        ("2026-01-31+02:00", NOON - timedelta(hours=14)),
+        ("2026-02-30", None),
+        ("2026-01-31T25:00", None),
+        ("2026-01-31T12:00:00.1234567", None),
+        ("2026-01-31T12:00:00+25:00", None),
+        ("31.01.2026", None),
+        ("yesterday", None),
+    ],
+)
+def test_a_moment_is_utc_unless_it_has_an_offset(text, at):
+    assert moment(text) == at
+
+
+def test_a_table_is_a_slug_a_path_or_a_name_in_the_catalog():
+    tables = {"orders": Table(path="/lake/orders"), "named": Table(name="main.sales.orders")}
+    for name, expected in (
+        ("orders", ("/lake/orders", None)),
+        ("named", (None, "main.sales.orders")),
+        ("s3a://lake/orders", ("s3a://lake/orders", None)),
+        ("main.sales.orders", (None, "main.sales.orders")),
+    ):
+        source = session.source_named(name, tables)
+        assert (source.slug, source.path, source.name) == (name, *expected)
+
+
+def test_tables_are_known_without_state_path_and_sinks():
+    reading = load_reading({"CDF_TABLES__ORDERS__PATH": "/lake/orders", "CDF_TABLES__ORDERS__KEYS": "id"})
+    assert reading.tables["orders"].keys == ("id",)
+    assert load_reading({}).tables == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA", "one after the other"),
+        ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE", "one after the other"),
+        ("DELTA_MISSING_CHANGE_DATA", "cdf-replicator enable TABLE"),
+        ("DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION", "deletedFileRetentionDuration"),
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "VACUUM has removed"),
+        ("DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS", "rename the column"),
+        ("TABLE_OR_VIEW_NOT_FOUND", "a path, or a name in the catalog"),
+    ],
+)
+def test_each_error_of_a_batch_read_has_a_next_step_of_its_own(error, step):
+    what, next_step = session.told(AnalysisException(f"An error occurred: [{error}] some text."))
+    assert what == f"[{error}] some text."
+    assert step in next_step

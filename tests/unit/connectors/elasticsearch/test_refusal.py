@@ -1,0 +1,73 @@
+"""What the answers mean; recorded from Elasticsearch 9.2.4 and from proxies in front of it."""
+
+import json
+
+import pytest
+
+from connectors import PermanentError, RetryableError
+from connectors.elasticsearch.client import Reply, refusal
+
+PRODUCT = {"x-elastic-product": "Elasticsearch"}
+
+
+def reply(status, kind=None, reason="", headers=None):
+    body = json.dumps({"error": {"type": kind, "reason": reason}, "status": status}) if kind else reason
+    return Reply(status, PRODUCT if headers is None else headers, body.encode())
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (reply(429, "es_rejected_execution_exception", "rejected execution"), "overloaded"),
+        (reply(429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"), "read_only"),
+        (reply(403, "cluster_block_exception", "FORBIDDEN/12/index read-only"), "read_only"),
+        (reply(503, "cluster_block_exception", "SERVICE_UNAVAILABLE/2/no master"), "unavailable"),
+        (reply(502, reason="<html>Bad Gateway</html>", headers={}), "unavailable"),
+        (reply(504, reason="", headers={}), "unavailable"),
+        (reply(404, reason="default backend - 404", headers={}), "unavailable"),
+        (reply(404, "search_context_missing_exception", "No search context found"), "unavailable"),
+    ],
+)
+def test_what_may_pass_is_retryable(answer, reason):
+    error = refusal(answer, "bulk")
+    assert isinstance(error, RetryableError)
+    assert error.reason == reason
+    assert "bulk" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (reply(401, "security_exception", "missing authentication credentials for REST request"), "credentials"),
+        (reply(401, reason="<html>nginx</html>", headers={}), "credentials"),
+        (reply(403, "security_exception", "action [indices:admin/create] is unauthorized"), "not allowed"),
+        (reply(400, "illegal_argument_exception", "Limit of total fields [1000] has been exceeded"), "Limit of total"),
+        (reply(404, "index_not_found_exception", "no such index [orders]"), "no such index"),
+    ],
+)
+def test_what_needs_an_operator_is_permanent(answer, word):
+    error = refusal(answer, "bulk")
+    assert isinstance(error, PermanentError)
+    assert word in error.reason
+    assert error.hint
+
+
+def test_the_wait_that_a_server_asks_for_is_passed_on():
+    assert refusal(reply(503, reason="", headers={"retry-after": "7"}), "bulk").retry_after == 7.0
+    assert (
+        refusal(reply(429, reason="", headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), "x").retry_after
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(200, reason="<html>maintenance</html>", headers={}),
+        reply(200, reason="{}", headers={}),
+        reply(200, reason="x"),
+    ],
+)
+def test_a_good_status_of_somebody_else_is_not_believed(answer):
+    with pytest.raises(RetryableError, match="not Elasticsearch's"):
+        answer.json()

@@ -1,0 +1,198 @@
+"""How much a sink is sent: less when it is short of something, more again when it is well; never more than the limit."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdf_replicator.delivery import back_pressure as room
+from cdf_replicator.delivery.back_pressure import LEAST, SLOW_SECONDS, Pressure, turn
+from connectors import ArrowSettings, RetryableError, WriteResult
+from tests.unit.delivery.test_delivery import Naps, always, inserts, sink, write
+
+OVERLOADED = RetryableError("overloaded")
+START = 1000.0
+
+
+def start():
+    """A clock on which no time passes."""
+    return START
+
+
+def pressure(**settings):
+    return Pressure(ArrowSettings(type="memory", **settings))
+
+
+def rows(count):
+    return inserts([f"{number:03d}" for number in range(count)])
+
+
+def test_a_refusal_halves_what_is_sent_at_once_and_the_rest_of_the_chunk_follows():
+    memory = sink(always(OVERLOADED), chunk_rows=8)
+    outcome = write(memory, rows(8))
+    assert [len(keys) for keys in memory.writes] == [8, 4, 4]
+    assert sorted(memory.writes[1] + memory.writes[2]) == memory.writes[0]
+    assert outcome.applied == {"insert": 8}
+
+
+def test_what_was_refused_in_part_is_sent_again_in_smaller_pieces():
+    memory = sink(always(WriteResult(retry=[0, 2, 4, 5, 6, 7])), chunk_rows=8)
+    write(memory, rows(8))
+    assert memory.writes[1:] == [["000", "002", "004", "005"], ["006", "007"]]
+
+
+def test_it_grows_back_step_by_step():
+    memory = sink(always(OVERLOADED), chunk_rows=16)
+    write(memory, rows(16 * 8))
+    sizes = [len(keys) for keys in memory.writes]
+    assert sizes[:4] == [16, 8, 8, 10]
+    assert sizes[-2] == 16
+
+
+def test_after_slow_answers_less_is_sent_but_no_less_than_a_quarter():
+    slow = pressure()
+    slow.taken(SLOW_SECONDS + 1)
+    assert slow.share == 0.5
+    for _ in range(10):
+        slow.taken(SLOW_SECONDS + 1)
+    assert slow.share == 0.25
+
+
+def test_a_server_that_is_away_is_not_sent_less():
+    away = pressure()
+    away.refused(RetryableError("unreachable"))
+    assert away.share == 1
+
+
+def test_as_long_as_pieces_are_taken_there_is_time_to_try_the_next(naps):
+    refused, fine = always(OVERLOADED), always(WriteResult())
+    memory = sink(*[refused, refused, refused, fine] * 6, chunk_rows=4)
+    outcome = write(memory, rows(8), sleep=naps, budget=7)
+    assert sum(naps.taken) > 7
+    assert (outcome.failure, outcome.applied) == (None, {"insert": 8})
+
+
+def refused(reason, times):
+    asked = pressure()
+    for _ in range(times):
+        asked.refused(RetryableError(reason))
+    return asked
+
+
+@pytest.mark.parametrize(("reason", "times"), [("overloaded", 1), ("timeout", 2)])
+def test_requests_go_together_after_one_refusal_or_after_silences(place, reason, times):
+    together = threading.Barrier(4, timeout=60)
+
+    def request(_):
+        with refused(reason, times).room(sink()):
+            together.wait()
+
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(request, range(4)))
+    assert list(place.iterdir()) == []
+
+
+def test_after_two_refusals_requests_go_one_at_a_time_from_this_machine(place):
+    sent = threading.Event()
+
+    def request():
+        with refused("overloaded", 2).room(sink()):
+            sent.set()
+
+    with ThreadPoolExecutor(1) as another:
+        with refused("overloaded", 2).room(sink()):
+            waiting = another.submit(request)
+            (file,) = place.iterdir()
+            with file.open() as shared, pytest.raises(BlockingIOError):
+                fcntl.flock(shared, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            assert not sent.is_set()
+        waiting.result(60)
+    assert sent.is_set()
+
+
+@given(st.lists(st.sampled_from(["good", "slow", "overloaded", "timeout"])))
+def test_something_is_always_sent_and_never_more_than_the_bounds(answers):
+    asked = pressure(chunk_rows=100)
+    for answer in answers:
+        if answer in {"good", "slow"}:
+            asked.taken(0.1 if answer == "good" else SLOW_SECONDS * 2)
+        else:
+            asked.refused(RetryableError(answer))
+        assert LEAST <= asked.share <= 1
+        assert 1 <= asked.rows(rows(3)) <= 100
+
+
+@pytest.fixture
+def naps(monkeypatch):
+    return Naps(monkeypatch)
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    monkeypatch.setattr(room.tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("place")
+def test_without_a_limit_nobody_waits():
+    assert turn(sink(), 1_000_000, start) == 0
+
+
+@pytest.mark.usefixtures("place")
+def test_turns_follow_each_other_at_the_limit():
+    limited = sink(rows_per_second=100)
+    assert [turn(limited, 50, start) for _ in range(4)] == pytest.approx([0, 0.5, 1, 1.5])
+    assert turn(limited, 50, lambda: START + 1.25) == pytest.approx(0.75), (
+        "the time that has passed is not waited again"
+    )
+    assert turn(limited, 50, lambda: START + 60) == 0
+
+
+@pytest.mark.usefixtures("place")
+def test_a_few_rows_take_the_time_of_a_few_rows():
+    slept = []
+    for _ in range(4):
+        write(sink(rows_per_second=1000), rows(10), sleep=slept.append)
+    assert slept == pytest.approx([0.01, 0.02, 0.03])
+
+
+@pytest.mark.usefixtures("place")
+def test_all_writers_together_keep_the_limit():
+    with ThreadPoolExecutor(4) as writers:
+        waits = list(writers.map(lambda _: turn(sink(rows_per_second=1000), 100, start), range(40)))
+    assert sorted(waits) == pytest.approx([number / 10 for number in range(40)])
+
+
+def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch, tmp_path):
+    monkeypatch.setattr(room.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
+    outcome = write(sink(rows_per_second=100), rows(1))
+    assert (outcome.failure.kind, outcome.failure.reason) == ("retryable", "unavailable")
+    assert "absent" in outcome.failure.detail
+
+
+def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
+    limited = sink(rows_per_second=100)
+    turn(limited, 10, start)
+    (file,) = place.iterdir()
+    file.write_bytes(room.struct.pack("<d", START + 1e6))
+    assert turn(limited, 10, start) == 0
+
+
+@pytest.mark.usefixtures("place")
+def test_a_chunk_is_no_larger_than_a_second_of_the_limit_and_waits_for_its_turn():
+    memory, slept = sink(rows_per_second=4, chunk_rows=100), []
+    write(memory, rows(12), sleep=slept.append)
+    assert [len(keys) for keys in memory.writes] == [4, 4, 4]
+    assert slept == pytest.approx([1, 2])
+
+
+def test_an_answer_that_took_long_has_less_sent_after_it():
+    seconds = iter([0.0, SLOW_SECONDS + 1, *[SLOW_SECONDS + 1] * 4])
+    memory = sink(chunk_rows=8)
+    write(memory, rows(16), clock=lambda: next(seconds))
+    assert [len(keys) for keys in memory.writes] == [8, 4, 4]

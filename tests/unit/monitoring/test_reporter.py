@@ -1,0 +1,119 @@
+"""What a route tells in its log: each micro-batch with its numbers, an error that repeats once a minute."""
+
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from structlog.testing import capture_logs
+
+from cdf_replicator.delivery import Letter, Outcome
+from cdf_replicator.errors.exceptions import Verdict
+from cdf_replicator.monitoring import reporter as room
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.reporter import Report
+from cdf_replicator.monitoring.status_store import Board
+from connectors.redis import RedisSink
+
+WHO = {"route": "orders_cache", "table": "orders", "sink": "cache"}
+AWAY = Verdict("restart", "unreachable", "cache:6379/0: Connection refused", "Nothing: it is tried again.")
+
+
+@pytest.fixture
+def board():
+    return Board()
+
+
+@pytest.fixture
+def report(board):
+    route = SimpleNamespace(name="orders_cache", sink="cache", source=SimpleNamespace(slug="orders"))
+    board.add_sink("cache", "redis", "cache:6379/0")
+    return Report(route, Metrics(), board, RedisSink)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(room.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
+    outcome = Outcome(
+        received=Counter(insert=5, update_postimage=3, delete=1),
+        applied=Counter(insert=4, delete=1),
+        stale=2,
+        noop=1,
+        rejected=Counter(too_large=1),
+    )
+    with capture_logs() as lines:
+        seconds = {"prepare": 0.25, "write": 1.5, "record": 0.0004}
+        report.batch(7, outcome, versions=(12, 14), seconds=seconds, ended="delivered")
+        report.batch(8, Outcome(), versions=None, seconds={}, ended="failed")
+    delivered = {
+        "event": "batch delivered",
+        "log_level": "info",
+        **WHO,
+        "batch_id": 7,
+        "versions": "12-14",
+        "received": 9,
+        "applied": 5,
+        "stale": 2,
+        "noop": 1,
+        "rejected": 1,
+        "seconds": 1.75,
+    }
+    nothing = dict.fromkeys(("received", "applied", "stale", "noop", "rejected", "seconds"), 0)
+    assert lines == [delivered, {**delivered, **nothing, "event": "batch failed", "batch_id": 8, "versions": None}]
+
+
+def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(report):
+    outcome = Outcome(received=Counter(insert=5))
+    for key in ("7", "7", None, "8", "9"):
+        outcome.refuse(Letter(key, 1, "too_large", f"{key} is too large"))
+    with capture_logs() as lines:
+        report.batch(7, outcome, versions=(12, 14), seconds={}, ended="failed")
+        report.batch(7, outcome, versions=(12, 14), seconds={}, ended="delivered")
+    assert [line for line in lines if line["log_level"] == "warning"] == [
+        {
+            "event": "rows rejected and kept as dead letters",
+            "log_level": "warning",
+            **WHO,
+            "batch_id": 7,
+            "rejected": {"too_large": 5},
+            "keys": ["7", None, "8"],
+            "reason": "7 is too large",
+            "next_step": "List them: cdf-replicator dead-letters list orders_cache",
+        }
+    ]
+
+
+def test_an_error_that_repeats_is_a_line_a_minute_and_counted_each_time(report, board, clock):
+    with capture_logs() as lines:
+        for seconds in (0, 1, 59, 60, 61):
+            clock.now = 1000.0 + seconds
+            report.failed(AWAY, detail=OSError())
+            report.state("retrying", AWAY.reason)
+        (route,) = board.snapshot().routes
+        report.failed(replace(AWAY, reason="timeout"), detail=OSError())
+    told = {"log_level": "error", **WHO, "next_step": AWAY.next_step, "exc_info": None}
+    away = {"event": "route failed", **told, "reason": "unreachable", "what": AWAY.what}
+    state = {"event": "route state", "log_level": "info", **WHO, "state": "retrying", "reason": "unreachable"}
+    assert lines == [away, state, away, state, {**away, "reason": "timeout"}]
+    assert route.last_error.count == 5
+
+
+def test_an_error_after_the_route_has_run_is_news(report, clock):
+    with capture_logs() as lines:
+        report.failed(AWAY, detail=OSError())
+        report.state("running")
+        clock.now += 1
+        report.failed(AWAY, detail=OSError())
+    assert [line["event"] for line in lines] == ["route failed", "route state", "route failed"]
+
+
+def test_a_bug_brings_its_traceback_and_nothing_else_does(report):
+    error = ValueError("no way")
+    with capture_logs() as lines:
+        report.failed(Verdict("halt", "bug", "ValueError: no way", "Report it."), detail=error)
+    assert lines[0]["exc_info"] is error

@@ -1,0 +1,79 @@
+"""How long what a route has yet to read stays readable, and when somebody is told that it is not long."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cdf_replicator.monitoring.retention import LOOK_SECONDS, Headroom
+
+HOUR = 3600.0
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def world():
+    """A table that keeps changes for ten hours, an hour between its commits; version 20 is the newest."""
+    told = SimpleNamespace(now=NOW, left=[], warnings=[], vacuumed=float("inf"), asked=0)
+
+    def first_since(moment):
+        return next(version for version in range(22) if NOW - (20 - version) * HOUR >= moment)
+
+    def kept():
+        told.asked += 1
+        return 10 * HOUR
+
+    told.source = SimpleNamespace(
+        kept_seconds=kept,
+        vacuumed_after_seconds=lambda commits: told.vacuumed,
+        log=SimpleNamespace(first_since=first_since),
+    )
+    told.report = SimpleNamespace(headroom=lambda *left: told.left.append(left), warning=told.warnings.append)
+    told.headroom = Headroom(told.report, 1, lambda: told.now)
+    return told
+
+
+def look(world, delivered, hours=None):
+    world.headroom.look(world.source, 20, delivered, None if hours is None else world.now - hours * HOUR)
+    return world.left[-1]
+
+
+def test_of_a_route_that_has_delivered_all_it_is_the_whole_retention(world):
+    assert look(world, 20) == (10 * HOUR, 11)
+
+
+def test_a_lag_eats_it_up(world):
+    assert look(world, 16, hours=3) == (7 * HOUR, 7)
+    assert look(world, 3, hours=16) == (0, 0)
+
+
+def test_nothing_is_left_where_the_commit_to_read_next_is_gone(world):
+    assert look(world, 3) == (0, 0)
+
+
+def test_somebody_is_told_once_when_more_than_half_is_eaten_up_and_again_after_it_had_recovered(world):
+    for hours in (4.9, 5.1, 5.2):
+        look(world, 15, hours)
+    (warning,) = world.warnings
+    assert warning.startswith(
+        "the age of the oldest undelivered change is 5.1 hours; the source table may remove changes after 10.0"
+    )
+    look(world, 20)
+    look(world, 14, hours=6)
+    assert len(world.warnings) == 2
+
+
+def test_a_trigger_slower_than_half_the_retention_is_told_at_the_start(world):
+    world.headroom = Headroom(world.report, 6 * HOUR, lambda: world.now)
+    look(world, 20)
+    assert world.warnings[0].startswith("CDF_TRIGGER_SECONDS is 6.0 hours")
+
+
+def test_the_table_is_asked_again_after_a_while_and_a_hasty_vacuum_found_in_its_history(world):
+    world.vacuumed = HOUR
+    assert look(world, 20) == (10 * HOUR, 11)
+    world.now += LOOK_SECONDS / 2
+    assert look(world, 20) == (10 * HOUR, 11)
+    assert world.asked == 1
+    world.now += LOOK_SECONDS / 2
+    assert look(world, 20)[0] == HOUR
+    assert world.asked == 2

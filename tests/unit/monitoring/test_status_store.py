@@ -1,0 +1,345 @@
+"""The board: what routes tell it, and what a reader sees."""
+
+import threading
+from datetime import timedelta
+
+import orjson
+import pytest
+
+from cdf_replicator.monitoring.health import WORST_FIRST
+from cdf_replicator.monitoring.metrics import STATES
+from cdf_replicator.monitoring.status import BatchStatus, ReplayStatus, waiting
+from cdf_replicator.monitoring.status_store import BATCHES_KEPT, EVENTS_KEPT, REQUESTS_KEPT, Board, without_credentials
+from tests.unit.boards import START, Clock
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def board(clock):
+    board = Board(clock)
+    board.add_sink("search", "elasticsearch", "http://elastic:secret@es:9200")
+    board.add_sink("cache", "redis", "redis://:secret@cache:6379/0")
+    board.add_route("orders_search", "orders", "search")
+    board.add_route("orders_cache", "orders", "cache")
+    return board
+
+
+def only(board, route="orders_search"):
+    return next(status for status in board.snapshot().routes if status.route == route)
+
+
+def batch(number, *, rows=1, outcome="delivered", **counts):
+    return BatchStatus(number, (number, number), {"insert": rows}, {"write": 0.5}, outcome, START, **counts)
+
+
+def test_lag_in_seconds_grows_while_nothing_is_delivered(board, clock):
+    board.delivered("orders_search", 7)
+    board.source("orders_search", 9, START)
+    clock.tick(30)
+    assert (only(board).lag_versions, only(board).lag_seconds) == (2, 30)
+    clock.tick(30)
+    assert only(board).lag_seconds == 60
+
+
+def test_lag_ends_with_the_delivery_not_with_the_next_look_at_the_source(board, clock):
+    board.source("orders_search", 9, START)
+    clock.tick(30)
+    board.delivered("orders_search", 9)
+    assert (only(board).lag_versions, only(board).lag_seconds) == (0, 0)
+
+
+def test_lag_is_unknown_until_both_ends_are_known(board):
+    assert (only(board).lag_versions, only(board).lag_seconds) == (None, None)
+    board.source("orders_search", 9, None)
+    assert only(board).lag_versions is None
+
+
+def test_a_commit_from_the_future_is_no_negative_lag(board):
+    board.delivered("orders_search", 8)
+    board.source("orders_search", 9, START + timedelta(hours=1))
+    assert only(board).lag_seconds == 0
+
+
+def test_a_change_of_state_is_an_event_and_a_repeated_one_is_not(board, clock):
+    at = clock.tick(5)
+    board.state("orders_search", "running")
+    clock.tick(5)
+    board.state("orders_search", "running")
+    (event,) = board.snapshot().events
+    assert (event.at, event.route, event.what) == (at, "orders_search", "starting → running")
+    assert only(board).since == at
+
+
+def test_a_state_says_why(board):
+    board.state("orders_search", "retrying", "search is unreachable")
+    assert only(board).reason == "search is unreachable"
+    assert board.snapshot().events[0].what == "starting → retrying: search is unreachable"
+    board.state("orders_search", "running")
+    assert only(board).reason == ""
+
+
+def test_a_route_at_rest_moves_no_rows(board):
+    board.rates("orders_search", 10, 20)
+    assert only(board).processed_rows_per_second == 20
+    board.state("orders_search", "halted")
+    assert (only(board).input_rows_per_second, only(board).processed_rows_per_second) == (0, 0)
+
+
+def test_batches_are_kept_newest_first_and_bounded_while_totals_count_all(board):
+    for number in range(BATCHES_KEPT + 5):
+        board.batch("orders_search", batch(number, rows=2, applied={"insert": 1}, stale=1, rejected={"mapping": 1}))
+    status = only(board)
+    assert len(status.batches) == BATCHES_KEPT
+    assert status.batches[0].batch_id == BATCHES_KEPT + 4
+    assert status.batches[0].rows == 2
+    assert status.totals.received == {"insert": 2 * (BATCHES_KEPT + 5)}
+    assert status.totals.applied == {"insert": BATCHES_KEPT + 5}
+    assert status.totals.rejected == {"mapping": BATCHES_KEPT + 5}
+    assert status.totals.stale == BATCHES_KEPT + 5
+
+
+def test_totals_keep_the_change_types_apart(board):
+    board.batch("orders_search", BatchStatus(1, None, {"insert": 1, "delete": 2}, {}, "delivered", START))
+    board.batch("orders_search", BatchStatus(2, None, {"delete": 3, "update_postimage": 4}, {}, "delivered", START))
+    assert only(board).totals.received == {"insert": 1, "delete": 5, "update_postimage": 4}
+
+
+def test_a_batch_that_failed_counts_as_read_not_as_delivered(board):
+    board.batch("orders_search", batch(1, outcome="failed", applied={"insert": 1}, stale=1))
+    assert only(board).totals.received == {"insert": 1}
+    assert (only(board).totals.applied, only(board).totals.stale) == ({}, 0)
+    assert only(board).last_delivery_at is None
+    board.batch("orders_search", batch(1, applied={"insert": 1}))
+    assert only(board).totals.applied == {"insert": 1}
+    assert only(board).last_delivery_at == START
+
+
+def test_events_are_kept_newest_first_and_bounded(board):
+    for number in range(EVENTS_KEPT + 5):
+        board.event(f"event {number}")
+    events = board.snapshot().events
+    assert len(events) == EVENTS_KEPT
+    assert events[0].what == f"event {EVENTS_KEPT + 4}"
+
+
+def test_the_same_error_again_is_counted_and_another_starts_anew(board, clock):
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    later = clock.tick(10)
+    board.failed("orders_search", "still no answer", "unreachable", "wait")
+    error = only(board).last_error
+    assert (error.count, error.first_seen, error.last_seen, error.what) == (2, START, later, "still no answer")
+    board.failed("orders_search", "gone", "DELTA_TABLE_NOT_FOUND", "create it")
+    assert (only(board).last_error.count, only(board).last_error.first_seen) == (1, later)
+
+
+def test_the_rest_is_as_it_was_told(board):
+    replay = ReplayStatus(3, 9, 0.5, START)
+    board.position("orders_search", 2, 1, "/state/2")
+    board.headroom("orders_search", 60.0, 3)
+    board.dead_letters("orders_search", 4)
+    board.restarted("orders_search")
+    board.replay("orders_search", replay)
+    status = only(board)
+    assert (status.generation, status.epoch, status.checkpoint) == (2, 1, "/state/2")
+    assert (status.headroom_seconds, status.headroom_versions) == (60, 3)
+    assert (status.dead_letters, status.restarts, status.replay) == (4, 1, replay)
+    board.replay("orders_search", None)
+    assert only(board).replay is None
+
+
+def test_a_sink_has_not_been_asked_then_is_up_or_down_since(board, clock):
+    def search():
+        return board.snapshot().sinks[0]
+
+    assert search().up is None
+    board.sink_up("search")
+    up_at = search().since
+    clock.tick(5)
+    board.sink_up("search")
+    assert (search().up, search().since) == (True, up_at)
+    down_at = clock.tick(5)
+    board.sink_down("search", "connection refused", "unreachable")
+    clock.tick(5)
+    board.sink_down("search", "connection refused", "unreachable")
+    assert (search().up, search().since, search().last_error.count) == (False, down_at, 2)
+    board.sink_up("search")
+    assert [event.what for event in board.snapshot().events] == [
+        "sink search answers again",
+        "sink search is down: connection refused",
+    ]
+
+
+def test_errors_of_the_last_hour_are_counted_whatever_they_were(board, clock):
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    clock.tick(3000)
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    board.failed("orders_cache", "gone", "DELTA_TABLE_NOT_FOUND", "create it")
+    assert board.snapshot().service.errors_last_hour == 3
+    clock.tick(600)
+    assert board.snapshot().service.errors_last_hour == 2
+
+
+def test_a_sink_tells_how_long_its_latest_requests_took(board):
+    search, cache = board.snapshot().sinks
+    assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (None, None, 0)
+    board.requests("search", [99.0] * 10, 1)
+    board.requests("search", [n / 1000 for n in reversed(range(REQUESTS_KEPT))], 2)
+    search, cache = board.snapshot().sinks
+    assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (0.5, 0.949, 3)
+    assert cache.request_seconds_p50 is None
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://elastic:secret@es:9200", "http://es:9200"),
+        ("redis://:secret@cache:6379/0", "redis://cache:6379/0"),
+        ("redis://user:se@cret@cache:6379/0", "redis://cache:6379/0"),
+        ("http://a:b@one:9200,http://a:b@two:9200", "http://one:9200,http://two:9200"),
+        ("http://one:9200,http://two:9200", "http://one:9200,http://two:9200"),
+        ("abfss://lake@account.dfs.core.windows.net/audit", "abfss://lake@account.dfs.core.windows.net/audit"),
+        ("s3a://lake/audit", "s3a://lake/audit"),
+    ],
+)
+def test_credentials_are_never_shown(given, shown):
+    assert without_credentials(given) == shown
+
+
+def test_no_secret_reaches_the_snapshot(board):
+    assert b"secret" not in orjson.dumps(board.snapshot())
+
+
+def test_the_worst_route_comes_first(clock):
+    board = Board(clock)
+    for state in STATES:
+        board.add_route(f"r_{state}", "t", "s")
+        board.state(f"r_{state}", state)
+    assert [route.state for route in board.snapshot().routes] == list(WORST_FIRST)
+    assert set(WORST_FIRST) == set(STATES)
+
+
+def test_among_equals_the_longest_lag_comes_first(board):
+    for route, age in (("orders_cache", 10), ("orders_search", 20)):
+        board.state(route, "running")
+        board.delivered(route, 1)
+        board.source(route, 2, START - timedelta(seconds=age))
+    assert [route.route for route in board.snapshot().routes] == ["orders_search", "orders_cache"]
+
+
+@pytest.mark.parametrize(
+    ("search", "cache", "state", "summary"),
+    [
+        ("starting", "running", "starting", "Starting: orders_search."),
+        ("running", "running", "healthy", "All routes are running."),
+        ("bootstrapping", "paused", "healthy", "Loading a first snapshot: orders_search. Paused: orders_cache."),
+        ("retrying", "starting", "degraded", "Retrying: orders_search."),
+        ("halted", "stalled", "degraded", "Halted, action required: orders_search. Stalled: orders_cache."),
+        ("halted", "halted", "failed", "Halted, action required: orders_search, orders_cache."),
+    ],
+)
+def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cache, state, summary):
+    board.state("orders_search", search)
+    board.state("orders_cache", cache)
+    service = board.snapshot().service
+    assert (service.state, service.summary) == (state, summary)
+
+
+def test_a_replay_is_said_of_a_healthy_service(board):
+    board.state("orders_search", "running")
+    board.state("orders_cache", "running")
+    board.replay("orders_cache", ReplayStatus(3, 9, 0.5, START))
+    service = board.snapshot().service
+    assert (service.state, service.summary) == ("healthy", "Replaying: orders_cache.")
+
+
+def test_a_sink_that_is_down_degrades_the_service(board):
+    board.state("orders_search", "running")
+    board.state("orders_cache", "running")
+    board.sink_down("search", "connection refused", "unreachable")
+    service = board.snapshot().service
+    assert (service.state, service.summary) == ("degraded", "No answer from: search.")
+
+
+@pytest.mark.parametrize(
+    ("search", "summary"),
+    [
+        ("running", "All routes are running. 1,003 dead letters are open."),
+        ("halted", "Halted, action required: orders_search. 1,003 dead letters are open."),
+    ],
+)
+def test_the_sentence_counts_open_dead_letters(board, search, summary):
+    board.state("orders_search", search)
+    board.state("orders_cache", "running")
+    board.dead_letters("orders_search", 3)
+    board.dead_letters("orders_cache", 1000)
+    assert board.snapshot().service.summary == summary
+
+
+def test_many_names_are_cut_short(clock):
+    board = Board(clock)
+    for number in range(5):
+        board.add_route(f"r{number}", "t", "s")
+        board.state(f"r{number}", "halted")
+    assert board.snapshot().service.summary == "Halted, action required: r0, r1, r2 and 2 more."
+
+
+def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):
+    board = Board(clock)
+    assert board.snapshot().service.state == "starting"
+    board.stopping()
+    assert board.snapshot().service.state == "stopping"
+    assert board.snapshot().events[0].what.startswith("stopping")
+
+
+def test_a_route_is_ready_when_its_query_runs_and_its_sink_has_answered(board):
+    def names():
+        return {route.route for route in waiting(board.snapshot())}
+
+    assert names() == {"orders_search", "orders_cache"}
+    board.state("orders_search", "running")
+    board.state("orders_cache", "bootstrapping")
+    assert names() == {"orders_search", "orders_cache"}
+    board.sink_up("search")
+    board.sink_up("cache")
+    assert names() == {"orders_cache"}
+    board.state("orders_cache", "paused")
+    assert names() == set()
+    board.sink_down("search", "connection refused", "unreachable")
+    assert names() == {"orders_search"}
+
+
+def test_a_snapshot_does_not_change_afterwards(board):
+    before = board.snapshot()
+    board.state("orders_search", "running")
+    board.batch("orders_search", batch(1))
+    board.event("something")
+    assert before.routes[1].state == "starting"
+    assert before.routes[1].batches == ()
+    assert before.events == ()
+
+
+def test_the_json_is_versioned_and_times_are_utc(board, clock):
+    board.runtime(spark="4.2.0")
+    clock.tick(60)
+    told = orjson.loads(orjson.dumps(board.snapshot(), option=orjson.OPT_UTC_Z))
+    assert told["schema"] == 1
+    assert told["at"] == "2026-05-01T12:01:00Z"
+    assert told["service"]["uptime_seconds"] == 60
+    assert told["service"]["runtime"] == {"spark": "4.2.0"}
+
+
+def test_threads_that_write_at_once_lose_nothing(board):
+    def deliver():
+        for number in range(200):
+            board.batch("orders_search", batch(number))
+
+    threads = [threading.Thread(target=deliver) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert only(board).totals.received == {"insert": 800}

@@ -1,0 +1,66 @@
+"""How a route begins again after a failure: how soon, how often, and when it stops trying."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cdf_replicator.errors.classifier import judge
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.pipeline.context import Service
+from cdf_replicator.runtime.route_runner import Runner
+from cdf_replicator.settings import load
+from cdf_replicator.state.store import StatePath
+
+EVOLUTION = RuntimeError("[DELTA_STREAMING_METADATA_EVOLUTION] The schema of your Delta table has changed.")
+CHANGED = RuntimeError("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 4:")
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    """One whose thread was not started, and which only notes how long it would wait."""
+    settings = load(
+        {
+            "CDF_STATE_PATH": str(tmp_path),
+            "CDF_TABLES__ORDERS__PATH": "/lake/orders",
+            "CDF_TABLES__ORDERS__SINKS": "audit",
+            "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+            "CDF_SINKS__AUDIT__PATH": "/lake/audit",
+        }
+    )
+    spark, letters = None, None
+    board, stop = Board(), threading.Event()
+    board.add_sink("audit", "delta_audit", "")
+    path = StatePath.open(tmp_path)
+    service = Service(spark, settings, path, letters, Metrics(), board, once=False, stop=stop)
+    runner = Runner(service, settings.resolved["orders_audit"], None)
+    runner.waits = []
+    monkeypatch.setattr(runner, "_pause", runner.waits.append)
+    monkeypatch.setattr(runner, "_halt", lambda verdict: verdict)
+    return runner
+
+
+def goes_on(runner, error):
+    return runner.goes_on(judge(error, route="orders_audit"), error)
+
+
+def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr("cdf_replicator.runtime.route_runner.time.monotonic", lambda: clock[0])
+    assert [goes_on(runner, EVOLUTION) for _ in range(5)] == [True] * 5
+    assert runner.waits == []
+    assert goes_on(runner, EVOLUTION) is True
+    assert len(runner.waits) == 1, "the sixth waits; it never halts"
+    clock[0] += 61
+    assert goes_on(runner, EVOLUTION) is True
+    assert len(runner.waits) == 1
+
+
+def test_a_schema_change_that_stays_halts_at_the_third_failure(runner):
+    assert [goes_on(runner, CHANGED) for _ in range(2)] == [True, True]
+    assert len(runner.waits) == 2
+    halted = goes_on(runner, CHANGED)
+    assert (halted.action, halted.reason) == ("halt", "schema_change")
+    assert "resync orders_audit" in halted.next_step

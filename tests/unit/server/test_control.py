@@ -1,0 +1,135 @@
+"""Control over HTTP: who may ask, what is written down, what comes back."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import httpx
+import pytest
+
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.server import server
+from cdf_replicator.server.control import BODY_BYTES, Control
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.command_queue import Progress
+from cdf_replicator.state.store import StatePath
+
+TOKEN = "a-token-of-eighteen"
+
+
+@pytest.fixture
+def state_path(tmp_path):
+    return StatePath.open(tmp_path / "state")
+
+
+@pytest.fixture
+def control():
+    return Control(TOKEN, ["orders_search", "orders_audit"])
+
+
+def client_of(control):
+    running = server.start(Board(), Metrics(), "127.0.0.1", 0, lambda: None, control)
+    return running, httpx.Client(base_url=f"http://127.0.0.1:{running.port}", timeout=10, trust_env=False)
+
+
+@pytest.fixture
+def anybody(control):
+    running, client = client_of(control)
+    with client:
+        yield client
+    running.stop()
+
+
+@pytest.fixture
+def operator(anybody, control, state_path):
+    control.open_to(state_path)
+    anybody.headers["Authorization"] = f"Bearer {TOKEN}"
+    return anybody
+
+
+def test_without_a_token_there_is_nothing_to_ask():
+    running, client = client_of(None)
+    with client:
+        assert client.post("/routes/orders_search/pause").status_code == 404
+        assert client.get("/requests/" + "0" * 32).status_code == 404
+    running.stop()
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \xe4"]
+)
+def test_who_lacks_the_token_is_refused_before_anything_is_looked_at(anybody, control, state_path, header):
+    control.open_to(state_path)
+    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+    for path in ("/routes/orders_search/pause", "/routes/nobody/replay"):
+        answer = anybody.post(path, headers=headers)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert anybody.get("/requests/" + "0" * 32, headers=headers).status_code == 401
+    assert command_queue.pending(state_path.requests) == []
+
+
+def test_a_request_is_written_down_and_followed(operator, state_path):
+    accepted = operator.post("/routes/orders_search/replay", json={"starting_version": 12})
+    assert accepted.status_code == 202
+    (request,) = command_queue.pending(state_path.requests)
+    assert (request.kind, request.route, request.starting_version, request.ending_version) == (
+        "replay",
+        "orders_search",
+        12,
+        None,
+    )
+    follow = accepted.json()["follow"]
+    assert operator.get(follow).json() == {"state": "waiting", "message": "", "ratio": 0.0}
+    command_queue.take(state_path.requests, request)
+    command_queue.answer(state_path.requests, request.id, Progress("running", "version 3 of 9 delivered", 0.25))
+    assert operator.get(follow).json() == {"state": "running", "message": "version 3 of 9 delivered", "ratio": 0.25}
+
+
+@pytest.mark.parametrize("kind", ["pause", "resume"])
+def test_a_route_is_paused_and_resumed(operator, state_path, kind):
+    assert operator.post(f"/routes/orders_audit/{kind}").status_code == 202
+    assert [(found.kind, found.route) for found in command_queue.pending(state_path.requests)] == [
+        (kind, "orders_audit")
+    ]
+
+
+def test_what_makes_no_sense_is_refused_and_nothing_is_written(operator, state_path):
+    unknown = operator.post("/routes/nobody/pause")
+    assert unknown.status_code == 404
+    assert "the routes are orders_search, orders_audit" in unknown.json()["detail"]
+    for body in ({}, {"starting_version": -1}, {"starting_version": "x"}, {"starting_version": 1, "end": 2}):
+        assert operator.post("/routes/orders_search/replay", json=body).status_code == 422
+    assert operator.get("/requests/" + "0" * 32).status_code == 404
+    assert operator.get("/requests/..%2Fformat").status_code in (404, 422)
+    assert command_queue.pending(state_path.requests) == []
+
+
+def test_a_body_is_small_and_says_how_long_it_is(operator):
+    path = "/routes/orders_search/replay"
+    assert operator.post(path, content=b"x" * (BODY_BYTES + 1)).status_code == 413
+    assert operator.post(path, content=iter([b"{}"])).status_code == 411
+
+
+def test_an_instance_that_stands_by_takes_no_request(anybody):
+    answer = anybody.post("/routes/orders_search/pause", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 503
+
+
+def test_the_endpoints_are_described_for_programs(operator):
+    described = operator.get("/openapi.json").json()
+    assert {"/metrics", "/status", "/routes/{route}/pause", "/requests/{id}"} <= described["paths"].keys()
+    assert "security" in described["paths"]["/routes/{route}/pause"]["post"]
+    assert "security" not in described["paths"]["/status"]["get"]
+
+
+def test_an_answer_nobody_came_back_for_is_dropped_after_a_day(state_path):
+    folder = state_path.requests
+    for request_id, age in (("old", command_queue.KEPT_SECONDS + 60), ("new", 60)):
+        command_queue.answer(folder, request_id, Progress("done"))
+        at = time.time() - age
+        os.utime(folder / f"{request_id}.progress.json", (at, at))
+    command_queue.tidy(folder)
+    assert command_queue.follow(folder, "old") is None
+    assert command_queue.follow(folder, "new") == Progress("done")

@@ -1,0 +1,271 @@
+"""What people read on the page, of a board that was told certain things."""
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+
+from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus, Setting
+from cdf_replicator.monitoring.status_store import EVENTS_KEPT, Board
+from cdf_replicator.server.page import duration, number, prose, render
+from tests.unit.boards import START, Clock, deliver
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def empty(clock):
+    return Board(clock)
+
+
+@pytest.fixture
+def board(empty):
+    """Two routes that run and have delivered twelve batches each, the last one up to version 12."""
+    deliver(empty, version=12, at=START)
+    return empty
+
+
+def page(board):
+    return render(board.snapshot(), "nonce")
+
+
+def card(board, route="orders_search"):
+    """The markup of a route's card."""
+    shown = page(board)
+    begin = shown.index(f'aria-labelledby="route-{route}"')
+    return shown[begin : shown.index("</article>", begin)]
+
+
+def text(markup):
+    """What is read of it, in one line."""
+    words = re.sub(r"<style.*?</style>|<script.*?</script>|<title>.*?</title>|<[^>]*>", " ", markup, flags=re.DOTALL)
+    return " ".join(unescape(words).split())
+
+
+def test_states_are_named_in_words(board):
+    shown = page(board)
+    assert "All routes are running." in shown
+    assert shown.count('<span class="badge running">Running</span>') == 2
+    assert shown.count('<span class="badge up">Up</span>') == 2
+    assert "Spark 4.2.0" in shown
+    assert "secret" not in shown
+
+
+def test_the_worst_comes_first_with_its_next_step(board):
+    board.failed("orders_search", "the keys changed", "route_changed", "run `cdf-replicator resync orders_search`")
+    board.state("orders_search", "halted")
+    shown = page(board)
+    assert shown.index('id="route-orders_search"') < shown.index('id="route-orders_cache"')
+    assert "Next step: run <code>cdf-replicator resync orders_search</code>" in shown
+
+
+@pytest.mark.parametrize("state", ["halted", "stalled", "retrying"])
+def test_an_error_is_told_as_present_only_while_it_is_the_reason(board, state):
+    board.failed("orders_search", "connection refused", "unreachable", "start it")
+    board.state("orders_search", state, "connection refused start it")
+    shown = card(board)
+    assert "<strong>connection refused</strong>" in shown
+    assert "Last error" not in shown
+    assert "connection refused start it" not in shown, "said twice"
+    board.state("orders_search", state, "nothing has moved for 60 s")
+    shown = card(board)
+    assert "nothing has moved for 60 s" in shown
+    assert "<strong>connection refused</strong>" not in shown
+    assert re.search(r"Last error, [^:]+ ago: connection refused", shown)
+
+
+def test_a_card_tells_lag_versions_and_rate(board, clock):
+    board.source("orders_search", 1015, START)
+    board.rates("orders_search", 1250.4, 7.25)
+    clock.at += timedelta(seconds=90)
+    shown = text(card(board))
+    assert "Lag 1 min 30 s 1,003 versions" in shown
+    assert "Version delivered 12 of 1,015 in the source" in shown
+    assert "Rows per second 7.2 1,250 arriving" in shown
+    assert "Worst lag 1 min 30 s 1,003 versions" in text(page(board))
+
+
+def test_a_snapshot_that_is_being_loaded_is_no_version_delivered(board):
+    board.delivered("orders_search", -1)
+    assert "Version delivered none yet of 12 in the source" in text(card(board))
+
+
+def test_each_batch_is_a_bar_as_high_as_its_rows_and_coloured_by_its_outcome(board):
+    board.batch("orders_search", BatchStatus(12, None, {"insert": 2022}, {"write": 1.0}, "failed", START))
+    bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="([\d.]+)" width="[\d.]+" height="([\d.]+)">', card(board))
+    heights = [(kind, float(height)) for kind, _, _, height in bars if kind in ("delivered", "failed")]
+    assert len(heights) == 13
+    assert heights[-1] == ("failed", 28.0)
+    assert heights[-2] == ("delivered", 14.0)
+    places = [float(x) for kind, x, _, _ in bars if kind in ("delivered", "failed")]
+    assert places == sorted(places)
+    assert "<title>batch 12: 2,022 rows, failed</title>" in card(board)
+
+
+def test_a_batch_shows_how_long_each_phase_took(board):
+    board.batch(
+        "orders_search",
+        BatchStatus(12, (13, 13), {"insert": 1}, {"prepare": 1.0, "write": 2.5, "record": 0.5}, "delivered", START),
+    )
+    row = next(row for row in re.findall(r"<tr>.*?</tr>", card(board), re.DOTALL) if "<td>12</td>" in row)
+    bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="0" width="([\d.]+)" height="10"><title>([^<]+)', row)
+    assert bars == [
+        ("prepare", "0.0", "40.0", "prepare: 1 s"),
+        ("write", "40.0", "100.0", "write: 2.5 s"),
+        ("record", "140.0", "20.0", "record: 0.5 s"),
+    ]
+    assert "4 s" in text(row)
+
+
+def test_headroom_and_dead_letters_are_told(board):
+    assert "Headroom — not known yet" in text(card(board))
+    board.headroom("orders_search", timedelta(days=6, hours=4).total_seconds(), 40)
+    board.dead_letters("orders_search", 3)
+    assert "Headroom 6 d 4 h history kept until 7 May 16:00" in text(card(board))
+    assert "3 dead letters open" in text(card(board))
+    assert "cdf-replicator dead-letters list orders_search" in text(card(board))
+    assert "Dead letters 3 open" in text(page(board))
+    board.headroom("orders_search", 0.0, 0)
+    assert "Headroom 0 s history may be gone" in text(card(board))
+
+
+def test_an_unknown_lag_is_not_taken_for_none(board, clock):
+    board.add_route("items_search", "items", "search")
+    assert "Worst lag 0 s 0 versions, 1 route not known" in text(page(board))
+    board.source("orders_search", 14, START)
+    clock.at += timedelta(seconds=5)
+    assert "Worst lag 5 s 2 versions, 1 route not known" in text(page(board))
+
+
+def test_no_lag_is_known_at_first(empty):
+    empty.add_route("items_search", "items", "search")
+    assert "Worst lag — 1 route not known" in text(page(empty))
+
+
+def test_errors_of_the_last_hour_and_restarts_are_counted(board):
+    board.failed("orders_search", "no answer", "unreachable", "wait")
+    board.failed("orders_cache", "no answer", "unreachable", "wait")
+    board.restarted("orders_search")
+    assert "Errors, last hour 2 1 restart since start" in text(page(board))
+
+
+def test_a_card_tells_its_last_batch_and_what_was_applied_by_operation(board):
+    counts = {"delete": 3, "insert": 1200, "update_preimage": 7, "update_postimage": 7}
+    board.batch("orders_search", BatchStatus(12, (12, 12), counts, {"write": 0.5}, "delivered", START, applied=counts))
+    shown = text(card(board))
+    assert "Last batch 1,217 rows number 12, delivered in 0.5 s" in shown
+    assert "Applied since start 1,217 1,200 inserted · 7 updated · 7 preimages · 3 deleted" in shown
+    assert "12 12 1,217 1,200 7 3 0.5 s delivered 12:00:00" in shown
+
+
+def test_details_tell_what_the_route_does_and_what_to_run(board):
+    board.define(
+        "orders_search", Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
+    )
+    board.position("orders_search", 2, 1, "/state/routes/orders_search/checkpoints/2")
+    shown = text(card(board))
+    assert "Source s3a://lake/orders Target index orders Mode upsert: the last change of each key" in shown
+    assert "Keys id, day Filter a <> 1 Columns all Checkpoint /state/routes/orders_search/checkpoints/2" in shown
+    assert "generation 2, epoch 1, 0 restarts" in shown
+    assert '<code class="command">cdf-replicator replay orders_search --starting-version 12</code>' in card(board)
+    assert '<code class="command">cdf-replicator resync orders_search</code>' in card(board)
+
+
+@pytest.mark.parametrize("delivered", [None, -1, 0])
+def test_a_replay_is_offered_from_a_version_that_there_is(empty, delivered):
+    empty.add_route("orders_search", "orders", "search")
+    if delivered is not None:
+        empty.delivered("orders_search", delivered)
+    assert "replay orders_search --starting-version 0</code>" in card(empty)
+
+
+def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
+    board.add_route("items_search", "items", "search")
+    for route in ("items_search", "orders_search"):
+        board.batch(route, BatchStatus(12, None, {}, {}, "delivered", START, rejected={"mapping": 2}))
+        board.dead_letters(route, 1)
+    board.requests("search", [0.0042] * 99 + [1.5], 6)
+    assert "Up search elasticsearch http://search:1 4.2 ms / 4.2 ms 6 4 2 0 s" in text(page(board))
+    assert "Up cache redis http://cache:1 — 0 0 0 0 s" in text(page(board))
+
+
+def test_an_event_and_a_setting_with_its_origin_are_told(board):
+    board.event("the table's schema changed", "orders_search")
+    board.configured(
+        [Setting("CDF_TRIGGER_SECONDS", "0.2", "environment"), Setting("CDF_LOG__LEVEL", "info", "default")]
+    )
+    shown = text(page(board))
+    assert "12:00:00 orders_search the table's schema changed" in shown
+    assert "1 value given, 1 default" in shown
+    assert "CDF_TRIGGER_SECONDS 0.2 environment" in shown
+
+
+def test_an_event_of_another_day_has_its_date_and_none_that_is_kept_is_left_out(empty, clock):
+    for number_ in range(EVENTS_KEPT):
+        empty.event(f"event {number_}!")
+    clock.at += timedelta(days=1)
+    shown = text(page(empty))
+    assert f"1 May 12:00 event {EVENTS_KEPT - 1}! 1 May 12:00" in shown
+    assert shown.count("!") == EVENTS_KEPT
+
+
+def test_a_replay_tells_how_far_it_is(board):
+    board.replay("orders_search", ReplayStatus(3, 1009, 0.5, START))
+    assert "Replaying versions 3 to 1,009 · 50 %" in text(card(board))
+    assert '<progress max="1" value="0.5">' in card(board)
+
+
+def test_a_state_before_any_batch_is_told(empty):
+    empty.add_route("orders_search", "orders", "search")
+    empty.add_sink("search", "elasticsearch", "http://search")
+    shown = text(page(empty))
+    assert "No batch yet" in shown
+    assert "Not contacted yet" in shown
+
+
+def test_an_empty_board_has_a_page_too(empty):
+    assert "No routes yet." in page(empty)
+
+
+def test_what_a_server_said_cannot_become_markup(board):
+    board.failed("orders_search", "<script>alert(1)</script>", "x", "`<img src=x>`")
+    board.state("orders_search", "halted", "<b>")
+    shown = page(board)
+    assert "<script>alert" not in shown
+    assert "<img" not in shown
+    assert "<b>" not in card(board)
+    assert "<code>&lt;img src=x&gt;</code>" in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "—"),
+        (0.0, "0 s"),
+        (0.0042, "4.2 ms"),
+        (0.0999, "100 ms"),
+        (0.0625, "62 ms"),
+        (0.418, "0.42 s"),
+        (9.5, "9.5 s"),
+        (59.7, "1 min"),
+        (303.0, "5 min 3 s"),
+        (3600.0, "1 h"),
+        (7800.0, "2 h 10 min"),
+        (timedelta(days=3, hours=4, minutes=5).total_seconds(), "3 d 4 h"),
+    ],
+)
+def test_durations_are_said_in_two_words(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(None, "—"), (0, "0"), (1.25, "1.2"), (12345.6, "12,346")])
+def test_numbers_are_grouped(value, said):
+    assert number(value) == said
+
+
+def test_only_what_is_between_backticks_is_code():
+    assert prose("run `a b` & see") == "run <code>a b</code> &amp; see"

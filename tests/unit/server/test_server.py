@@ -1,0 +1,275 @@
+"""The endpoints, over real HTTP."""
+
+import gc
+import logging
+import re
+import signal
+import socket
+from datetime import datetime, timezone
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.server import connection, server
+from tests.unit.boards import ROUTES, deliver
+
+PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
+
+
+class World:
+    """A served board, and the reason why it is not alive."""
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self.metrics = Metrics()
+        self.dead_because: str | None = None
+        self.server = server.start(self.board, self.metrics, "127.0.0.1", 0, lambda: self.dead_because)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.server.port}", timeout=10, verify=False)
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return self.client.get(path, headers=headers)
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.stop()
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def busy(world):
+    """Two routes that run and have delivered."""
+    deliver(world.board, version=13, at=datetime.now(timezone.utc))
+    for route, sink in ROUTES.items():
+        world.metrics.route(route, "orders", sink)
+    return world
+
+
+def test_metrics_are_scraped_as_text(busy):
+    answer = busy.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert len(families["cdf_route_state"].samples) == 2 * 8
+
+
+def test_metrics_are_scraped_as_openmetrics_when_asked_for(busy):
+    answer = busy.get("/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert "cdf_changes_received" in {family.name for family in parse_openmetrics(answer.text)}
+
+
+def test_a_service_is_alive_until_its_supervisor_says_why_not(world):
+    for path in ("/livez", "/healthz"):
+        assert (world.get(path).status_code, world.get(path).json()) == (200, {"live": True, "reason": None})
+    world.dead_because = "the JVM is gone"
+    for path in ("/livez", "/healthz"):
+        assert (world.get(path).status_code, world.get(path).json()["reason"]) == (503, "the JVM is gone")
+
+
+def test_a_standby_that_watches_the_lease_is_ready(world):
+    """A rollout waits for each pod to be ready before it replaces the next."""
+    world.board.standing_by("host a, pid 1")
+    assert world.get("/readyz").json()["ready"]
+    assert world.get("/status").json()["service"]["standing_by"]
+    world.board.stopping()
+    assert world.get("/readyz").status_code == 503
+
+
+def test_a_service_is_not_ready_before_it_has_routes(world):
+    assert world.get("/readyz").status_code == 503
+
+
+def test_a_running_service_is_ready(busy):
+    answer = busy.get("/readyz")
+    assert (answer.status_code, answer.json()["ready"], answer.json()["waiting"]) == (200, True, [])
+
+
+def test_a_sink_that_is_away_makes_the_service_unready_but_not_dead(busy):
+    busy.board.sink_down("search", "connection refused", "unreachable", "start it")
+    busy.board.state("orders_search", "retrying")
+    busy.board.failed("orders_search", "connection refused", "unreachable", "start it")
+    answer = busy.get("/readyz")
+    (route,) = answer.json()["waiting"]
+    assert answer.status_code == 503
+    assert {key: route[key] for key in ("route", "table", "sink", "state")} == {
+        "route": "orders_search",
+        "table": "orders",
+        "sink": "search",
+        "state": "retrying",
+    }
+    assert datetime.fromisoformat(route["since"].replace("Z", "+00:00")).tzinfo is not None
+    assert route["last_error"]["next_step"] == "start it"
+    assert busy.get("/livez").status_code == 200
+
+
+def test_a_stopping_service_is_not_ready(busy):
+    busy.board.stopping()
+    assert busy.get("/readyz").status_code == 503
+
+
+def test_the_status_is_the_board(busy):
+    told = busy.get("/status").json()
+    assert told["schema"] == 1
+    assert {route["route"] for route in told["routes"]} == {"orders_search", "orders_cache"}
+    assert told["routes"][0]["batches"][0]["rows"] == 1011
+    assert told["routes"][0]["lag_seconds"] == 0
+    assert told["service"]["state"] == "healthy"
+    assert "secret" not in busy.get("/status").text
+
+
+def test_a_rate_that_is_no_number_breaks_nothing(busy):
+    busy.board.rates("orders_search", float("nan"), float("inf"))
+    assert busy.get("/status").json()["routes"][1]["input_rows_per_second"] is None
+    assert busy.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_endpoint_answers_head_without_a_body(busy, path):
+    answer = busy.client.head(path)
+    assert answer.status_code == busy.get(path).status_code
+    assert answer.content == b""
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/absent"])
+def test_no_answer_is_sniffed_framed_or_cached(busy, path):
+    headers = busy.get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert "server" not in headers
+
+
+def test_nothing_else_is_there_and_nothing_can_be_written(busy):
+    assert busy.get("/docs").status_code == 404
+    assert busy.client.post("/status").status_code == 405
+
+
+@pytest.mark.parametrize("request_", [b"GET /livez HTTP/1.1\r\nx: ", b"GET /"], ids=["head", "path"])
+def test_a_request_may_not_be_large(world, request_):
+    with socket.create_connection(("127.0.0.1", world.server.port), timeout=10) as connection:
+        connection.sendall(request_ + 100_000 * b"a")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_a_flood_of_connections_ends_its_own_oldest_and_a_probe_gets_in(world, caplog):
+    most, flood = connection.MOST, []
+    try:
+        for number in range(3 * most):
+            client = socket.create_connection(("127.0.0.1", world.server.port), timeout=10)
+            client.sendall(b"no request\r\n\r\n" if number % 3 == 0 else b"GET /livez HT")
+            flood.append(client)
+        assert httpx.get(f"http://127.0.0.1:{world.server.port}/livez", timeout=10).status_code == 200
+        ended = all(_ended(client) for client in flood[:most])
+    finally:
+        for client in flood:
+            client.close()
+    assert ended, "without a file kept for them"
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_request_that_never_becomes_whole_is_given_up(monkeypatch, world):
+    with socket.create_connection(("127.0.0.1", world.server.port), timeout=60) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}") and (part := client.recv(10_000)):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.2)  # from here on: no answer has to come in that time
+        client.sendall(b"GET /livez HT")  # the next one of a kept connection
+        assert _ended(client)
+
+
+def _ended(client: socket.socket) -> bool:
+    """Whether the server closes a connection, whatever it still says."""
+    try:
+        while client.recv(10_000):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def test_large_answers_are_compressed_for_those_who_ask(busy):
+    assert busy.get("/metrics", **{"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
+
+
+def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(busy):
+    answer = busy.get("/")
+    (nonce,) = set(re.findall(r'nonce="([^"]+)"', answer.text))
+    assert f"script-src 'nonce-{nonce}'" in answer.headers["content-security-policy"]
+    assert nonce not in busy.get("/").text
+    assert not re.findall(r'(?:src|srcset)=|href="(?!data:|api|metrics|status|readyz|livez)', answer.text)
+    assert not re.search(r"<[^>]+\sstyle=", answer.text)
+    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in answer.text
+
+
+def test_answers_do_not_wait_for_acknowledgements(world):
+    """Without this option each answer on a kept connection waits for a delayed acknowledgement, 40 ms."""
+    world.get("/livez")
+    sockets = [one for one in gc.get_objects() if isinstance(one, socket.socket)]
+    served = [one for one in sockets if _port(one) == world.server.port]
+    assert len(served) == 2, "it listens, and serves the client's kept connection"
+    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served)
+
+
+def _port(one: socket.socket) -> int | None:
+    """Where a socket is bound; None for one that another thread, of another test's server perhaps, has closed."""
+    try:
+        name = one.getsockname()
+    except OSError:
+        return None
+    return name[1] if isinstance(name, tuple) else None
+
+
+def test_a_port_in_use_names_the_port_and_the_variable(world):
+    with pytest.raises(server.BindError, match=rf"port {world.server.port} on 127.0.0.1 .*CDF_HTTP__BIND_PORT"):
+        server.start(world.board, world.metrics, "127.0.0.1", world.server.port, lambda: None)
+
+
+def test_an_address_of_another_machine_names_the_variable(world):
+    with pytest.raises(server.BindError, match="CDF_HTTP__HOST"):
+        server.start(world.board, world.metrics, "192.0.2.1", 0, lambda: None)
+
+
+def test_a_stopped_server_frees_its_port():
+    world = World()
+    assert world.get("/livez").status_code == 200
+    world.close()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", world.server.port)) != 0
+    again = server.start(world.board, world.metrics, "127.0.0.1", world.server.port, lambda: None)
+    again.stop()
+    again.stop()
+
+
+def test_signals_stay_with_the_main_thread():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    world = World()
+    world.get("/livez")
+    assert {number: signal.getsignal(number) for number in before} == before
+    world.close()
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_requests_are_not_logged_and_the_logs_of_others_are_left_alone(caplog):
+    handlers = list(logging.getLogger("uvicorn").handlers)
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "uvicorn.error"):
+        world = World()
+        world.get("/livez")
+        world.close()
+    assert "uvicorn.access" not in {record.name for record in caplog.records}
+    assert "uvicorn.error" in {record.name for record in caplog.records}
+    assert logging.getLogger("uvicorn").handlers == handlers

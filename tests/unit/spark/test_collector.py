@@ -1,0 +1,27 @@
+"""A JVM refuses to start with two collectors, so ours is set only where none is named."""
+
+import pytest
+
+from cdf_replicator.spark.session import JVM_ENVIRON, default_collector
+
+OURS = {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:GCTimeRatio=19"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_named(monkeypatch):
+    for name in JVM_ENVIRON:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_where_none_is_named_it_is_the_one_for_throughput():
+    assert default_collector({"spark.driver.extraJavaOptions": "-Dgc=UseG1GC -XX:MaxGCPauseMillis=5"}) == OURS
+
+
+@pytest.mark.parametrize("name", JVM_ENVIRON)
+def test_one_that_the_environment_names_stays(monkeypatch, name):
+    monkeypatch.setenv(name, "-Xss2m -XX:+UseG1GC")
+    assert default_collector({}) == {}
+
+
+def test_one_that_the_configuration_names_stays():
+    assert default_collector({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}) == {}

@@ -1,0 +1,422 @@
+"""One writer per state path, and however it dies, the next may follow at once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from cdf_replicator.errors.exceptions import LeaseLostError
+from cdf_replicator.state.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
+from cdf_replicator.state.lease_file import TOUCH_SECONDS, LockedFile
+from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.store import StatePath
+from tests.support.waiting import until
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from cdf_replicator.state.lease import Lease
+lease = Lease.acquire(Path(sys.argv[1]), url="http://there:9102")
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+class Clock:
+    """Time that passes only while a standby waits between two looks; ``meanwhile`` is called with the time it then is."""
+
+    def __init__(self, meanwhile=lambda now: None, ends=100.0):
+        self.meanwhile, self.ends = meanwhile, ends
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+        self.meanwhile(self.now)
+        return self.now >= self.ends
+
+
+def waited(tmp_path, clock=None):
+    """What a standby gets, and of whom it was told."""
+    clock, told = clock or Clock(), []
+    return Lease.wait(tmp_path, told.append, clock.wait, None, clock), told
+
+
+def mark(tmp_path, lease):
+    return tmp_path / "leases" / f"{lease.token}.json"
+
+
+def alive(tmp_path, lease, since=0.0):
+    """A holder that touches its file from a time on."""
+
+    def touch(now):
+        if now >= since and now % TOUCH_SECONDS == 0:
+            os.utime(mark(tmp_path, lease), (now, now))
+
+    return touch
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_the_lease(tmp_path):
+    lease = Lease.acquire(tmp_path, url="http://here:9102")
+    with pytest.raises(
+        LeaseHeldError, match=rf"{tmp_path} is in use \(.*pid {os.getpid()}.*http://here:9102"
+    ) as raised:
+        Lease.acquire(tmp_path)
+    assert raised.value.holder["pid"] == os.getpid()
+    assert {"host", "since"} <= raised.value.holder.keys()
+    lease.release()
+
+
+def test_a_released_lease_can_be_taken_again(tmp_path):
+    Lease.acquire(tmp_path).release()
+    assert holder(tmp_path) is None
+    Lease.acquire(tmp_path).release()
+
+
+def test_nobody_holds_a_lease_that_was_never_taken(tmp_path):
+    assert holder(tmp_path) is None
+
+
+def test_two_state_paths_have_two_leases(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one, other = Lease.acquire(tmp_path / "a"), Lease.acquire(tmp_path / "b")
+    assert one.held
+    assert other.held
+    one.release()
+    assert holder(tmp_path / "a") is None
+    assert holder(tmp_path / "b")["pid"] == os.getpid()
+    other.release()
+
+
+def test_a_killed_holder_holds_nothing(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(LeaseHeldError) as raised:
+            Lease.acquire(tmp_path)
+        assert raised.value.holder["pid"] == process.pid
+        assert raised.value.holder["url"] == "http://there:9102"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert holder(tmp_path) is None
+    lease = Lease.acquire(tmp_path)
+    assert holder(tmp_path)["pid"] == os.getpid()
+    lease.release()
+
+
+def test_a_lease_file_of_somebody_who_wrote_nothing_is_still_a_lease(tmp_path):
+    lease = Lease.acquire(tmp_path)
+    mark(tmp_path, lease).write_text("")
+    with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
+        Lease.acquire(tmp_path)
+    lease.release()
+
+
+def test_a_number_is_given_once(tmp_path):
+    tokens = []
+    for _ in range(3):
+        lease = Lease.acquire(tmp_path)
+        tokens.append(lease.token)
+        lease.release()
+    assert tokens == sorted(set(tokens))
+    assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{tokens[-1]}.json"]
+
+
+def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_forgotten(tmp_path, monkeypatch):
+    lease, later = Lease.acquire(tmp_path), time.time() + 1
+    lease.release()
+    shutil.rmtree(tmp_path / "leases")
+    monkeypatch.setattr(time, "time", lambda: later)
+    after = Lease.acquire(tmp_path)
+    assert after.token > lease.token
+    after.release()
+
+
+def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_path, monkeypatch):
+    held, link, tried = Lease.acquire(tmp_path), os.link, []
+
+    def refused(*paths):
+        tried.append(paths)
+        if len(tried) < 3:
+            raise OSError(errno.EROFS, "Read-only file system")
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", refused)
+    held.release()
+    lease, _ = waited(tmp_path)
+    assert lease.held
+    assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{lease.token}.json"]
+    lease.release()
+
+
+def test_of_many_that_start_at_once_one_gets_it(tmp_path):
+    def take():
+        try:
+            return Lease.acquire(tmp_path)
+        except LeaseHeldError:
+            return None
+
+    with ThreadPoolExecutor(16) as threads:
+        taken = [lease for lease in threads.map(lambda _: take(), range(16)) if lease]
+    assert len(taken) == 1
+    taken[0].release()
+
+
+def test_a_standby_takes_over_once_the_holder_has_released(tmp_path):
+    held = Lease.acquire(tmp_path, url="http://here:9102")
+    clock = Clock(lambda now: now == 3 and held.release())
+    lease, told = waited(tmp_path, clock)
+    assert clock.now == 3
+    assert lease.token > held.token
+    assert [holder["url"] for holder in told] == ["http://here:9102"]
+    lease.release()
+
+
+def test_a_standby_does_not_take_over_from_a_holder_that_lives(tmp_path):
+    held = Lease.acquire(tmp_path)
+    assert waited(tmp_path, Clock(alive(tmp_path, held)))[0] is None
+    assert held.held
+    held.release()
+
+
+def test_a_holder_touches_its_file_as_long_as_it_keeps_the_lease(tmp_path, monkeypatch):
+    monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
+    held = Lease.acquire(tmp_path)
+    held.keep(lambda: None)
+    for _ in range(2):
+        os.utime(mark(tmp_path, held), (0, 0))
+        until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
+    held.release()
+
+
+def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_lost(tmp_path, monkeypatch):
+    """It keeps its lock and does not touch its file: paused, or cut off."""
+    monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
+    held, lost, clock = Lease.acquire(tmp_path), threading.Event(), Clock()
+    lease, _ = waited(tmp_path, clock)
+    assert clock.now == SILENT_SECONDS + LOOK_SECONDS
+    assert (lease.held, held.held) == (True, False)
+    assert lease.token > held.token
+    held.keep(lost.set)
+    assert lost.wait(60)
+    held.release()
+    lease.release()
+
+
+def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, monkeypatch):
+    """The store was away for both, and the standby sees it again before the holder does."""
+    held, look, back = Lease.acquire(tmp_path), Watched.look, 5 + 2 * SILENT_SECONDS
+    clock = Clock(alive(tmp_path, held, since=back + SILENT_SECONDS / 2))
+
+    def blind(watched):
+        if 5 < clock.now < back:
+            raise OSError(errno.EIO, "away")
+        return look(watched)
+
+    monkeypatch.setattr(Watched, "look", blind)
+    assert waited(tmp_path, clock)[0] is None
+    assert held.held
+    held.release()
+
+
+def test_a_paused_process_loses_its_lease(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGSTOP)
+        lease, (said,) = waited(tmp_path)
+        assert said["pid"] == process.pid
+        lease.release()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
+    root = tmp_path / "state"
+    root.mkdir()
+    lease = Lease.acquire(root)
+    shutil.rmtree(root)
+    assert not lease.held
+    lease.release()
+
+
+def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
+    state_path = StatePath.open(tmp_path)
+    state_path.lease = Lease.acquire(tmp_path)
+    state = RouteState("orders_cache", {}, "id")
+    state_path.save(state)
+    lease, _ = waited(tmp_path)
+    with pytest.raises(LeaseLostError, match=r"lease of .* is lost"):
+        state_path.save(state)
+    state_path.lease.release()
+    lease.release()
+
+
+def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_meanwhile(tmp_path, monkeypatch):
+    now, link = time.time(), os.link
+    first = []
+
+    def held_up(*paths):
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(time, "time", lambda: now)
+        with ThreadPoolExecutor(1) as another:
+            first.append(another.submit(Lease.acquire, tmp_path).result())
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", held_up)
+    monkeypatch.setattr(time, "time", lambda: now + 5)
+    with pytest.raises(LeaseHeldError):
+        Lease.acquire(tmp_path)
+    assert first[0].held
+    first[0].release()
+
+
+def test_a_holder_says_its_host_process_start_and_url_and_not_the_nonce_of_its_file(tmp_path):
+    lease = Lease.acquire(tmp_path, url="http://here:9102")
+    said = holder(tmp_path)
+    assert said.keys() == {"host", "pid", "since", "url"}
+    assert (said["host"], said["pid"], said["url"]) == (socket.gethostname(), os.getpid(), "http://here:9102")
+    assert abs(datetime.fromisoformat(said["since"]) - datetime.now(timezone.utc)) < timedelta(hours=1)
+    assert {"host", "pid", "since", "url", "nonce"} == json.loads(mark(tmp_path, lease).read_text()).keys()
+    lease.release()
+    lease = Lease.acquire(tmp_path)
+    assert "url" not in holder(tmp_path)
+    lease.release()
+
+
+def test_two_lease_files_of_one_process_differ(tmp_path):
+    texts = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        lease = Lease.acquire(tmp_path / name)
+        texts.add(json.loads(mark(tmp_path / name, lease).read_text())["nonce"])
+        lease.release()
+    assert len(texts) == 2
+
+
+def test_a_standby_is_told_of_each_holder_once(tmp_path):
+    held, later = Lease.acquire(tmp_path, url="http://first"), []
+
+    def meanwhile(now):
+        if now == 2:
+            held.release()
+            later.append(Lease.acquire(tmp_path, url="http://second"))
+        for lease in later:
+            alive(tmp_path, lease)(now)
+
+    lease, told = waited(tmp_path, Clock(meanwhile, ends=40))
+    assert lease is None
+    assert [said["url"] for said in told] == ["http://first", "http://second"]
+    later[0].release()
+
+
+def test_a_watched_holder_is_silent_only_after_the_whole_time(tmp_path):
+    held, clock = Lease.acquire(tmp_path), Clock()
+    watched = Watched(tmp_path, clock)
+    assert watched.look()[1]
+    for now in range(1, int(SILENT_SECONDS) + 1):
+        clock.now = float(now)
+        assert not watched.look()[1]
+    assert not watched.silent
+    clock.now = SILENT_SECONDS + 0.001
+    assert watched.silent
+    os.utime(mark(tmp_path, held), (1, 1))
+    watched.look()
+    assert not watched.silent
+    held.release()
+
+
+def test_a_lease_takes_a_number_above_the_newest_even_where_the_clock_is_behind_it(tmp_path, monkeypatch):
+    first = Lease.acquire(tmp_path)
+    first.release()
+    monkeypatch.setattr(time, "time", lambda: 5.0)
+    second = Lease.acquire(tmp_path)
+    assert second.token == first.token + 1
+    second.release()
+
+
+def test_a_standby_that_takes_over_says_its_own_url(tmp_path):
+    lease = Lease.wait(tmp_path, lambda said: None, Clock().wait, "http://standby:9102", Clock())
+    assert holder(tmp_path)["url"] == "http://standby:9102"
+    lease.release()
+
+
+def test_a_standby_that_is_stopped_first_takes_nothing(tmp_path):
+    held, clock = Lease.acquire(tmp_path), Clock(ends=LOOK_SECONDS)
+    assert waited(tmp_path, clock)[0] is None
+    assert clock.now == LOOK_SECONDS
+    assert held.held
+    held.release()
+
+
+def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monkeypatch):
+    answers, tried, release = threading.Event(), threading.Event(), LockedFile.release
+
+    def hang(file):
+        tried.set()
+        answers.wait(60)
+        release(file)
+
+    monkeypatch.setattr(LockedFile, "release", hang)
+    monkeypatch.setattr("cdf_replicator.state.lease.RELEASE_SECONDS", 0.01)
+    held = Lease.acquire(tmp_path)
+    held.release()
+    assert tried.wait(60)
+    assert holder(tmp_path) is not None
+    answers.set()
+    until(lambda: holder(tmp_path) is None, 60)
+
+
+def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
+    """A process whose main thread has failed has to end, or its standby never follows."""
+    answers, release = threading.Event(), LockedFile.release
+    monkeypatch.setattr(LockedFile, "release", lambda file: answers.wait(60) and release(file))
+    monkeypatch.setattr("cdf_replicator.state.lease.RELEASE_SECONDS", 0.01)
+    before = set(threading.enumerate())
+    held = Lease.acquire(tmp_path)
+    held.keep(lambda: None)
+    keeping = set(threading.enumerate()) - before
+    held.release()
+    releasing = set(threading.enumerate()) - before - keeping
+    assert [(thread.name, thread.daemon) for thread in keeping] == [("lease", True)]
+    assert [(thread.name, thread.daemon) for thread in releasing] == [("lease-release", True)]
+    answers.set()
+    until(lambda: holder(tmp_path) is None, 60)
+
+
+def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_path, monkeypatch):
+    touch, tried = LockedFile.touch, []
+
+    def refused(file):
+        tried.append(file)
+        if len(tried) < 3:
+            raise OSError(errno.EROFS, "Read-only file system")
+        touch(file)
+
+    monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
+    monkeypatch.setattr(LockedFile, "touch", refused)
+    held, lost = Lease.acquire(tmp_path), []
+    os.utime(mark(tmp_path, held), (0, 0))
+    held.keep(lambda: lost.append(held))
+    until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
+    held.release()
+    assert lost == []

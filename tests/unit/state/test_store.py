@@ -1,0 +1,239 @@
+"""The state path: what is written is whole, what is damaged or newer is refused with the next step."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from cdf_replicator.errors.exceptions import StateError
+from cdf_replicator.route import Route, Source
+from cdf_replicator.state import store as state_module
+from cdf_replicator.state.lease import Lease
+from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.store import FORMAT, StatePath, write_json
+from connectors import RouteOptions, Watermark
+
+STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return StatePath.open(tmp_path / "state")
+
+
+def test_a_new_folder_gets_a_format_and_an_owner(path):
+    assert json.loads((path.root / "format.json").read_text()) == {"format": FORMAT, "owner": path.owner}
+    assert len(path.owner) == 32
+
+
+def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
+    root = tmp_path / "new" / "newer" / "state"
+    assert StatePath.open(root).owner == json.loads((root / "format.json").read_text())["owner"]
+    assert [file.name for file in root.iterdir()] == ["format.json"], "and nothing else"
+
+
+def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "touch", lambda probe: None)
+    assert len(StatePath.open(tmp_path).owner) == 32
+
+
+def test_the_owner_stays_the_same(path):
+    assert StatePath.open(path.root).owner == path.owner
+
+
+def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
+    owners, gate = [], threading.Barrier(8)
+
+    def start():
+        gate.wait()
+        owners.append(StatePath.open(tmp_path / "state").owner)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(owners) == 8
+    assert len(set(owners)) == 1
+
+
+def test_a_route_is_unknown_before_its_first_start(path):
+    assert path.load("orders_search") is None
+    assert path.newest_generation("orders_search") == 0
+
+
+def test_what_was_saved_is_loaded(path):
+    path.save(STATE)
+    assert path.load("orders_search") == STATE
+    later = STATE.next_generation(3, replay_until=9, asked=3)
+    path.save(later)
+    assert path.load("orders_search") == later
+
+
+def test_a_write_that_dies_leaves_the_old_text(path, monkeypatch):
+    path.save(STATE)
+
+    def die(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(state_module.os, "fsync", die)
+    with pytest.raises(OSError, match="disk full"):
+        path.save(STATE.next_generation(3, replay_until=9, asked=3))
+    assert path.load("orders_search") == STATE
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    file, done, seen = tmp_path / "file.json", threading.Event(), []
+    write_json(file, {"n": 0, "text": ""})
+
+    def read():
+        while not done.is_set():
+            content = json.loads(file.read_text())
+            seen.append(len(content["text"]) == content["n"] * 1000)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(50):
+        write_json(file, {"n": number, "text": "x" * number * 1000})
+    done.set()
+    reader.join()
+    assert all(seen)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"route": "orders_search"}', '{"surprise": 1}', "null"])
+def test_a_damaged_route_is_named(path, text):
+    path.save(STATE)
+    file = path.root / "routes" / "orders_search" / "route.json"
+    file.write_text(text)
+    with pytest.raises(StateError, match=r"route\.json is damaged"):
+        path.load("orders_search")
+
+
+@pytest.mark.parametrize("found", [FORMAT + 1, "x", None])
+def test_another_format_is_refused(path, found):
+    write_json(path.root / "format.json", {"format": found, "owner": "us"})
+    with pytest.raises(StateError, match=f"has state format {found}, this version reads format {FORMAT}"):
+        StatePath.open(path.root)
+
+
+@pytest.mark.parametrize("text", ["", "{", "5", "[1]", "null"])
+def test_a_damaged_format_is_refused(path, text):
+    (path.root / "format.json").write_text(text)
+    with pytest.raises(StateError, match=r"format\.json can't be read"):
+        StatePath.open(path.root)
+
+
+def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "state"):
+        with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
+            StatePath.open(root)
+
+
+def test_a_replay_is_the_next_generation_of_the_same_epoch():
+    later = STATE.next_generation(3, replay_until=9, asked=None)
+    assert (later.generation, later.epoch, later.phase) == (1, 1, "streaming")
+    assert (later.start_version, later.pinned_version, later.replay_until) == (3, None, 9)
+
+
+def test_a_second_replay_still_knows_what_the_first_may_have_written():
+    twice = STATE.next_generation(3, replay_until=9, asked=None).next_generation(1, replay_until=4, asked=None)
+    assert (twice.generation, twice.replay_until) == (2, 9)
+
+
+def test_a_resync_is_the_next_epoch_above_the_targets():
+    later = STATE.next_epoch(20, table_id="table-2", above=5)
+    assert (later.epoch, later.generation, later.phase) == (6, 1, "bootstrapping")
+    assert (later.pinned_version, later.table_id, later.prepared, later.replay_until) == (20, "table-2", False, -1)
+
+
+def test_the_newest_generation_is_read_off_the_checkpoints(path):
+    for name in ("0", "2", "10", "junk"):
+        (path.checkpoint("orders_search", 0).parent / name).mkdir(parents=True)
+    assert path.newest_generation("orders_search") == 10
+
+
+FURTHER = RouteState(
+    route="orders_search",
+    identity={"keys": ["id"]},
+    table_id="table-1",
+    epoch=3,
+    generation=4,
+    phase="streaming",
+    pinned_version=7,
+    start_version=8,
+    asked=6,
+    replay_until=9,
+    prepared=True,
+    streamed=True,
+    loaded=True,
+    max_removed_share=0.5,
+    table_schema={"columns": []},
+    held_version=5,
+    mark="3:2:5",
+)
+
+
+def test_a_replay_changes_of_a_state_what_belongs_to_a_generation_and_nothing_else():
+    assert FURTHER.next_generation(2, replay_until=4, asked=1, mark=Watermark(4, 1, 8)) == replace(
+        FURTHER,
+        generation=5,
+        pinned_version=None,
+        start_version=2,
+        asked=1,
+        streamed=False,
+        mark="4:1:8",
+    )
+    assert FURTHER.next_generation(2, replay_until=4, asked=None).mark is None
+
+
+def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
+    assert FURTHER.next_epoch(20, table_id="table-2", share=0.1) == RouteState(
+        route="orders_search",
+        identity={"keys": ["id"]},
+        table_id="table-2",
+        epoch=4,
+        generation=5,
+        pinned_version=20,
+        asked=6,
+        max_removed_share=0.1,
+    )
+    assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
+
+
+def test_a_resync_is_above_the_epoch_of_the_state_and_that_of_the_target():
+    epochs = [FURTHER.next_epoch(20, table_id="table-1", above=above).epoch for above in (0, 2, 3, 4)]
+    assert epochs == [4, 4, 4, 5]
+
+
+def test_a_route_of_a_state_path_is_paused_until_it_is_resumed(path):
+    assert not path.is_paused("orders_search")
+    path.pause("orders_search")
+    assert StatePath(path.root).is_paused("orders_search")
+    since = json.loads((path.root / "routes" / "orders_search" / "paused.json").read_text())["since"]
+    assert abs(datetime.fromisoformat(since) - datetime.now(timezone.utc)) < timedelta(hours=1)
+    assert not path.is_paused("orders_cache")
+    path.pause("orders_search", paused=False)
+    path.pause("orders_search", paused=False)
+    assert not path.is_paused("orders_search")
+
+
+def test_a_state_path_keeps_the_checkpoint_of_each_generation_apart(path):
+    assert path.checkpoint("orders_search", 3) == path.root / "routes" / "orders_search" / "checkpoints" / "3"
+    assert path.dead_letters == path.root / "dead_letters"
+    assert path.requests == path.root / "requests"
+
+
+def test_a_state_path_tells_a_sink_its_owner_the_epoch_and_the_number_of_the_lease(path):
+    route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
+    spec = path.spec(route, replace(STATE, epoch=3))
+    assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)
+    path.lease = Lease.acquire(path.root)
+    assert path.spec(route, STATE).fence == path.lease.token > 0
+    path.lease.release()

@@ -1,0 +1,79 @@
+"""What a target surely had, by the state path: the lower bound of what its claim may say later."""
+
+from pathlib import Path
+
+import pytest
+
+from cdf_replicator.state import watermark
+from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.store import StatePath
+from connectors import Watermark
+
+
+@pytest.mark.parametrize("mark", [Watermark(0, 0, -1), Watermark(3, 17, 40), Watermark(-1, 0, 7), Watermark(-1, 0, -1)])
+def test_a_watermark_is_read_as_it_was_written(mark):
+    assert Watermark.parse(str(mark)) == mark
+
+
+@pytest.mark.parametrize(
+    ("held", "known", "reaches"),
+    [
+        (Watermark(0, 2, 5), Watermark(0, 2, 5), True),
+        (Watermark(0, 1, 5), Watermark(0, 2, 5), False),  # a commit that takes several micro-batches
+        (Watermark(1, 0, 3), Watermark(0, 9, 5), True),  # a replay from an earlier version
+        (Watermark(0, 9, 5), Watermark(1, 0, 3), False),
+        (Watermark(-1, 0, 5), Watermark(4, 9, 5), True),  # of the code before
+        (Watermark(-1, 0, 4), Watermark(4, 9, 5), False),
+    ],
+)
+def test_a_target_that_was_brought_back_does_not_reach_what_is_known_of_it(held, known, reaches):
+    assert held.reaches(known) is reaches
+
+
+def committed(state_path: StatePath, state: RouteState, batch: int, version: int) -> None:
+    folder = Path(str(state_path.checkpoint(state.route, state.generation)))
+    offset = f'{{"reservoirId":"t","reservoirVersion":{version},"index":-1}}'
+    for kind, text in (("offsets", f"v1\n{{}}\n{offset}"), ("commits", "v1\n{}")):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        (folder / kind / str(batch)).write_text(text)
+
+
+def test_what_is_known_of_a_target_grows_from_its_load_to_its_newest_micro_batch(tmp_path):
+    state_path = StatePath.open(tmp_path)
+    loading = RouteState("r", {}, "t", generation=2, pinned_version=4)
+    assert watermark.known(loading, state_path) is None
+    loaded = RouteState("r", {}, "t", generation=2, pinned_version=4, loaded=True)
+    assert watermark.known(loaded, state_path) == Watermark(2, 0, 4)
+    streamed = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, streamed=True)
+    assert watermark.known(streamed, state_path) == Watermark(2, 0, 4)
+    committed(state_path, streamed, 3, 7)
+    assert watermark.known(streamed, state_path) == Watermark(2, 4, 6)
+    replayed = streamed.next_generation(1, replay_until=-1, asked=None, mark=watermark.known(streamed, state_path))
+    assert watermark.known(replayed, state_path) == Watermark(2, 4, 6), "until its stream begins"
+
+
+def test_a_replay_begins_after_the_watermark_unless_that_is_older_than_a_replay_under_way():
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, streamed=True)
+    assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9
+    assert watermark.replay_from(state, Watermark(1, 30, 8)) == 5
+    assert watermark.replay_from(state, Watermark(0, 30, 8)) == 5
+    assert watermark.replay_from(state, Watermark(1, 30, 2)) == 3
+    assert watermark.replay_from(state, Watermark(-1, 0, 8)) == 9
+
+
+def test_a_watermark_of_an_old_form_is_compared_by_its_version_whatever_the_other_says_of_batches():
+    assert Watermark(4, 9, 5).reaches(Watermark(-1, 0, 5))
+    assert not Watermark(4, 9, 4).reaches(Watermark(-1, 0, 5))
+    assert Watermark(0, 2, 5).reaches(Watermark(-1, 0, 5))
+    assert not Watermark(0, 9, 4).reaches(Watermark(-1, 0, 5))
+
+
+def test_the_watermark_of_a_stream_that_begins_is_the_version_before_its_first(tmp_path):
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
+    assert watermark.known(state, StatePath.open(tmp_path)) == Watermark(2, 0, -1)
+
+
+def test_a_replay_from_version_0_that_was_lost_with_the_target_is_delivered_again_from_version_0():
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
+    assert watermark.replay_from(state, Watermark(1, 30, 8)) == 0
+    assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9
