@@ -1,4 +1,4 @@
-"""Define the status of the service as immutable values. ``board`` creates them; the page and ``/status`` show them.
+"""Define the status of the service as immutable values, which ``status_store`` creates and ``/status`` returns.
 
 ``Status`` is the JSON of ``/status`` and the input of the page and of the ``status`` command. ``schema`` increases when
 a field is removed or changes its meaning.
@@ -55,7 +55,7 @@ class Totals:
     rejected: dict[str, int] = field(default_factory=dict)
 
     def plus(self, batch: BatchStatus) -> Totals:
-        """Return the totals plus a batch. A batch that was not delivered is repeated, so only its received rows count."""
+        """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""
         received = _sum(self.received, batch.received)
         if batch.outcome != "delivered":
             return replace(self, received=received)

@@ -233,7 +233,10 @@ class Board:
 
 
 def without_credentials(endpoint: str) -> str:
-    """Remove user and password from a URL: ``redis://u:p@cache`` -> ``redis://cache``; keeps a container (``abfss://``)."""
+    """Remove user and password from a URL: ``redis://u:p@cache`` -> ``redis://cache``.
+
+    A container before an @ (``abfss://``) stays.
+    """
     return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
 
 

@@ -70,7 +70,7 @@ class CommitLog:
         return float(self._files.getFileStatus(path).getModificationTime()) / 1000
 
     def first_since(self, moment: float) -> int:
-        """Return the first version whose file is not older than a time in epoch seconds; newest + 1 if there is none."""
+        """Return the first version whose file is not older than ``moment`` (epoch seconds); newest + 1 if none."""
         versions = range(self._latest + 1)
         return bisect_left(versions, True, key=lambda version: (self.committed_at(version) or 0.0) >= moment)
 

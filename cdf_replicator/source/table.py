@@ -77,7 +77,7 @@ class SourceTable:
         return newest
 
     def kept_seconds(self) -> float:
-        """Return the retention of change files or of commits in seconds, whichever is shorter, by the table's properties."""
+        """Return the table's retention of change files or of commits in seconds, whichever is shorter."""
         configs: Any = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaConfigs")
         metadata = self._newest().metadata()
         kept = [configs.TOMBSTONE_RETENTION()]
@@ -97,7 +97,7 @@ class SourceTable:
         return snapshot
 
     def vacuumed_after_seconds(self, commits: int) -> float:
-        """Return the shortest retention in seconds that a VACUUM among the newest commits was given; infinity if none was.
+        """Return the shortest retention in seconds given to a VACUUM among the newest commits; infinity if none.
 
         Args:
             commits: Number of newest commits to search.
@@ -142,7 +142,7 @@ class SourceTable:
         return int(found[0])
 
     def version_until(self, timestamp: str) -> int:
-        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if there is none."""
+        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if none."""
         earliest = self.log.available()[0]
         found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
         if found is None or found[0] is None:
@@ -229,7 +229,7 @@ class SourceTable:
             reader = reader.option("startingVersion", starting_version)
         if schema_log:
             reader = reader.option("schemaTrackingLocation", schema_log)
-            # ``evolution`` classifies schema changes, with and without column mapping, so Delta's own check is off.
+            # ``schema_evolution`` checks schema changes, with and without column mapping, so Delta's check is off.
             for change in ("Rename", "Drop", "TypeChange"):
                 reader = reader.option(f"allowSourceColumn{change}", "always")
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))

@@ -71,7 +71,7 @@ def _known_type(version: Column) -> Column:
 
 
 def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: int, committed_at: float) -> DataFrame:
-    """Convert the snapshot at a version to the change frame: each row is an upsert of that version, type ``snapshot``."""
+    """Convert a snapshot to the change frame: each row is an upsert of its version, of type ``snapshot``."""
     at = F.timestamp_seconds(F.lit(committed_at))
     return _shaped(snapshot, route, epoch, F.lit("snapshot"), F.lit(version).cast("long"), at)
 
