@@ -65,7 +65,7 @@ class DeltaFeaturesOptions(RouteOptions):
 
 
 class DeltaFeaturesSink(DeltaSink):
-    """One row per entity."""
+    """A sink that keeps one row per entity."""
 
     Settings = DeltaFeaturesSettings
     Options = DeltaFeaturesOptions
