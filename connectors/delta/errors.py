@@ -7,7 +7,7 @@ from typing import Final
 
 from connectors.errors import PermanentError, RetryableError
 
-OVERTAKEN: Final = "cdf-replicator: somebody has written to a table that was empty"
+OVERTAKEN: Final = "cdf-replicator: another writer has written to a table that was empty"
 """The sink's MERGE into a table that was empty raises this text if it matches a row."""
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", OVERTAKEN)
 _TYPE_ERRORS: Final = (

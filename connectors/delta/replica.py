@@ -55,10 +55,12 @@ class DeltaReplicaSettings(DeltaSettings):
         default=False, description="Keep deleted rows, marked in the column _cdf_deleted. Resync after a change."
     )
     tombstone_seconds: int = Field(
-        86_400, gt=0, description="How long a deleted key is remembered, so that a late older row can't revive it."
+        86_400,
+        gt=0,
+        description="Seconds to keep a deleted key's tombstone, which stops a late older row from reviving the key.",
     )
     history: bool = Field(
-        default=False, description="Switch the replica's own change feed on, which tells every state it has shown."
+        default=False, description="Enable the replica's own change feed, which records every state of the replica."
     )
 
 

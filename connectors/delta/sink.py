@@ -38,17 +38,15 @@ class DeltaSettings(SinkSettings):
 
     path: str = Field(min_length=1, description="Folder of the sink's Delta tables, one each: <PATH>/<table slug>.")
     optimize_hours: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="Compact small files so often, beside the running stream."
+        None, gt=0, allow_inf_nan=False, description="Hours between two compactions of small files, beside the stream."
     )
     zorder_by: tuple[str, ...] = Field((), description="Cluster by these columns while compacting.")
-    auto_compact: bool = Field(
-        default=False, description="Compact when small files have piled up, beside the running stream."
-    )
+    auto_compact: bool = Field(default=False, description="Compact when there are 50 small files, beside the stream.")
 
     @model_validator(mode="after")
     def _zorder_needs_optimize(self) -> Self:
         if self.zorder_by and self.optimize_hours is None and not self.auto_compact:
-            raise ValueError("zorder_by needs optimize_hours or auto_compact: it is done while compacting")
+            raise ValueError("zorder_by needs optimize_hours or auto_compact: compaction clusters the rows")
         return self
 
 
@@ -122,9 +120,9 @@ class DeltaSink(FrameSink):
         newest = table.newest_version(path)
         if self._seen is not None:
             if newest < self._seen:
-                raise lost(f"the Delta table {path} is another one now")
+                raise lost(f"the Delta table {path} was replaced by another table")
             if (back := commits.taken_back(path, self._seen, newest)) is not None:
-                raise lost(f"somebody has taken rows of the Delta table {path} back ({back.operation})")
+                raise lost(f"another writer has removed rows of the Delta table {path} ({back.operation})")
         self._seen = newest
 
     def record_claim(self, route: RouteSpec, definition: str = "") -> None:
@@ -153,7 +151,7 @@ class DeltaSink(FrameSink):
         claim = self.claim(route)
         if claim is not None and claim.epoch >= route.epoch:
             raise PermanentError(
-                f"{options} of route {route.name} has changed, and the rows of {path} were made by the old one.",
+                f"{options} of route {route.name} has changed, but the rows of {path} come from the old value.",
                 f"Run: cdf-replicator resync {route.name}",
             )
         return True
