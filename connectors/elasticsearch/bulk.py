@@ -115,8 +115,8 @@ def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> 
     if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # for an upsert, for a delete
         raise PermanentError(
             f"the index is gone, or another instance has taken over: {reason}.",
-            "If another instance has taken over: nothing, this one ends by itself. Else the index is not created again while a "
-            f"route runs, since it would lack rows: run `cdf-replicator resync {route}`.",
+            "If another instance has taken over, this instance ends by itself. If the index was deleted, run "
+            f"`cdf-replicator resync {route}`: a running route does not create it again, since it would lack rows.",
         )
     if kind == "illegal_argument_exception" and reason.startswith("no write index"):
         raise PermanentError(f"{reason}.", "Mark one of its indices with is_write_index: true.")
@@ -136,7 +136,7 @@ def _check_row_is_to_blame(said: str) -> None:
     """Raise ``PermanentError`` if the reason of a refusal is a fault of the index."""
     for pattern, hint in FAULTS_OF_INDEX:
         if pattern.search(said):
-            raise PermanentError(f"the index takes no row as it is: {said}.", hint)
+            raise PermanentError(f"the index can't take any row: {said}.", hint)
 
 
 def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> str:

@@ -221,9 +221,9 @@ def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:
     variable = f"CDF_ROUTES__{route.name.upper()}__"
     if result.conflicts:
         cure = (
-            f"Delete the index and run `cdf-replicator resync {route.name}`, which builds it anew"
+            f"Delete the index and run `cdf-replicator resync {route.name}`, which creates it again"
             if index.ours
-            else f"Map it otherwise, name another index in {variable}INDEX"
+            else f"Map the field with another type, name another index in {variable}INDEX"
         )
         raise PermanentError(
             f"index {index.name!r} does not take the route: {'; '.join(result.conflicts)}.",
@@ -250,13 +250,13 @@ def settle(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
     warnings = []
     if _seconds(remembered) < SHORTEST_GC_DELETES:
         warnings.append(
-            f"index {index.name!r} forgets deletes after {remembered}: a write that was held up longer could bring a "
+            f"index {index.name!r} forgets deletes after {remembered}: a write that is delayed longer could bring a "
             f"deleted row back; set index.gc_deletes to 1h"
         )
     if index.siblings:
         warnings.append(
-            f"alias {index.alias!r} also covers {', '.join(index.siblings)}: only {index.name!r} is kept in step, "
-            f"documents of the same keys in the others stay"
+            f"alias {index.alias!r} also covers {', '.join(index.siblings)}: only {index.name!r} receives changes, "
+            f"and documents of the same keys in the other indices stay"
         )
     return warnings
 

@@ -142,7 +142,7 @@ def _kind(data_type: DataType) -> Kind:
 def _fault(path: str, paths: set[str]) -> str | None:
     names = path.split(".")
     if not all(name.strip() for name in names):
-        return "a name, or a part of one between dots, is empty"
+        return "the name, or a part of it between dots, is empty"
     if names[0] in METADATA:
         return "the name is reserved for metadata"
     above = (".".join(names[:depth]) for depth in range(1, len(names)))

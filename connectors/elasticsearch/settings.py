@@ -72,12 +72,12 @@ class Settings(ArrowSettings):
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
     verify_certs: bool = True
     request_timeout: float = Field(
-        15, gt=0, description="seconds until a request counts as lost; below RETRY_SECONDS, or it is not tried again"
+        15, gt=0, description="seconds until a request times out; it is retried only if this is below RETRY_SECONDS"
     )
     gc_deletes: str = Field(
         "1h",
         pattern=r"^\d+(s|m|h|d)$",
-        description="how long an index that we created remembers deletes (index.gc_deletes)",
+        description="time for which an index that the sink created remembers deletes (index.gc_deletes)",
     )
 
     @model_validator(mode="after")

@@ -100,7 +100,7 @@ class ElasticsearchSink(ArrowSink):
         cluster, name = self._connected(), _name(route)
         index = find(cluster, name)
         if self._index is not None and (index is None or (index.name, index.identity) != self._index):
-            raise lost(f"index {name!r} is another one now")
+            raise lost(f"index {name!r} was replaced by another index")
         if index is None:
             index = create(cluster, name, fields, route, self.settings.gc_deletes)
             self._index = (index.name, index.identity)
@@ -215,14 +215,16 @@ class ElasticsearchSink(ArrowSink):
         error = item["index"].get("error") or {}
         if error.get("type") == kind:
             raise PermanentError(
-                f"the index refuses every document, also an empty one: {kind}: {error.get('reason')}.",
-                "Correct the index: its settings, its template, its pipelines. Then restart; nothing was deleted.",
+                f"the index refuses every document, even an empty document: {kind}: {error.get('reason')}.",
+                "Correct the settings, the template or the pipelines of the index, then restart. No document was deleted.",
             )
 
     def _swept(self, body: bytes, deletes: int) -> WriteResult:
         result = self._bulk(body, deletes)
         if result is None:
-            raise PermanentError(f"a request of {len(body)} bytes is refused.", "Raise http.max_content_length.")
+            raise PermanentError(
+                f"Elasticsearch refuses a request of {len(body)} bytes as too large.", "Raise http.max_content_length."
+            )
         if result.retry:
             raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
         return result

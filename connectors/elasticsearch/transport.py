@@ -81,7 +81,7 @@ class Reply:
                 return orjson.loads(self.body)
             except ValueError:
                 pass
-        raise RetryableError("unavailable", f"the answer is not Elasticsearch's: {self.error[1]!r}")
+        raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {self.error[1]!r}")
 
 
 class Cluster:
@@ -132,7 +132,7 @@ class Cluster:
         except elastic_transport.ConnectionError as error:
             raise RetryableError("unreachable", error.message) from error
         except elastic_transport.SerializationError as error:
-            raise RetryableError("unavailable", f"the answer is not Elasticsearch's: {error}") from error
+            raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {error}") from error
         return Reply(meta.status, meta.headers, data or b"")
 
     def ask(self, method: str, target: str, body: object = None) -> Any:
@@ -178,7 +178,7 @@ class Cluster:
             raise refusal(reply, "GET /_security/_authenticate")
         if not reply.genuine:
             raise PermanentError(
-                f"what answers there (HTTP {reply.status}) is not Elasticsearch.", "Set HOSTS to its HTTP port."
+                f"the answer (HTTP {reply.status}) does not come from Elasticsearch.", "Set HOSTS to its HTTP port."
             )
         if kind == "media_type_header_exception":
             raise PermanentError(f"this Elasticsearch is older than {OLDEST}: {reason}.", "Upgrade it.")
