@@ -203,7 +203,7 @@ def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark)
     if taken or (index.alias is None and writer_of(index.name, route.fence) not in index.aliases):
         raise fenced(f"index {index.name!r}")
     if index.is_copy:
-        raise lost(f"index {index.name!r} was brought back from a copy")
+        raise lost(f"index {index.name!r} was restored from a copy")
     if index.note.get("mark") == str(watermark):
         return
     meta = {**index.mappings.get("_meta", {}), META: {**index.note, "mark": str(watermark)}}

@@ -105,7 +105,7 @@ def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
     if what == "CLAIMED":
         return claimed(f"the target in Redis at {server}", "another route or state path", "KEY_TEMPLATE")
     if what == "OLDER":
-        return lost(f"Redis at {server} was brought back from a copy")
+        return lost(f"Redis at {server} was restored from a copy")
     if what == "OTHER":
         return lost(f"Redis at {server} was restarted, or failed over")
     return fenced(f"Redis at {server}")

@@ -275,7 +275,7 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
     assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4, route=route.name)
     with (
         closing(sink_to(elasticsearch.url)) as later,
-        pytest.raises(RetryableError, match="back from a copy") as raised,
+        pytest.raises(RetryableError, match="restored from a copy") as raised,
     ):
         later.mark(route, late)
     assert raised.value.reason == "lost"
