@@ -1,4 +1,4 @@
-"""Errors of redis-py, of the server and of scripts inside it, in the contract's words."""
+"""Classify errors of redis-py, of the server and of the sink's scripts as errors of the sink contract."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CODES: Final = {
 _REFUSALS: Final = ("NOAUTH", "NOPERM", "WRONGPASS", "DENIED")
 _CLUSTER: Final = ("MOVED", "ASK", "CROSSSLOT")
 
-# redis-py takes the code off the text and gives it as a class; Redis 6.2 puts it in the midst of a script's error.
+# redis-py removes the code from the text and raises a class for it. Redis 6.2 has the code within the text of a script's error.
 _CLASSES: Final = (
     (exceptions.OutOfMemoryError, "OOM"),
     (exceptions.ReadOnlyError, "READONLY"),
@@ -63,9 +63,11 @@ _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b"
 
 @contextmanager
 def classified(server: str) -> Iterator[None]:
-    """Raise what redis-py raises as a ``RetryableError`` or a ``PermanentError``; what is neither stays as it is.
+    """Raise an error of redis-py as a ``RetryableError`` or a ``PermanentError``; an unknown error stays unchanged.
 
-    ``server``: the place to name, without credentials.
+    Args:
+        server: Address of the server for the text, without credentials.
+
     """
     try:
         yield
@@ -95,7 +97,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
 
 
 def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
-    """Whether the route's claim, or the server, which the scripts compare, is no longer what it was."""
+    """Return the error if a script found no claim, another holder, an older watermark or another server; else None."""
     found = _CLAIM.search(str(error))
     if found is None:
         return None

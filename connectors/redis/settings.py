@@ -1,4 +1,4 @@
-"""What a Redis sink is told: where the server is, and in which shape rows are kept."""
+"""Define the settings of the sink (server, credentials, layout) and a route's option (its key template)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 def place_of(url: str) -> str:
-    """Where the data is, without credentials, the same with and without TLS: ``host:port/db`` or ``socket/db``.
+    """Return ``host:port/db`` or ``socket/db`` of a URL, without credentials, with and without TLS alike.
 
-    Reads a url as redis-py does, whose import costs more than all the rest of a configuration. Raises ``ValueError``.
+    It parses a URL as redis-py does, since the import of redis-py takes longer than the validation of a configuration.
+
+    Raises:
+        ValueError: The URL is not an address of Redis.
+
     """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or (parts.scheme == "unix" and not parts.path):
@@ -33,7 +37,7 @@ def place_of(url: str) -> str:
 
 
 def normal_place_of(url: str) -> str:
-    """Return ``place_of``, the same for every spelling of the host or of the socket's path."""
+    """Return ``place_of`` with one spelling of the host, or of the socket's path."""
     server, _, database = place_of(url).rpartition("/")
     if urlsplit(url).scheme == "unix":
         return f"{place.folder(server)}/{database}"
@@ -67,7 +71,7 @@ class RedisSettings(ArrowSettings):
         try:
             place_of(url.get_secret_value())
         except ValueError:
-            # Not the parser's own words: they may quote a piece of the password.
+            # The parser's text may quote a part of the password.
             raise ValueError("expected redis://host:6379/0, rediss://... or unix:///path/to/socket") from None
         return url
 
