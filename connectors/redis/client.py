@@ -35,7 +35,7 @@ def connect(settings: RedisSettings, server: str) -> redis.Redis:
         return redis.Redis.from_url(settings.url.get_secret_value(), **options)
     except ValueError as error:  # the text names the option, not its value
         raise PermanentError(
-            f"The url of Redis at {server}: {error}", "See redis-py for what a url may hold."
+            f"The url of Redis at {server}: {error}", "Correct the url: redis-py documents its options."
         ) from None
 
 

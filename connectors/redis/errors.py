@@ -51,7 +51,7 @@ _CLASSES: Final = (
     (exceptions.AuthenticationError, "WRONGPASS"),
     (exceptions.AuthorizationError, "NOAUTH"),
 )
-_STRANGER: Final = ": what answers there does not speak Redis' protocol; if it stays so, correct the url"
+_STRANGER: Final = ": the answer is not in Redis' protocol; if this error persists, correct the url"
 _AWAY: Final = (
     (exceptions.TimeoutError, "timeout", ""),
     (exceptions.ConnectionError, "unreachable", ""),
@@ -88,7 +88,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
             "the key patterns ~<prefix>* and ~cdf:*.",
         )
     if "DB index" in str(error):
-        return PermanentError(f"Redis at {server}: {error}.", "Choose a database the server has.")
+        return PermanentError(f"Redis at {server}: {error}.", "Correct the number of the database in the url.")
     for kind, away, more in _AWAY:
         if isinstance(error, kind):
             refused = certificate_refused(f"Redis at {server}", str(error))
@@ -103,7 +103,7 @@ def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
         return None
     what = found[1]
     if what == "GONE":
-        return gone(f"Redis at {server} holds no claim of the route any more: it was emptied")
+        return gone(f"Redis at {server} no longer holds the route's claim: it was emptied")
     if what == "CLAIMED":
         return claimed(f"the target in Redis at {server}", "another route or state path", "KEY_TEMPLATE")
     if what == "OLDER":

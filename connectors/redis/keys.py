@@ -108,12 +108,12 @@ def parse_template(template: str) -> list[Piece]:
     """Return the literal texts, each with the column after it; raise ``ValueError`` if two rows could share a key."""
     texts, names = _COLUMN.split(template)[::2], _COLUMN.findall(template)
     if any(brace in text for text in texts for brace in BRACES):
-        raise ValueError("expected something like orders:{id}; a brace other than around a column's name can't be used")
+        raise ValueError("expected something like orders:{id}; braces are allowed around a column's name only")
     if "" in names:
         raise ValueError("expected column names in braces, like orders:{id}")
     pieces: list[Piece] = [*zip(texts, names, strict=False), *([(texts[-1], None)] if texts[-1] else [])]
     if not pieces or not pieces[0][0]:
-        raise ValueError("expected text before the first column, like orders:{id}: it sets this route's keys apart")
+        raise ValueError("expected text before the first column, like orders:{id}: it identifies the route's keys")
     if any(":" not in text for text, name in pieces[1:] if name is not None):
         raise ValueError("expected a colon between two columns, or two rows could share a key")
     return pieces

@@ -47,9 +47,9 @@ MARK: Final = (
     + """
 -- ARGV further: the new watermark; run id, replication id and lowest offset of the server, empty if they are unknown
 if ARGV[7] ~= '' then
-  local function told(section, name) return string.match(redis.call('INFO', section), name .. ':(%w+)') end
-  if told('server', 'run_id') ~= ARGV[7] or told('replication', 'master_replid') ~= ARGV[8]
-    or tonumber(told('replication', 'master_repl_offset')) < tonumber(ARGV[9]) then
+  local function info(section, name) return string.match(redis.call('INFO', section), name .. ':(%w+)') end
+  if info('server', 'run_id') ~= ARGV[7] or info('replication', 'master_replid') ~= ARGV[8]
+    or tonumber(info('replication', 'master_repl_offset')) < tonumber(ARGV[9]) then
     return redis.error_reply('CDFOTHER')
   end
 end
@@ -158,7 +158,7 @@ _ORPHANS: Final = """
 -- A value is an orphan if its guard is lower than the given guard, or if it has no live guard and the type of the route's
 -- values. A value without a live guard and of another type belongs to another user, and the sink never wrote it.
 local call = redis.call
-local function look(row, below, kind)
+local function inspect(row, below, kind)
   local guard = call('MGET', KEYS[row + 1])[1]  -- also nil if another user has a list under that name
   if guard and #guard == 19 then return call('EXISTS', KEYS[row]) == 1, guard < below end
   local ours = call('TYPE', KEYS[row]).ok == kind
@@ -173,7 +173,7 @@ COUNT: Final = (
 -- Returns the number of values, and the number of orphans among them
 local total, below = 0, 0
 for row = 1, #KEYS, 2 do
-  local there, orphan = look(row, ARGV[1], ARGV[2])
+  local there, orphan = inspect(row, ARGV[1], ARGV[2])
   if there then total = total + 1 end
   if there and orphan then below = below + 1 end
 end
@@ -190,7 +190,7 @@ SWEEP: Final = (
 -- Returns the number of removed values
 local removed = 0
 for row = 2, #KEYS, 2 do
-  local there, orphan = look(row, ARGV[6], ARGV[7])
+  local there, orphan = inspect(row, ARGV[6], ARGV[7])
   if there and orphan then
     removed = removed + call('UNLINK', KEYS[row])
     call('SET', KEYS[row + 1], ARGV[8], 'EX', ARGV[9])

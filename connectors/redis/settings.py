@@ -28,7 +28,7 @@ def place_of(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or (parts.scheme == "unix" and not parts.path):
-        raise ValueError("no address of Redis")
+        raise ValueError("not an address of Redis")
     path = "" if parts.scheme == "unix" else unquote(parts.path).replace("/", "")
     database = int(parse_qs(parts.query).get("db", [path or "0"])[0])
     if parts.scheme == "unix":
@@ -47,7 +47,7 @@ def normal_place_of(url: str) -> str:
 
 class RedisSettings(ArrowSettings):
     url: SecretStr = Field(
-        description="redis://, rediss:// (TLS) or unix://, with what redis-py takes after it: rediss://user:pass@host:6379/0",
+        description="redis://, rediss:// (TLS) or unix://, with the options of redis-py: rediss://user:pass@host:6379/0",
     )
     username: str | None = Field(None, description="ACL user, unless the url names one")
     password: SecretStr | None = Field(None, description="password, unless the url holds one")
@@ -62,7 +62,9 @@ class RedisSettings(ArrowSettings):
         512_000_000, ge=1_000, description="a larger row is rejected; no more than the server's proto-max-bulk-len"
     )
     tombstone_seconds: int = Field(
-        86_400, gt=0, description="how long a deleted key is remembered, so that a late older row can't revive it"
+        86_400,
+        gt=0,
+        description="seconds to keep a deleted key's tombstone, which stops a late older row from reviving the key",
     )
 
     @field_validator("url")

@@ -90,12 +90,12 @@ class RedisSink(ArrowSink):
             client.eval(script.CLAIM, 1, _names(route).claim, _holder(route), route.epoch, route.fence)
             info = info_of(client)
         if not info:
-            unseen = "a restart, or a fail-over, that loses the newest writes may go unnoticed"
+            unseen = "a restart or fail-over that loses the newest writes may remain undetected"
             return [f"The user of Redis at {self.endpoint} may not read INFO: {unseen}. Grant +info."]
         policy = info.get("maxmemory_policy", "noeviction")
         if not info.get("maxmemory") or policy == "noeviction":
             return []
-        effect = "rows would go missing, or a forgotten delete let an older row return"
+        effect = "rows would be missing, or an evicted tombstone would let an older row return"
         return [
             f"Redis at {self.endpoint} may evict entries (maxmemory-policy {policy}): {effect}. Set it to noeviction."
         ]
