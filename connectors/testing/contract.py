@@ -104,14 +104,14 @@ class ArrowContract:
 
     def test_preparing_again_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         sink.prepare(schema, route)
-        sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("someone else", route.epoch + 1, route=route.name)
+        sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
+        assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
 
     def test_routes_of_different_tables_have_different_targets(
         self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec
     ) -> None:
         assert sink.target(route) != sink.target(other_route)
-        assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="someone else"))
+        assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="another owner"))
 
     def test_an_empty_chunk_is_fine(self, write: Write) -> None:
         assert_applied(write())

@@ -81,8 +81,8 @@ class FrameContract:
         assert sink.count(route, below) == Held()
         assert sink.claim(other_route) is None
         assert sink.target(route) != sink.target(other_route)
-        sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("someone else", route.epoch + 1, route=route.name)
+        sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
+        assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
         sink.close()
         sink.close()
 
