@@ -1,4 +1,4 @@
-"""``dead-letters``: print what was refused and why; have it written again, or give it up."""
+"""Print dead letters with their reasons, and submit commands to redrive or discard them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Format = Literal["table", "json"]
 
 
 def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
-    """Print letters, newest first: the open ones, or all; returns the exit code."""
+    """Print open dead letters, or with ``closed`` all, newest first, and return the exit code."""
 
     def newest(letters: DataFrame) -> list[dict[str, Any]]:
         if route is not None:
@@ -55,7 +55,10 @@ def print_list(settings: Settings, route: str | None, *, closed: bool, limit: in
 
 
 def print_one(settings: Settings, letter: str) -> int:
-    """Print a letter with its row, as JSON; returns the exit code: failed if there is none, or more than one."""
+    """Print a dead letter with its row as JSON and return the exit code.
+
+    The command fails unless exactly one id begins with ``letter``.
+    """
 
     def named(letters: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict() for row in letters.where(of_ids([letter])).limit(2).toLocalIterator()]
@@ -72,13 +75,13 @@ def print_one(settings: Settings, letter: str) -> int:
 
 
 def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
-    """Have the present rows of letters' keys written; returns the exit code."""
+    """Submit a redrive, which writes the present rows of the dead letters' keys, and return the exit code."""
     question = f"Write the present rows of {_named(letters)} of {route} again?"
     return _asked(settings, command_queue.Request("redrive", route, letters=tuple(letters)), question, yes=yes)
 
 
 def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
-    """Have letters given up: their keys stay absent from the sink; returns the exit code."""
+    """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
     question = f"Give up {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
     return _asked(settings, command_queue.Request("discard", route, letters=tuple(letters)), question, yes=yes)
 
@@ -115,7 +118,7 @@ def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return the text with what a terminal would obey written out."""
+    """Return the text with control characters escaped, since a terminal would execute them."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

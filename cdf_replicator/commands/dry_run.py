@@ -1,4 +1,4 @@
-"""What a replay or a resync would do: ``--dry-run``. Needs no lease and writes nothing."""
+"""Print the effect of a replay or a resync for ``--dry-run``, without the lease and without a write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VERSIONS_SHOWN: Final = 50
 
 
 def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
-    """Print rows by version and change type of each source table; returns the exit code."""
+    """Print the number of rows by version and change type of each source table and return the exit code."""
     console = Console()
 
     def work(session: SparkSession) -> None:
@@ -50,7 +50,7 @@ def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | 
 
 
 def resync(settings: Settings, route: Route) -> int:
-    """Print how many rows a resync would write, and how many entries it would remove; returns the exit code."""
+    """Print the number of rows that a resync would write and of entries it would remove; return the exit code."""
 
     def work(session: SparkSession) -> None:
         table = SourceTable(session, route.source)
@@ -62,7 +62,10 @@ def resync(settings: Settings, route: Route) -> int:
 
 
 def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:
-    """The snapshot against the target, by numbers. ``waiting``: a resync whose sweep was refused, if there is one."""
+    """Return lines that compare the snapshot with the target.
+
+    ``waiting`` is the state of a resync whose sweep waits for the operator, or None.
+    """
     latest = table.log.available()[1]
     snapshot = change_frame.snapshot_frame(table.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
     if sink.mode == "append":

@@ -1,7 +1,7 @@
-"""``replay``, ``resync``, ``pause``, ``resume``: ask whoever holds the lease, or take it and do the work.
+"""Submit a replay, resync, pause or resume to the lease holder, or execute it if the lease is free.
 
-A replay of an upsert sink goes on from its first version to the newest and replaces the live query (design rule 14);
-one with an end is for append sinks only, since it would bring deleted keys back.
+A replay of an upsert sink has no end and replaces the live query (rule 14 of ``docs/design.md``). A replay with an end
+version needs an append sink, since it would restore deleted keys in an upsert sink.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 def replay(
     settings: Settings, name: str, starting_version: int, ending_version: int | None, dry_run: bool, yes: bool
 ) -> int:
-    """Deliver again from a version on, or a closed range into an append sink; returns the exit code."""
+    """Deliver again from a version on, or a closed range to append sinks, and return the exit code."""
     routes = _named(settings, name)
     upserts = [route.name for route in routes if connectors.load(settings.sinks[route.sink].type).mode == "upsert"]
     if ending_version is not None and upserts:
@@ -46,10 +46,10 @@ def replay(
 
 
 def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
-    """Rebuild a route's target from the present snapshot and remove orphans; returns the exit code.
+    """Rebuild a route's target from the present snapshot, remove its orphans and return the exit code.
 
-    ``max_removed_share``: of its entries, that may be removed; None: any with ``yes``, else what the settings say, so
-    that nobody needs to be asked where there is no terminal.
+    ``max_removed_share`` is the largest share of the target's entries that the resync may remove. None allows any share
+    with ``yes``, and otherwise the share of the settings. Without a terminal the command needs no confirmation.
     """
     routes = _named(settings, name)
     if dry_run:
@@ -64,7 +64,7 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
 
 
 def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:
-    """Have a route, or all of a table's, rest or go on; returns the exit code."""
+    """Pause or resume a route, or all routes of a table, and return the exit code."""
     return submit.switch(settings, [command_queue.Request(kind, route.name) for route in _named(settings, name)])
 
 

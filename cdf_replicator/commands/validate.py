@@ -1,4 +1,4 @@
-"""``validate``, the part that asks the tables and the sinks; changes nothing."""
+"""Check the state path, the tables and the sinks for ``validate``, without changing them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,19 @@ if TYPE_CHECKING:
 
 Severity: TypeAlias = Literal["error", "warning"]
 EXAMPLES: Final = 5
-"""Keys of several rows that a finding names."""
+"""Largest number of duplicate keys that a finding names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``where``: a route, table or sink; ``next_step``: what to do about it. A warning keeps nothing from running."""
+    """A problem that ``validate`` prints.
+
+    Args:
+        where: The route, table, sink or path with the problem.
+        what: Description of the problem.
+        next_step: The operator's next step; may be empty.
+        severity: A warning does not prevent a start.
+    """
 
     where: str
     what: str
@@ -52,7 +59,7 @@ class Finding:
 
 
 def check_online(settings: Settings) -> list[Finding]:
-    """Everything that is wrong with the state path, the tables and the sinks, in this order."""
+    """Return every problem of the state path, Spark, the tables and the sinks, in this order."""
     findings: list[Finding] = []
     try:
         findings += _state_path(settings)
@@ -82,7 +89,7 @@ def _state_path(settings: Settings) -> Iterator[Finding]:
 
 
 def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterator[Finding]:
-    """Check one table and the routes from it; its rows are read once, for all of them."""
+    """Check a table and its routes. One pass over the rows serves all routes."""
     where, given = f"table {routes[0].source.slug}", routes[0].source
     try:
         source = SourceTable(session, given)
@@ -136,9 +143,9 @@ def _route(
 
 
 def _keys(snapshot: DataFrame, routes: Sequence[Route], limits: Delivery) -> Iterator[Finding]:
-    """Count the rows without a key, and the keys of several rows, in one pass over the table.
+    """Count the rows without a key and the duplicate keys in one pass over the table.
 
-    Routes mostly share keys and filter; each pair of them counts apart, of one row one key.
+    Routes with the same keys and filter share a count, since most routes of a table have both in common.
     """
     definitions: dict[tuple[tuple[str, ...], str | None], list[Route]] = {}
     for route in routes:
@@ -180,7 +187,7 @@ def _of_keys(row: Row, columns: str, routes: Sequence[Route], limits: Delivery) 
 
 
 def _of_doubled(row: Row, route: Route, limits: Delivery) -> tuple[str, Severity]:
-    """Say what a first load or a resync makes of the keys that several rows have, as ``Rejections`` does it."""
+    """Return the effect of duplicate keys on a first load or a resync, by the limits of ``Rejections``."""
     correct = f"Correct CDF_TABLES__{route.source.slug.upper()}__KEYS or the data"
     if route.source.on_duplicate_keys == "halt":
         return f"The first load would halt (duplicate_keys). {correct}.", "error"

@@ -1,4 +1,4 @@
-"""What to do about an error of a read of a closed range of versions: the conditions' own steps are for a stream."""
+"""Map errors of a read of a closed version range to next steps; the steps of ``conditions`` apply to a stream."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OF_A_RANGE: Final = {
     "run.",
     r"FAILED_READ_FILE\.FILE_NOT_EXIST": "VACUUM has removed files of the range: ask for later versions.",
 }
-"""By a pattern of the error's text."""
+"""Next steps by a pattern of the error's text."""
 
 
 def step_for(error: Exception, steps: Mapping[str, str] = OF_A_RANGE) -> str:
-    """Return what whoever asked can do about an error; empty if the steps have nothing for it."""
+    """Return the operator's next step for an error; empty if no pattern matches."""
     text = str(error)
     return next((step for pattern, step in steps.items() if re.search(pattern, text)), "")
