@@ -114,13 +114,13 @@ def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
             raise HaltError(
                 "start_out_of_range",
                 f"Version {version} of {where} is out of range: changes of versions {earliest} to {latest} are available.",
-                "Ask for some of those.",
+                "Choose versions of that range.",
             )
     if first > last:
         raise HaltError(
             "start_out_of_range",
-            f"No commit of {where} lies in that range: it would begin with version {first} and end with {last}.",
-            "Let it end later, or begin earlier.",
+            f"No commit of {where} is in the range: its first version would be {first}, and its last version {last}.",
+            "Choose an earlier start or a later end.",
         )
     return first, last
 

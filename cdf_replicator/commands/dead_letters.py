@@ -49,7 +49,7 @@ def print_list(settings: Settings, route: str | None, *, closed: bool, limit: in
         rows = _kept(session, settings).read(newest)
         _write(rows[:limit], format_, "No dead letters." if closed else "No open dead letters.")
         if len(rows) > limit:
-            log.warning("there are more; raise --limit", shown=limit)
+            log.warning("list is incomplete: raise --limit", shown=limit)
 
     return asked.with_session(settings.spark, work)
 
@@ -66,7 +66,7 @@ def print_one(settings: Settings, letter: str) -> int:
     def work(session: SparkSession) -> None:
         found = _kept(session, settings).read(named)
         if len(found) != 1:
-            what = "Several letters begin" if found else "No letter begins"
+            what = "Several dead letters begin" if found else "No dead letter begins"
             raise HaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
         (told,) = found
         sys.stdout.write(_json({**told, "row": told["row"] and json.loads(told["row"])}, indent=2) + "\n")
@@ -82,7 +82,7 @@ def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool
 
 def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
     """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
-    question = f"Give up {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
+    question = f"Discard {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
     return _asked(settings, command_queue.Request("discard", route, letters=tuple(letters)), question, yes=yes)
 
 
@@ -93,7 +93,7 @@ def _asked(settings: Settings, request: command_queue.Request, question: str, *,
 
 
 def _named(letters: Sequence[str]) -> str:
-    return f"letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open letters"
+    return f"dead letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open dead letters"
 
 
 def _kept(session: SparkSession, settings: Settings) -> DeadLetters:

@@ -33,9 +33,9 @@ def replay(
     upserts = [route.name for route in routes if connectors.load(settings.sinks[route.sink].type).mode == "upsert"]
     if ending_version is not None and upserts:
         log.error(
-            "--ending-version is for append sinks only: on one that keeps one entry per key it would bring deleted "
-            "keys back. Leave it out, and the replay runs through to the newest version.",
+            "--ending-version is for append sinks only: in an upsert sink it would restore deleted keys",
             routes=upserts,
+            next_step="Leave it out: the replay then runs to the newest version.",
         )
         return submit.USAGE
     if dry_run:

@@ -84,7 +84,7 @@ def _state_path(settings: Settings) -> Iterator[Finding]:
         yield Finding("state path", str(error), "")
     except OSError as error:
         yield Finding(
-            "state path", f"{settings.state_path} can't be used: {error.strerror}.", "See that its store answers."
+            "state path", f"{settings.state_path} can't be used: {error.strerror}.", "Check that its store responds."
         )
 
 
@@ -137,7 +137,7 @@ def _route(
                 f"route {route.name}",
                 f"COMPUTED {name} is {kind.simpleString()} and arrives as text: a JSON number is exact up to "
                 f"{EXACT_DIGITS} digits.",
-                f"Where a number is meant, cast it: cast(... as decimal({EXACT_DIGITS}, {kind.scale})) or double(...).",
+                f"To deliver a number, cast it: cast(... as decimal({EXACT_DIGITS}, {kind.scale})) or double(...).",
                 "warning",
             )
 
@@ -195,7 +195,7 @@ def _of_doubled(row: Row, route: Route, limits: Delivery) -> tuple[str, Severity
         raised = "or raise CDF_DELIVERY__MAX_REJECTED_SHARE"
         return f"The first load would halt: too many rows are refused. {correct}, {raised}.", "error"
     kept = "The first load keeps each of their rows as a dead letter (duplicate_key), and the sink lacks these keys."
-    return f"{kept} {correct} if that is not meant.", "warning"
+    return f"{kept} {correct} if that is not intended.", "warning"
 
 
 def _sink(settings: Settings, slug: str) -> Iterator[Finding]:

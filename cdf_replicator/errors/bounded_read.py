@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OF_A_RANGE: Final = {
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE": "A column was renamed, dropped or retyped in the range, and one read shows rows of "
-    "one schema only: ask for the versions before that commit and for those from it on, one after the other (DESCRIBE "
-    "HISTORY names it).",
-    "DELTA_MISSING_CHANGE_DATA": "The change feed was off in a part of the range: ask for later versions. "
-    "`cdf-replicator enable TABLE` tells from which one it is on.",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE": "A column was renamed, dropped or retyped in the range, and a read has a single "
+    "schema: read the versions before that commit and the versions from it on separately (DESCRIBE HISTORY shows the "
+    "commit).",
+    "DELTA_MISSING_CHANGE_DATA": "The change feed was off in a part of the range: choose later versions. "
+    "`cdf-replicator enable TABLE` shows the version from which it is on.",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION": "The range is older than "
-    "delta.deletedFileRetentionDuration of the table: ask for later versions, or raise that property if VACUUM has not yet "
+    "delta.deletedFileRetentionDuration of the table: choose later versions, or raise that property if VACUUM has not yet "
     "run.",
-    r"FAILED_READ_FILE\.FILE_NOT_EXIST": "VACUUM has removed files of the range: ask for later versions.",
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST": "VACUUM has removed files of the range: choose later versions.",
 }
 """Next steps by a pattern of the error's text."""
 

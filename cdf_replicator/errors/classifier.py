@@ -19,8 +19,8 @@ from cdf_replicator.errors.exceptions import (
 )
 from connectors import PermanentError, RetryableError
 
-_UNKNOWN_NEXT_STEP: Final = "It is tried again a few times; if it stays, see the log for the whole error."
-_BUG_NEXT_STEP: Final = "This is a bug in the sink or the service: nothing was lost. Please report it with the log."
+_UNKNOWN_NEXT_STEP: Final = "The route retries a few times. If the error persists, see the log for its full text."
+_BUG_NEXT_STEP: Final = "This is a bug in the sink or the service. No change is lost. Please report it with the log."
 
 
 def judge(error: BaseException, *, route: str) -> Verdict:
@@ -56,10 +56,10 @@ def _own(error: BaseException) -> Verdict | None:
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)
     if isinstance(error, LeaseLostError):
-        next_step = "Nothing: this instance ends, or goes on where another one has only tried to take over."
+        next_step = "No action needed: this instance stops, or continues if the other instance did not take over."
         return Verdict("wait", "lease_lost", str(error), next_step)
     if isinstance(error, RetryableError):
-        next_step = "Nothing: it is tried again until the sink answers."
+        next_step = "No action needed: the route retries until the sink responds."
         return Verdict("wait", error.reason, str(error), next_step, of_sink=True)
     if isinstance(error, PermanentError):
         return Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True)

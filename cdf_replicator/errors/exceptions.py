@@ -45,7 +45,7 @@ class StalledError(Exception):
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
-        self.verdict = Verdict("restart", STALLED, what, "Nothing: the query is begun anew, once.")
+        self.verdict = Verdict("restart", STALLED, what, "No action needed: the query is restarted once.")
 
 
 class SchemaChangedError(Exception):
@@ -53,7 +53,9 @@ class SchemaChangedError(Exception):
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
-        self.verdict = Verdict("restart", SCHEMA_CHANGE, what, "Nothing: the stream starts again with the new schema.")
+        self.verdict = Verdict(
+            "restart", SCHEMA_CHANGE, what, "No action needed: the stream restarts with the new schema."
+        )
 
 
 class DimensionError(Exception):
