@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from cdf_replicator.commands import session as asked
 from cdf_replicator.commands import submit
+from cdf_replicator.commands.session import with_session
 from cdf_replicator.delivery.dead_letters import DeadLetters, of_ids
 from cdf_replicator.errors.exceptions import HaltError
 from cdf_replicator.state import command_queue
@@ -51,7 +51,7 @@ def print_list(settings: Settings, route: str | None, *, closed: bool, limit: in
         if len(rows) > limit:
             log.warning("list is incomplete: raise --limit", shown=limit)
 
-    return asked.with_session(settings.spark, work)
+    return with_session(settings.spark, work)
 
 
 def print_one(settings: Settings, letter: str) -> int:
@@ -71,7 +71,7 @@ def print_one(settings: Settings, letter: str) -> int:
         (told,) = found
         sys.stdout.write(_json({**told, "row": told["row"] and json.loads(told["row"])}, indent=2) + "\n")
 
-    return asked.with_session(settings.spark, work)
+    return with_session(settings.spark, work)
 
 
 def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:

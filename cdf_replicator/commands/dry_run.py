@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator.commands import session as asked
+from cdf_replicator.commands.session import with_session
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.location import state_folder
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 VERSIONS_SHOWN: Final = 50
 
 
-def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
+def preview_replay(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
     """Print the number of rows by version and change type of each source table and return the exit code."""
     console = Console()
 
@@ -46,10 +46,10 @@ def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | 
         names = ", ".join(route.name for route in routes)
         console.print(f"Would be delivered again to: {names}. Nothing was written.")
 
-    return asked.with_session(settings.spark, work, route=routes[0].name)
+    return with_session(settings.spark, work, route=routes[0].name)
 
 
-def resync(settings: Settings, route: Route) -> int:
+def preview_resync(settings: Settings, route: Route) -> int:
     """Print the number of rows that a resync would write and of entries it would remove; return the exit code."""
 
     def work(session: SparkSession) -> None:
@@ -58,7 +58,7 @@ def resync(settings: Settings, route: Route) -> int:
             lines = compared(table, sink, route, _waiting(settings, route))
         sys.stdout.write("\n".join(lines) + "\n")
 
-    return asked.with_session(settings.spark, work, route=route.name)
+    return with_session(settings.spark, work, route=route.name)
 
 
 def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 
 import connectors
-from cdf_replicator.commands import dry_run as preview
 from cdf_replicator.commands import submit
+from cdf_replicator.commands.dry_run import preview_replay, preview_resync
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def replay(
         )
         return submit.USAGE
     if dry_run:
-        return preview.replay(settings, routes, starting_version, ending_version)
+        return preview_replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
     asked = [command_queue.Request("replay", route.name, starting_version, ending_version) for route in routes]
     return submit.carry_out(settings, routes, asked) if submit.confirmed(question, yes=yes) else submit.USAGE
@@ -53,7 +53,7 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
     """
     routes = _named(settings, name)
     if dry_run:
-        return preview.resync(settings, routes[0])
+        return preview_resync(settings, routes[0])
     share = 1.0 if max_removed_share is None and yes else max_removed_share
     question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
     if not submit.confirmed(question, yes=yes or not sys.stdin.isatty()):

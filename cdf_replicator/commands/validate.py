@@ -14,7 +14,7 @@ from cdf_replicator.errors.classifier import judge
 from cdf_replicator.errors.exceptions import DimensionError, HaltError, StateError
 from cdf_replicator.pipeline.rejections import allowed
 from cdf_replicator.source.table import SourceTable
-from cdf_replicator.spark import session as spark
+from cdf_replicator.spark import session
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StatePath
 from cdf_replicator.transform import change_frame
@@ -63,17 +63,17 @@ def check_online(settings: Settings) -> list[Finding]:
     findings: list[Finding] = []
     try:
         findings += _state_path(settings)
-        session = spark.start(settings.spark)
-    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+        spark = session.start(settings.spark)
+    except (session.SparkStartError, session.JavaNotFoundError) as error:
         return [*findings, Finding("spark", str(error), "")]
     try:
         by_table = sorted(settings.resolved.values(), key=lambda route: route.source.slug)
         for _, routes in groupby(by_table, key=lambda route: route.source.slug):
-            findings += _table(session, settings, *routes)
+            findings += _table(spark, settings, *routes)
         for slug in sorted({route.sink for route in settings.resolved.values()}):
             findings += _sink(settings, slug)
     finally:
-        session.stop()
+        spark.stop()
     return list(dict.fromkeys(findings))
 
 
@@ -88,11 +88,11 @@ def _state_path(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterator[Finding]:
+def _table(spark: SparkSession, settings: Settings, *routes: Route) -> Iterator[Finding]:
     """Check a table and its routes. One pass over the rows serves all routes."""
     where, given = f"table {routes[0].source.slug}", routes[0].source
     try:
-        source = SourceTable(session, given)
+        source = SourceTable(spark, given)
         if not source.metadata.change_feed:
             yield Finding(
                 where,
@@ -104,7 +104,7 @@ def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterato
         sound = []
         for route in routes:
             try:
-                yield from _route(session, settings, route, source, schema)
+                yield from _route(spark, settings, route, source, schema)
                 sound.append(route)
             except (HaltError, DimensionError) as error:
                 yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
@@ -119,13 +119,13 @@ def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterato
 
 
 def _route(
-    session: SparkSession, settings: Settings, route: Route, source: SourceTable, schema: StructType
+    spark: SparkSession, settings: Settings, route: Route, source: SourceTable, schema: StructType
 ) -> Iterator[Finding]:
     if route.source.starting_version is not None:
         source.check_range(route.source.starting_version)
     if route.source.starting_timestamp is not None:
         source.version_at(route.source.starting_timestamp)
-    dimensions = Dimensions(session, route)
+    dimensions = Dimensions(spark, route)
     row = change_frame.row_schema(schema, route, dimensions.columns(schema))
     dimensions.pin()
     if not isinstance(settings.sink(route.sink), ArrowSink):
