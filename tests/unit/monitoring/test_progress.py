@@ -1,4 +1,4 @@
-"""How seldom a query is asked: once all is delivered, only the source is looked at."""
+"""The watch polls the query rarely, and only the source once all is delivered."""
 
 from types import SimpleNamespace
 

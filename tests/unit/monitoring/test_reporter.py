@@ -1,4 +1,4 @@
-"""What a route tells in its log: each micro-batch with its numbers, an error that repeats once a minute."""
+"""A route logs each micro-batch with its numbers, and a repeated error once a minute."""
 
 from collections import Counter
 from dataclasses import replace
