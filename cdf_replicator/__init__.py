@@ -1,3 +1,3 @@
-"""cdf-replicator follows the Change Data Feed of Delta tables and keeps other systems in step."""
+"""Replicate the Change Data Feed of Delta tables to other systems."""
 
 __version__ = "0.1.0"

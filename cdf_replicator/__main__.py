@@ -1,4 +1,4 @@
-"""``python -m cdf_replicator``."""
+"""Run the command line for ``python -m cdf_replicator``."""
 
 from cdf_replicator.cli import main
 

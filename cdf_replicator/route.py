@@ -40,7 +40,7 @@ class Source:
 
     @property
     def identifier(self) -> str:
-        """The table's name in SQL."""
+        """Name of the table in SQL."""
         if self.path is None:
             return self.name or ""
         return f"delta.{quote_identifier(self.path)}"
@@ -117,7 +117,7 @@ class Route:
         return any(name.replace("`", "``").lower() in text for name in names)
 
     def spec(self, *, owner: str, epoch: int, fence: int = 0) -> RouteSpec:
-        """Return what the sink may know of this route."""
+        """Return the part of the definition that the sink receives."""
         joined = (name for dimension in self.enrich for name in dimension.columns.values())
         return RouteSpec(
             self.name,

@@ -1,4 +1,4 @@
-"""Parse the command line and call one command; imports stay late, so that ``--help`` answers at once."""
+"""Parse the command line and call one command; imports are late, so that ``--help`` starts fast."""
 
 from __future__ import annotations
 

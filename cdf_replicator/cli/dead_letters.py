@@ -85,9 +85,9 @@ def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
     _long_enough(letters or [])
     loaded = _loaded(route)
 
-    from cdf_replicator.commands import dead_letters as room
+    from cdf_replicator.commands import dead_letters as command
 
-    raise typer.Exit(room.redrive(loaded, route, letters or (), yes=yes))
+    raise typer.Exit(command.redrive(loaded, route, letters or (), yes=yes))
 
 
 @app.command()
@@ -102,9 +102,9 @@ def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
     _long_enough(letters or [])
     loaded = _loaded(route)
 
-    from cdf_replicator.commands import dead_letters as room
+    from cdf_replicator.commands import dead_letters as command
 
-    raise typer.Exit(room.discard(loaded, route, letters or (), yes=yes))
+    raise typer.Exit(command.discard(loaded, route, letters or (), yes=yes))
 
 
 def _loaded(route: str | None) -> Settings:

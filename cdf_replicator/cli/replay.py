@@ -40,9 +40,9 @@ def replay(
     known("ROUTE|TABLE", name, {*loaded.resolved, *loaded.tables})
     logs.configure(loaded.log.level, loaded.log.format)
 
-    from cdf_replicator.commands import replay as room
+    from cdf_replicator.commands import replay as command
 
-    raise typer.Exit(room.replay(loaded, name, starting_version, ending_version, dry_run, yes))
+    raise typer.Exit(command.replay(loaded, name, starting_version, ending_version, dry_run, yes))
 
 
 def resync(
@@ -79,9 +79,9 @@ def resync(
     known("ROUTE", name, loaded.resolved)
     logs.configure(loaded.log.level, loaded.log.format)
 
-    from cdf_replicator.commands import replay as room
+    from cdf_replicator.commands import replay as command
 
-    raise typer.Exit(room.resync(loaded, name, max_removed_share, dry_run, yes))
+    raise typer.Exit(command.resync(loaded, name, max_removed_share, dry_run, yes))
 
 
 Name = Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")]

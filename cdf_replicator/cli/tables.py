@@ -59,11 +59,11 @@ def changes(
         raise typer.BadParameter("name the key columns with --keys", param_hint="'--key'")
     logs.configure(reading.log.level, reading.log.format)
 
-    from cdf_replicator.commands import changes as room
+    from cdf_replicator.commands import changes as command
     from cdf_replicator.commands import session
 
-    wanted = room.Wanted(begin, end, columns, key, limit, format_)
-    raise typer.Exit(room.changes(reading, session.source_named(table, reading.tables), wanted))
+    wanted = command.Wanted(begin, end, columns, key, limit, format_)
+    raise typer.Exit(command.changes(reading, session.source_named(table, reading.tables), wanted))
 
 
 def enable(table: Named) -> None:
@@ -82,10 +82,10 @@ def enable(table: Named) -> None:
     reading = settings.load_reading()
     logs.configure(reading.log.level, reading.log.format)
 
-    from cdf_replicator.commands import enable as room
+    from cdf_replicator.commands import enable as command
     from cdf_replicator.commands import session
 
-    raise typer.Exit(room.enable(reading, session.source_named(table, reading.tables)))
+    raise typer.Exit(command.enable(reading, session.source_named(table, reading.tables)))
 
 
 def _timestamp(option: str, text: str | None) -> str | None:

@@ -55,11 +55,11 @@ def _errors(findings: Sequence[Any]) -> list[Any]:
 
 
 def _online(settings: Settings) -> list[Any]:
-    from cdf_replicator.commands import validate as validation
+    from cdf_replicator.commands.validate import check_online
     from cdf_replicator.monitoring import logs
 
     logs.configure(settings.log.level, settings.log.format)
-    return list(validation.check_online(settings))
+    return list(check_online(settings))
 
 
 def _print_json(problems: Sequence[Any]) -> None:

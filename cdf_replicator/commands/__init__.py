@@ -1,3 +1,3 @@
-"""Carry out what each command of the CLI does, in a Spark session or by the lease holder."""
+"""Execute the commands of the CLI, in a Spark session of their own or through the lease holder."""
 
 __all__ = ["changes", "dead_letters", "enable", "replay", "validate"]

@@ -1,6 +1,6 @@
-"""``changes``: print the change feed of a table, as ``table_changes`` gives it, ordered by version.
+"""Print the change feed of a table for the command ``changes``: the rows of ``table_changes``, ordered by version.
 
-Each line is built in the JVM, and lines are fetched partition by partition: the feed may be larger than any memory.
+The JVM builds each line, and the driver fetches the lines partition by partition. A feed may exceed the driver's memory.
 """
 
 from __future__ import annotations
@@ -33,16 +33,22 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv"]
 
 PAGE: Final = 100
-"""Rows of a table whose columns are made equally wide."""
+"""Rows of the format ``table`` whose column widths are computed together."""
 WIDEST: Final = 40
 NESTED: Final = ("array", "map", "struct", "variant")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which changes. ``first``, ``last``: commit versions, or moments as text; ``last``: None is the newest.
+    """A selection of changes.
 
-    ``key``: key text by the columns ``keys``.
+    Args:
+        first: First commit version, or a timestamp as text.
+        last: Last commit version, or a timestamp as text. None selects the newest version.
+        keys: Key columns. They order the rows of a version.
+        key: Key text by the columns ``keys``. None selects every key.
+        limit: Largest number of rows.
+        format: Output format.
     """
 
     first: int | str
@@ -54,20 +60,20 @@ class Wanted:
 
 
 def changes(reading: Reading, source: Source, wanted: Wanted) -> int:
-    """Print them; returns the exit code. A reader that has seen enough (``| head``) ends it quietly."""
+    """Print the changes and return the exit code. A closed pipe (``| head``) ends the output without an error."""
 
     def work(table: SourceTable) -> None:
         try:
             write(table, wanted, sys.stdout)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains as it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it at its exit
 
     return session.answer(reading, source, work)
 
 
 def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
-    """Write the lines to ``out``; raises ``HaltError`` if there are none to be had, and what Spark raises."""
+    """Write the lines to ``out``; raise ``HaltError`` if the change feed, the range or a key column is missing."""
     feed = table.changes(*_versions(table, wanted))
     schema = feed.schema
     _known(table, schema, wanted.keys)
@@ -87,7 +93,7 @@ def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
 
 
 def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
-    """First and last commit version; raises ``HaltError`` naming the range that is there."""
+    """Return the first and last commit version; raise ``HaltError`` with the available range."""
     earliest, latest = table.log.available()
     since = table.feed_since()
     where = f"table {table.source.slug} ({table.source.location})"
@@ -108,13 +114,13 @@ def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
             raise HaltError(
                 "start_out_of_range",
                 f"Version {version} of {where} is out of range: changes of versions {earliest} to {latest} are available.",
-                "Ask for some of those.",
+                "Choose versions of that range.",
             )
     if first > last:
         raise HaltError(
             "start_out_of_range",
-            f"No commit of {where} lies in that range: it would begin with version {first} and end with {last}.",
-            "Let it end later, or begin earlier.",
+            f"No commit of {where} is in the range: its first version would be {first}, and its last version {last}.",
+            "Choose an earlier start or a later end.",
         )
     return first, last
 
@@ -131,7 +137,7 @@ def _known(table: SourceTable, schema: StructType, keys: Sequence[str]) -> None:
 
 
 def _selected(feed: DataFrame, wanted: Wanted) -> DataFrame:
-    """The rows wanted, in the order in which they take effect; those of one key stand together in a version."""
+    """Return the selected rows by version and key, with the deletes of a key before its upserts."""
     types = {field.name.lower(): field.dataType for field in feed.schema.fields}
     keys = [(F.col(quote_identifier(name)), types[name.lower()]) for name in wanted.keys]
     if wanted.key is not None:
@@ -150,20 +156,20 @@ def _csv(text: str) -> str:
 
 
 def _csv_column(text: Column) -> Column:
-    """A null is an empty field, an empty text is a quoted one."""
+    """Return CSV fields: a null becomes an empty field, an empty text a quoted field."""
     quoted = F.concat(F.lit('"'), F.replace(text, F.lit('"'), F.lit('""')), F.lit('"'))
     return F.when(text.isNull(), "").when((text == "") | text.rlike('[",\r\n]'), quoted).otherwise(text)
 
 
 def _cell(text: Column) -> Column:
-    """One line, cut to fit."""
+    """Return the text on a single line, cut to ``WIDEST`` characters."""
     line = F.regexp_replace(F.coalesce(text, F.lit("NULL")), r"\s", " ")
     cut = F.concat(F.left(line, F.lit(WIDEST - 1)), F.lit("…"))
     return F.when(F.length(line) > WIDEST, cut).otherwise(line)
 
 
 def _write_table(names: Sequence[str], rows: Iterator[Sequence[str]], out: TextIO) -> None:
-    """Columns as wide as the first page needs them; a later page may widen them, and then repeats the headings."""
+    """Write rows in aligned columns. A page with wider cells widens the columns and repeats the headings."""
     widths: list[int] = []
     while page := list(islice(rows, PAGE)) or ([] if widths else [()]):
         cells = [row for row in page if row]

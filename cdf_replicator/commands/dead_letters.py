@@ -1,4 +1,4 @@
-"""``dead-letters``: print what was refused and why; have it written again, or give it up."""
+"""Print dead letters with their reasons, and submit commands to redrive or discard them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from cdf_replicator.commands import session as asked
 from cdf_replicator.commands import submit
+from cdf_replicator.commands.session import with_session
 from cdf_replicator.delivery.dead_letters import DeadLetters, of_ids
 from cdf_replicator.errors.exceptions import HaltError
 from cdf_replicator.state import command_queue
@@ -35,7 +35,7 @@ Format = Literal["table", "json"]
 
 
 def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
-    """Print letters, newest first: the open ones, or all; returns the exit code."""
+    """Print open dead letters, or with ``closed`` all, newest first, and return the exit code."""
 
     def newest(letters: DataFrame) -> list[dict[str, Any]]:
         if route is not None:
@@ -49,13 +49,16 @@ def print_list(settings: Settings, route: str | None, *, closed: bool, limit: in
         rows = _kept(session, settings).read(newest)
         _write(rows[:limit], format_, "No dead letters." if closed else "No open dead letters.")
         if len(rows) > limit:
-            log.warning("there are more; raise --limit", shown=limit)
+            log.warning("list is incomplete: raise --limit", shown=limit)
 
-    return asked.with_session(settings.spark, work)
+    return with_session(settings.spark, work)
 
 
 def print_one(settings: Settings, letter: str) -> int:
-    """Print a letter with its row, as JSON; returns the exit code: failed if there is none, or more than one."""
+    """Print a dead letter with its row as JSON and return the exit code.
+
+    The command fails unless exactly one id begins with ``letter``.
+    """
 
     def named(letters: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict() for row in letters.where(of_ids([letter])).limit(2).toLocalIterator()]
@@ -63,23 +66,23 @@ def print_one(settings: Settings, letter: str) -> int:
     def work(session: SparkSession) -> None:
         found = _kept(session, settings).read(named)
         if len(found) != 1:
-            what = "Several letters begin" if found else "No letter begins"
+            what = "Several dead letters begin" if found else "No dead letter begins"
             raise HaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
         (told,) = found
         sys.stdout.write(_json({**told, "row": told["row"] and json.loads(told["row"])}, indent=2) + "\n")
 
-    return asked.with_session(settings.spark, work)
+    return with_session(settings.spark, work)
 
 
 def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
-    """Have the present rows of letters' keys written; returns the exit code."""
+    """Submit a redrive, which writes the present rows of the dead letters' keys, and return the exit code."""
     question = f"Write the present rows of {_named(letters)} of {route} again?"
     return _asked(settings, command_queue.Request("redrive", route, letters=tuple(letters)), question, yes=yes)
 
 
 def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
-    """Have letters given up: their keys stay absent from the sink; returns the exit code."""
-    question = f"Give up {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
+    """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
+    question = f"Discard {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
     return _asked(settings, command_queue.Request("discard", route, letters=tuple(letters)), question, yes=yes)
 
 
@@ -90,7 +93,7 @@ def _asked(settings: Settings, request: command_queue.Request, question: str, *,
 
 
 def _named(letters: Sequence[str]) -> str:
-    return f"letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open letters"
+    return f"dead letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open dead letters"
 
 
 def _kept(session: SparkSession, settings: Settings) -> DeadLetters:
@@ -115,7 +118,7 @@ def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return the text with what a terminal would obey written out."""
+    """Return the text with control characters escaped, since a terminal would execute them."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -1,4 +1,4 @@
-"""What a replay or a resync would do: ``--dry-run``. Needs no lease and writes nothing."""
+"""Print the effect of a replay or a resync for ``--dry-run``, without the lease and without a write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator.commands import session as asked
+from cdf_replicator.commands.session import with_session
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.location import state_folder
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 VERSIONS_SHOWN: Final = 50
 
 
-def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
-    """Print rows by version and change type of each source table; returns the exit code."""
+def preview_replay(settings: Settings, routes: Sequence[Route], first: int, last: int | None) -> int:
+    """Print the number of rows by version and change type of each source table and return the exit code."""
     console = Console()
 
     def work(session: SparkSession) -> None:
@@ -46,11 +46,11 @@ def replay(settings: Settings, routes: Sequence[Route], first: int, last: int | 
         names = ", ".join(route.name for route in routes)
         console.print(f"Would be delivered again to: {names}. Nothing was written.")
 
-    return asked.with_session(settings.spark, work, route=routes[0].name)
+    return with_session(settings.spark, work, route=routes[0].name)
 
 
-def resync(settings: Settings, route: Route) -> int:
-    """Print how many rows a resync would write, and how many entries it would remove; returns the exit code."""
+def preview_resync(settings: Settings, route: Route) -> int:
+    """Print the number of rows that a resync would write and of entries it would remove; return the exit code."""
 
     def work(session: SparkSession) -> None:
         table = SourceTable(session, route.source)
@@ -58,11 +58,14 @@ def resync(settings: Settings, route: Route) -> int:
             lines = compared(table, sink, route, _waiting(settings, route))
         sys.stdout.write("\n".join(lines) + "\n")
 
-    return asked.with_session(settings.spark, work, route=route.name)
+    return with_session(settings.spark, work, route=route.name)
 
 
 def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:
-    """The snapshot against the target, by numbers. ``waiting``: a resync whose sweep was refused, if there is one."""
+    """Return lines that compare the snapshot with the target.
+
+    ``waiting`` is the state of a resync whose sweep waits for the operator, or None.
+    """
     latest = table.log.available()[1]
     snapshot = change_frame.snapshot_frame(table.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
     if sink.mode == "append":

@@ -1,4 +1,4 @@
-"""``enable``: turn the change feed of an existing table on, and say from which version it is valid."""
+"""Enable the change feed of an existing table, and print the version from which it is valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def enable(reading: Reading, source: Source) -> int:
-    """Returns the exit code."""
+    """Enable the change feed and return the exit code."""
 
     def work(table: SourceTable) -> None:
         sys.stdout.write(enabled(table) + "\n")
@@ -23,7 +23,7 @@ def enable(reading: Reading, source: Source) -> int:
 
 
 def enabled(table: SourceTable) -> str:
-    """Turn it on unless it is; returns what to tell. Raises what Delta raises."""
+    """Enable the change feed if it is off, and return a line for the operator."""
     was_on = table.metadata.change_feed
     if not was_on:
         table.enable_feed()

@@ -1,7 +1,7 @@
-"""``replay``, ``resync``, ``pause``, ``resume``: ask whoever holds the lease, or take it and do the work.
+"""Submit a replay, resync, pause or resume to the lease holder, or execute it if the lease is free.
 
-A replay of an upsert sink goes on from its first version to the newest and replaces the live query (design rule 14);
-one with an end is for append sinks only, since it would bring deleted keys back.
+A replay of an upsert sink has no end and replaces the live query (rule 14 of ``docs/design.md``). A replay with an end
+version needs an append sink, since it would restore deleted keys in an upsert sink.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 
 import connectors
-from cdf_replicator.commands import dry_run as preview
 from cdf_replicator.commands import submit
+from cdf_replicator.commands.dry_run import preview_replay, preview_resync
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
@@ -28,32 +28,32 @@ log = structlog.get_logger(__name__)
 def replay(
     settings: Settings, name: str, starting_version: int, ending_version: int | None, dry_run: bool, yes: bool
 ) -> int:
-    """Deliver again from a version on, or a closed range into an append sink; returns the exit code."""
+    """Deliver again from a version on, or a closed range to append sinks, and return the exit code."""
     routes = _named(settings, name)
     upserts = [route.name for route in routes if connectors.load(settings.sinks[route.sink].type).mode == "upsert"]
     if ending_version is not None and upserts:
         log.error(
-            "--ending-version is for append sinks only: on one that keeps one entry per key it would bring deleted "
-            "keys back. Leave it out, and the replay runs through to the newest version.",
+            "--ending-version is for append sinks only: in an upsert sink it would restore deleted keys",
             routes=upserts,
+            next_step="Leave it out: the replay then runs to the newest version.",
         )
         return submit.USAGE
     if dry_run:
-        return preview.replay(settings, routes, starting_version, ending_version)
+        return preview_replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
     asked = [command_queue.Request("replay", route.name, starting_version, ending_version) for route in routes]
     return submit.carry_out(settings, routes, asked) if submit.confirmed(question, yes=yes) else submit.USAGE
 
 
 def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
-    """Rebuild a route's target from the present snapshot and remove orphans; returns the exit code.
+    """Rebuild a route's target from the present snapshot, remove its orphans and return the exit code.
 
-    ``max_removed_share``: of its entries, that may be removed; None: any with ``yes``, else what the settings say, so
-    that nobody needs to be asked where there is no terminal.
+    ``max_removed_share`` is the largest share of the target's entries that the resync may remove. None allows any share
+    with ``yes``, and otherwise the share of the settings. Without a terminal the command needs no confirmation.
     """
     routes = _named(settings, name)
     if dry_run:
-        return preview.resync(settings, routes[0])
+        return preview_resync(settings, routes[0])
     share = 1.0 if max_removed_share is None and yes else max_removed_share
     question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
     if not submit.confirmed(question, yes=yes or not sys.stdin.isatty()):
@@ -64,7 +64,7 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
 
 
 def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:
-    """Have a route, or all of a table's, rest or go on; returns the exit code."""
+    """Pause or resume a route, or all routes of a table, and return the exit code."""
     return submit.switch(settings, [command_queue.Request(kind, route.name) for route in _named(settings, name)])
 
 

@@ -12,7 +12,7 @@ from cdf_replicator.errors.exceptions import HaltError
 from cdf_replicator.route import Source
 from cdf_replicator.runtime import supervisor
 from cdf_replicator.source.table import SourceTable
-from cdf_replicator.spark import session as spark
+from cdf_replicator.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,18 +52,18 @@ def source_named(name: str, tables: Mapping[str, Table]) -> Source:
 def answer(reading: Reading, source: Source, work: Callable[[SourceTable], None]) -> int:
     """Run ``work`` with the table and return the exit code; log an error with a next step."""
     settings = reading.spark.model_copy(update={"conf": {**CONF, **reading.spark.conf}})
-    return with_session(settings, lambda session: work(SourceTable(session, source)), table=source.location)
+    return with_session(settings, lambda spark: work(SourceTable(spark, source)), table=source.location)
 
 
 def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route: str = "", **context: str) -> int:
     """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
     try:
-        session = spark.start(settings)
-    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+        spark = session.start(settings)
+    except (session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return supervisor.EXIT_CONFIGURATION
     try:
-        work(session)
+        work(spark)
     except HaltError as error:
         log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
         return supervisor.EXIT_FAILED
@@ -72,7 +72,7 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
         return supervisor.EXIT_FAILED
     finally:
-        session.stop()
+        spark.stop()
     return supervisor.EXIT_DONE
 
 

@@ -1,4 +1,4 @@
-"""``validate``, the part that asks the tables and the sinks; changes nothing."""
+"""Check the state path, the tables and the sinks for ``validate``, without changing them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdf_replicator.errors.classifier import judge
 from cdf_replicator.errors.exceptions import DimensionError, HaltError, StateError
 from cdf_replicator.pipeline.rejections import allowed
 from cdf_replicator.source.table import SourceTable
-from cdf_replicator.spark import session as spark
+from cdf_replicator.spark import session
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StatePath
 from cdf_replicator.transform import change_frame
@@ -34,12 +34,19 @@ if TYPE_CHECKING:
 
 Severity: TypeAlias = Literal["error", "warning"]
 EXAMPLES: Final = 5
-"""Keys of several rows that a finding names."""
+"""Largest number of duplicate keys that a finding names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``where``: a route, table or sink; ``next_step``: what to do about it. A warning keeps nothing from running."""
+    """A problem that ``validate`` prints.
+
+    Args:
+        where: The route, table, sink or path with the problem.
+        what: Description of the problem.
+        next_step: The operator's next step; may be empty.
+        severity: A warning does not prevent a start.
+    """
 
     where: str
     what: str
@@ -52,21 +59,21 @@ class Finding:
 
 
 def check_online(settings: Settings) -> list[Finding]:
-    """Everything that is wrong with the state path, the tables and the sinks, in this order."""
+    """Return every problem of the state path, Spark, the tables and the sinks, in this order."""
     findings: list[Finding] = []
     try:
         findings += _state_path(settings)
-        session = spark.start(settings.spark)
-    except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+        spark = session.start(settings.spark)
+    except (session.SparkStartError, session.JavaNotFoundError) as error:
         return [*findings, Finding("spark", str(error), "")]
     try:
         by_table = sorted(settings.resolved.values(), key=lambda route: route.source.slug)
         for _, routes in groupby(by_table, key=lambda route: route.source.slug):
-            findings += _table(session, settings, *routes)
+            findings += _table(spark, settings, *routes)
         for slug in sorted({route.sink for route in settings.resolved.values()}):
             findings += _sink(settings, slug)
     finally:
-        session.stop()
+        spark.stop()
     return list(dict.fromkeys(findings))
 
 
@@ -77,15 +84,15 @@ def _state_path(settings: Settings) -> Iterator[Finding]:
         yield Finding("state path", str(error), "")
     except OSError as error:
         yield Finding(
-            "state path", f"{settings.state_path} can't be used: {error.strerror}.", "See that its store answers."
+            "state path", f"{settings.state_path} can't be used: {error.strerror}.", "Check that its store responds."
         )
 
 
-def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterator[Finding]:
-    """Check one table and the routes from it; its rows are read once, for all of them."""
+def _table(spark: SparkSession, settings: Settings, *routes: Route) -> Iterator[Finding]:
+    """Check a table and its routes. One pass over the rows serves all routes."""
     where, given = f"table {routes[0].source.slug}", routes[0].source
     try:
-        source = SourceTable(session, given)
+        source = SourceTable(spark, given)
         if not source.metadata.change_feed:
             yield Finding(
                 where,
@@ -97,7 +104,7 @@ def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterato
         sound = []
         for route in routes:
             try:
-                yield from _route(session, settings, route, source, schema)
+                yield from _route(spark, settings, route, source, schema)
                 sound.append(route)
             except (HaltError, DimensionError) as error:
                 yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
@@ -112,13 +119,13 @@ def _table(session: SparkSession, settings: Settings, *routes: Route) -> Iterato
 
 
 def _route(
-    session: SparkSession, settings: Settings, route: Route, source: SourceTable, schema: StructType
+    spark: SparkSession, settings: Settings, route: Route, source: SourceTable, schema: StructType
 ) -> Iterator[Finding]:
     if route.source.starting_version is not None:
         source.check_range(route.source.starting_version)
     if route.source.starting_timestamp is not None:
         source.version_at(route.source.starting_timestamp)
-    dimensions = Dimensions(session, route)
+    dimensions = Dimensions(spark, route)
     row = change_frame.row_schema(schema, route, dimensions.columns(schema))
     dimensions.pin()
     if not isinstance(settings.sink(route.sink), ArrowSink):
@@ -130,15 +137,15 @@ def _route(
                 f"route {route.name}",
                 f"COMPUTED {name} is {kind.simpleString()} and arrives as text: a JSON number is exact up to "
                 f"{EXACT_DIGITS} digits.",
-                f"Where a number is meant, cast it: cast(... as decimal({EXACT_DIGITS}, {kind.scale})) or double(...).",
+                f"To deliver a number, cast it: cast(... as decimal({EXACT_DIGITS}, {kind.scale})) or double(...).",
                 "warning",
             )
 
 
 def _keys(snapshot: DataFrame, routes: Sequence[Route], limits: Delivery) -> Iterator[Finding]:
-    """Count the rows without a key, and the keys of several rows, in one pass over the table.
+    """Count the rows without a key and the duplicate keys in one pass over the table.
 
-    Routes mostly share keys and filter; each pair of them counts apart, of one row one key.
+    Routes with the same keys and filter share a count, since most routes of a table have both in common.
     """
     definitions: dict[tuple[tuple[str, ...], str | None], list[Route]] = {}
     for route in routes:
@@ -180,7 +187,7 @@ def _of_keys(row: Row, columns: str, routes: Sequence[Route], limits: Delivery) 
 
 
 def _of_doubled(row: Row, route: Route, limits: Delivery) -> tuple[str, Severity]:
-    """Say what a first load or a resync makes of the keys that several rows have, as ``Rejections`` does it."""
+    """Return the effect of duplicate keys on a first load or a resync, by the limits of ``Rejections``."""
     correct = f"Correct CDF_TABLES__{route.source.slug.upper()}__KEYS or the data"
     if route.source.on_duplicate_keys == "halt":
         return f"The first load would halt (duplicate_keys). {correct}.", "error"
@@ -188,7 +195,7 @@ def _of_doubled(row: Row, route: Route, limits: Delivery) -> tuple[str, Severity
         raised = "or raise CDF_DELIVERY__MAX_REJECTED_SHARE"
         return f"The first load would halt: too many rows are refused. {correct}, {raised}.", "error"
     kept = "The first load keeps each of their rows as a dead letter (duplicate_key), and the sink lacks these keys."
-    return f"{kept} {correct} if that is not meant.", "warning"
+    return f"{kept} {correct} if that is not intended.", "warning"
 
 
 def _sink(settings: Settings, slug: str) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Define every error that the service raises or knows, and what is done about it."""
+"""Define the errors that the service raises or classifies, and the reaction to each."""
 
 from cdf_replicator.errors.exceptions import HaltError, LeaseLostError, StateError, Verdict
 

@@ -1,4 +1,4 @@
-"""What is done about an error: the table of ``conditions``, applied."""
+"""Classify an error by its class or by the table of ``conditions``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cdf_replicator.errors.exceptions import (
 )
 from connectors import PermanentError, RetryableError
 
-_UNKNOWN_NEXT_STEP: Final = "It is tried again a few times; if it stays, see the log for the whole error."
-_BUG_NEXT_STEP: Final = "This is a bug in the sink or the service: nothing was lost. Please report it with the log."
+_UNKNOWN_NEXT_STEP: Final = "The route retries a few times. If the error persists, see the log for its full text."
+_BUG_NEXT_STEP: Final = "This is a bug in the sink or the service. No change is lost. Please report it with the log."
 
 
 def judge(error: BaseException, *, route: str) -> Verdict:
-    """Say what an error that ended a route's query, or kept it from starting, means."""
+    """Return the verdict on an error that ended a route's query or prevented its start."""
     verdict = _own(error)
     if verdict is not None:
         return _for_route(verdict, route)
@@ -39,10 +39,10 @@ def judge(error: BaseException, *, route: str) -> Verdict:
 
 
 def let_go(error: BaseException | None) -> None:
-    """Forget what the calls that failed held.
+    """Clear the traceback frames of an error and of its context.
 
-    PySpark keeps the error of a micro-batch for as long as the JVM keeps the query, and these calls hold the query: neither side
-    would ever be freed, a megabyte for each time that a sink is away.
+    PySpark keeps the error of a micro-batch as long as the JVM keeps the query, and the frames hold the query. Without this
+    call neither is freed: each outage of a sink leaks about 1 MB.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -50,16 +50,16 @@ def let_go(error: BaseException | None) -> None:
 
 
 def _own(error: BaseException) -> Verdict | None:
-    """Of the errors that are ours, and say by themselves what they mean."""
+    """Return the verdict on an error of the service or of a sink; None for any other error."""
     if isinstance(error, HaltError | StalledError | SchemaChangedError | DimensionError):
         return error.verdict
     if isinstance(error, StateError):
         return Verdict("halt", "state_damaged", str(error), RESYNC)
     if isinstance(error, LeaseLostError):
-        next_step = "Nothing: this instance ends, or goes on where another one has only tried to take over."
+        next_step = "No action needed: this instance stops, or continues if the other instance did not take over."
         return Verdict("wait", "lease_lost", str(error), next_step)
     if isinstance(error, RetryableError):
-        next_step = "Nothing: it is tried again until the sink answers."
+        next_step = "No action needed: the route retries until the sink responds."
         return Verdict("wait", error.reason, str(error), next_step, of_sink=True)
     if isinstance(error, PermanentError):
         return Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True)
@@ -71,7 +71,7 @@ def _for_route(verdict: Verdict, route: str) -> Verdict:
 
 
 def _text(error: BaseException) -> str:
-    """What it says; of an error that Spark did not foresee (``INTERNAL_ERROR``), what is beneath says more."""
+    """Return the text of an error. The text of the cause precedes an ``INTERNAL_ERROR``, since it is more specific."""
     text, beneath = str(error), getattr(error, "_cause", None)
     if beneath is None or _INTERNAL not in text:
         return text
@@ -79,7 +79,7 @@ def _text(error: BaseException) -> str:
 
 
 def _line(text: str) -> str:
-    """The first line that says something: from the innermost named condition on."""
+    """Return the first line of the text, from the first condition that is not a wrapper on."""
     text = _CALLING.sub("", text)
     named = [m for m in re.finditer(r"\[[A-Z][A-Z0-9_]+(\.[A-Z0-9_]+)*\]", text) if m.group() not in _WRAPPERS]
     start = named[0].start() if named else 0

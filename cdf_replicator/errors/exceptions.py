@@ -1,4 +1,4 @@
-"""The errors that the service raises itself, and the verdict that says what is done about an error."""
+"""Define the errors that the service raises, and the verdict on an error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reason``: a metric label. ``what``: the error in one line. ``next_step``: for the operator, never empty.
+    """The reaction of a route to an error.
 
-    ``of_sink``: it is the sink that is away or refuses us. ``tries``: failures in a row at which to halt.
+    Args:
+        action: The reaction.
+        reason: Label of the metrics and of the status.
+        what: The error in one line.
+        next_step: The operator's next step; never empty.
+        of_sink: True if the sink is unavailable or refuses requests.
+        tries: Failures in a row after which ``retry_then_halt`` halts.
     """
 
     action: Action
@@ -27,7 +33,7 @@ class Verdict:
 
 
 class HaltError(Exception):
-    """The service itself stops a route: ``reason`` is a metric label, ``next_step`` what to do."""
+    """An error that halts a route. ``reason`` is a metric label, ``next_step`` the operator's next step."""
 
     def __init__(self, reason: str, what: str, next_step: str) -> None:
         super().__init__(f"{what} {next_step}")
@@ -35,11 +41,11 @@ class HaltError(Exception):
 
 
 class StalledError(Exception):
-    """A query is alive and does not move, though its source is ahead."""
+    """A query runs and makes no progress, although its source has newer versions."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
-        self.verdict = Verdict("restart", STALLED, what, "Nothing: the query is begun anew, once.")
+        self.verdict = Verdict("restart", STALLED, what, "No action needed: the query is restarted once.")
 
 
 class SchemaChangedError(Exception):
@@ -47,11 +53,13 @@ class SchemaChangedError(Exception):
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
-        self.verdict = Verdict("restart", SCHEMA_CHANGE, what, "Nothing: the stream starts again with the new schema.")
+        self.verdict = Verdict(
+            "restart", SCHEMA_CHANGE, what, "No action needed: the stream restarts with the new schema."
+        )
 
 
 class DimensionError(Exception):
-    """A table that a route joins can't be read, or has changed: what the table of conditions says of it."""
+    """A joined table can't be read or has changed. The verdict is that of the underlying error."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.what)
@@ -59,8 +67,8 @@ class DimensionError(Exception):
 
 
 class StateError(Exception):
-    """The state path can't be used; the text says why and what to do."""
+    """The state path can't be used. The text has the cause and the next step."""
 
 
 class LeaseLostError(Exception):
-    """Another instance writes to the state path now."""
+    """Another instance holds the lease of the state path now."""

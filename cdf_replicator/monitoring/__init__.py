@@ -1,3 +1,3 @@
-"""Measure what the service does, and publish it as metrics, status and logs."""
+"""Measure the service, and publish its metrics, status and logs."""
 
 __all__ = ["logs", "metrics", "reporter", "status", "status_store"]

@@ -22,7 +22,7 @@ from cdf_replicator.runtime.pod import Pod
 from cdf_replicator.runtime.route_runner import Runner
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
-from cdf_replicator.spark import session as spark
+from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StatePath
@@ -104,10 +104,10 @@ class Supervisor:
             state_path = StatePath.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
-                self._spark = spark.start(self._settings.spark)  # the remote state path has started it
+                self._spark = session.start(self._settings.spark)  # the remote state path has started it
             url, http = self._url(self._settings.http.bind_port), None
             lease = None if self._standby else Lease.acquire(state_path.root, url=url)
-        except (StateError, spark.SparkStartError, spark.JavaNotFoundError) as error:
+        except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
             log.error(str(error))  # noqa: TRY400 - the message is complete
             return EXIT_CONFIGURATION
         except OSError as error:
@@ -142,7 +142,7 @@ class Supervisor:
     def _is_over(self, seconds: float) -> bool:
         """Wait for the given seconds; return True if the service is stopping or the JVM is gone."""
         stopped = self._stop.wait(seconds)
-        if self._spark is not None and not spark.jvm_alive(self._spark):
+        if self._spark is not None and not session.jvm_alive(self._spark):
             log.error(JVM_GONE)
             return True
         return stopped
@@ -160,7 +160,7 @@ class Supervisor:
     def _lost(self) -> None:
         """Kill the JVM and end at once, without another write to a sink, since another process writes now."""
         log.error("the lease is lost: another process has taken over, or the state path is gone; exiting")
-        if self._spark is not None and (pid := spark.jvm_pid(self._spark)) is not None:
+        if self._spark is not None and (pid := session.jvm_pid(self._spark)) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         os._exit(EXIT_TEMPORARY)
@@ -178,8 +178,8 @@ class Supervisor:
         for slug, sink in self._settings.sinks.items():
             self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
         try:
-            self._spark = spark.start(self._settings.spark)
-        except (spark.SparkStartError, spark.JavaNotFoundError) as error:
+            self._spark = session.start(self._settings.spark)
+        except (session.SparkStartError, session.JavaNotFoundError) as error:
             log.error(str(error))  # noqa: TRY400
             return EXIT_CONFIGURATION
         self._take_signals()  # pyspark has replaced the SIGINT handler
@@ -194,12 +194,12 @@ class Supervisor:
                 self.board.define(route.name, definition(self._settings, route))
             return self._supervise(runners, state_path)
         finally:
-            if spark.jvm_alive(self._spark):
+            if session.jvm_alive(self._spark):
                 self._spark.stop()
 
     def _supervise(self, runners: list[Runner], state_path: StatePath) -> int:
-        session = self._spark
-        assert session is not None
+        spark = self._spark
+        assert spark is not None
         by_name = {runner.route.name: runner for runner in runners}
         reception = Reception(by_name, state_path)
         reception.look()  # before the start: with --once a runner may end soon
@@ -207,11 +207,11 @@ class Supervisor:
             runner.start()
         over = threading.Event()
         threading.Thread(target=reception.keep_looking, args=(over,), name="requests", daemon=True).start()
-        while spark.jvm_alive(session) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
+        while session.jvm_alive(spark) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
             self._ticked = time.monotonic()
             self._stop.wait(TICK_SECONDS)
         over.set()
-        if not spark.jvm_alive(session):
+        if not session.jvm_alive(spark):
             log.error(JVM_GONE)
             return EXIT_FAILED
         if self._stop.is_set():
@@ -235,18 +235,18 @@ class Supervisor:
         log.info("stopped")
         return EXIT_DONE
 
-    def _introduce(self, session: SparkSession) -> None:
-        found = spark.versions(session)
+    def _introduce(self, spark: SparkSession) -> None:
+        found = session.versions(spark)
         self.metrics.build_info(**found)
         self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
-        pid = spark.jvm_pid(session)
+        pid = session.jvm_pid(spark)
         if pid is not None:
             self.metrics.watch_jvm(pid)
         log.info("spark started", **found)
 
     def _dead(self) -> str | None:
         """Return why the service is not alive; None while it is."""
-        if self._spark is not None and not spark.jvm_alive(self._spark):
+        if self._spark is not None and not session.jvm_alive(self._spark):
             return "the JVM is gone"
         if self._ticked is None:  # starting or standby
             return None

@@ -1,4 +1,4 @@
-"""Start the JVM and reach what PySpark has no API for: Hadoop's file systems and callbacks."""
+"""Start Spark, and access Hadoop file systems and Java callbacks, for which PySpark has no API."""
 
 from cdf_replicator.spark.hadoop_path import RemotePath
 from cdf_replicator.spark.java import JavaNotFoundError

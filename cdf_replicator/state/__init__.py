@@ -1,4 +1,4 @@
-"""Keep what must survive a restart, and the lease on it, under the state path."""
+"""Store route state, commands and the lease under the state path."""
 
 from cdf_replicator.state.command_queue import Progress, Request
 from cdf_replicator.state.lease import Lease, LeaseHeldError

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cdf_replicator.settings.models import Spark
-from cdf_replicator.spark import session as spark_room
+from cdf_replicator.spark.session import jvm_pid, start
 from deploy.servers import Elasticsearch, Redis
 from tests.benchmarks import delta, elasticsearch, redis, works
 from tests.benchmarks.rivals.arms import rivals
@@ -29,7 +29,7 @@ ELASTICSEARCH_HEAP = "1g"
 @contextmanager
 def session() -> Iterator[SparkSession]:
     """As the service starts it, on the two cores that the servers share."""
-    spark = spark_room.start(Spark(master="local[2]"))
+    spark = start(Spark(master="local[2]"))
     try:
         yield spark
     finally:
@@ -76,6 +76,6 @@ def _works(spark: SparkSession, scale: Scale) -> Iterator[Work]:
 
 
 def _jvm(spark: SparkSession) -> int:
-    pid = spark_room.jvm_pid(spark)
+    pid = jvm_pid(spark)
     assert pid is not None
     return pid

@@ -124,7 +124,7 @@ def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
     table = SourceTable(world.spark, replace(world.source().source, path=str(other)))
     with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE") as caught:
         written(table, first=0)
-    assert "ask for the versions before that commit" in session.told(caught.value)[1]
+    assert "read the versions before that commit" in session.told(caught.value)[1]
     assert [row["title"] for row in objects(table, first=3)] == ["b"]
 
     with pytest.raises(Exception) as caught:

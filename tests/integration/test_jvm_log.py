@@ -12,16 +12,16 @@ CAUSE = 'because of "that"\r\nand this'
 SAID = """
 import os, sys
 from cdf_replicator.monitoring import logs
-from cdf_replicator.spark import session as spark
+from cdf_replicator.spark import session
 from cdf_replicator.settings.models import Spark
 logs.configure("info", "json")
-session = spark.start(Spark(master="local[1]", conf={"spark.driver.memory": "512m"}))
-jvm = session.sparkContext._jvm
+spark = session.start(Spark(master="local[1]", conf={"spark.driver.memory": "512m"}))
+jvm = spark.sparkContext._jvm
 cause = jvm.java.lang.IllegalStateException(sys.argv[2])
 log = jvm.org.apache.logging.log4j.LogManager.getLogger("some.library")
 log.warn(sys.argv[1])
 log.error(sys.argv[1], cause)
-session.stop()
+spark.stop()
 """
 
 

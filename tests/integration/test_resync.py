@@ -12,7 +12,7 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.commands import dry_run as preview
+from cdf_replicator.commands.dry_run import _waiting, compared
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Request
 from cdf_replicator.state.store import StatePath
@@ -37,7 +37,7 @@ def resynced(world, **more):
 def dry_run(world):
     route = world.settings.resolved[ROUTE]
     with closing(world.settings.sink(route.sink)) as sink:
-        return "\n".join(preview.compared(world.source(), sink, route, preview._waiting(world.settings, route)))
+        return "\n".join(compared(world.source(), sink, route, _waiting(world.settings, route)))
 
 
 def entry(world, key):

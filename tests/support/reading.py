@@ -1,4 +1,4 @@
-"""What a source table holds, and what each sink shows of it, in one form: key text -> row in its JSON form.
+"""Read a source table and each sink in the same form: key text -> row in its JSON form.
 
 Written from the README's rules, not with the product's code: ``connectors.rendering`` is under test here too.
 """
@@ -54,7 +54,7 @@ def table(spark: SparkSession, path: Path, keys: Sequence[str], where: str = "tr
 
 
 def documents(url: str, index: str) -> Rows:
-    """``_source`` by ``_id``, numbers as they stand in the text."""
+    """Return ``_source`` by ``_id``, with numbers as written in the text."""
     with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
         client.post(f"/{index}/_refresh").raise_for_status()
         page = client.post(f"/{index}/_search", params={"scroll": "1m"}, json={"size": 5000, "sort": "_doc"})

@@ -49,16 +49,16 @@ class Lake:
 
 def main(conf: Mapping[str, str]) -> None:
     from cdf_replicator.settings.models import Spark
-    from cdf_replicator.spark import session as spark
+    from cdf_replicator.spark import session
 
-    session = spark.start(Spark(master="local[2]", conf={"spark.driver.memory": "1g", **conf}))
+    spark = session.start(Spark(master="local[2]", conf={"spark.driver.memory": "1g", **conf}))
     for statement in sys.stdin:
         try:
-            answer: object = [row.asDict() for row in session.sql(statement).collect()]
+            answer: object = [row.asDict() for row in spark.sql(statement).collect()]
         except Exception as error:  # noqa: BLE001 - the test is told
             answer = f"{statement}{error}"
         print(json.dumps(answer, default=str), flush=True)  # noqa: T201
-    session.stop()
+    spark.stop()
 
 
 if __name__ == "__main__":

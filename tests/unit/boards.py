@@ -1,4 +1,4 @@
-"""A clock that stands still, and a board of two routes that have delivered."""
+"""Provide a clock that a test sets, and a status store of two routes that have delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the docs name exists: every test they call as a witness, every page and heading they link to."""
+"""Every test that the docs name exists, and every page and heading that they link to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages tell people to type: each command and option exists and is run by a test, each make target is there."""
+"""Each command and option on the pages exists and is run by a test; each make target exists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CODE = re.compile(r"^ {4}.*(?:\n {8,}\[.*)*", re.MULTILINE)
 """An indented line, with the lines of further options below it."""
 SPAN = re.compile(r"`([^`\n]+)`")
 ROW = re.compile(r"^\| `cdf-replicator ([^`]+)`(.*?) \| (.*)", re.MULTILINE)
-"""Of a table of commands: the first one, others beside it under the same parent, and what is said of its options."""
+"""A row of a table of commands: the first command, others under the same parent, and the text with its options."""
 LINE = re.compile(r"cdf-replicator ([a-z][^`#]*)")
 OPTION = re.compile(r"--[a-z-]+")
 TARGET = re.compile(r"`make ([a-z0-9-]+)|^ +make ([a-z0-9-]+)", re.MULTILINE)
@@ -39,7 +39,7 @@ NOT_RUN = {
     "kubectl describe": "needs a cluster, and only shows what is there",
     "pip install": "the package is on no index; the image is made of its wheel",
 }
-"""What else the pages tell people to type that can't be run here, and why. curl's lines are: tests/process/test_operator.py."""
+"""Other commands on the pages that can't be run here, and why. tests/process/test_operator.py runs the lines of curl."""
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -49,7 +49,7 @@ def text(request: pytest.FixtureRequest) -> str:
 
 
 def named(text: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
-    """Each command of ours that the page names, with the options it names with it; no name where an option stands alone."""
+    """Yield each command of the service on the page with its options; an option without a command has no name."""
     prose = CODE.sub("", text)
     for line in (*CODE.findall(text), *prose.splitlines()):
         yield from map(parsed, LINE.findall(line))
@@ -78,7 +78,7 @@ def parsed(line: str) -> tuple[tuple[str, ...], set[str]]:
 
 @cache
 def options_of(name: tuple[str, ...]) -> set[str]:
-    """Of a command, and of those below it."""
+    """Return the options of a command and of its subcommands."""
     found = PROGRAM
     for word in name:
         found = found.commands[word]

@@ -23,7 +23,7 @@ MOUNTED = "/run/secrets"
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
-    """What a pod or a container mounts at ``MOUNTED``."""
+    """Return a folder with the secrets that a pod or a container mounts at ``MOUNTED``."""
     folder = tmp_path / "secrets"
     folder.mkdir()
     for name in ("es-api-key", "redis-password", "http-token"):
@@ -38,7 +38,7 @@ def loaded_from_yaml(secrets: Path, text: str | None = None) -> Settings:
 
 
 def loaded_from_env(secrets: Path) -> Settings:
-    """As ``docker run --env-file`` reads it: a line is a variable, and a value is all that stands after ``=``."""
+    """Load the file as ``docker run --env-file`` does: a line is a variable, and its value is the text after ``=``."""
     text = (EXAMPLES / "orders.env").read_text().replace(MOUNTED, str(secrets))
     lines = [line.partition("=") for line in text.splitlines() if line and not line.startswith("#")]
     return load({name: value for name, _, value in lines})

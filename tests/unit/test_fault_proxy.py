@@ -1,4 +1,4 @@
-"""The proxy that the chaos suite puts in front of servers does what it is told."""
+"""The proxy that the chaos suite puts in front of servers injects the faults that a test sets."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Passage:
     line: int
     text: str
     opens: bool = False
-    """Whether its first word must not open a clause: a docstring's first line."""
+    """True for the first line of a docstring, which must not open with a clause."""
 
 
 @dataclass(frozen=True)

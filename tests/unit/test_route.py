@@ -1,4 +1,4 @@
-"""What makes a route the same route."""
+"""The identity of a route contains the properties that a checkpoint depends on."""
 
 from __future__ import annotations
 

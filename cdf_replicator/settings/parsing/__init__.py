@@ -1,4 +1,4 @@
-"""Parse raw values of every source, and validate them against the models."""
+"""Parse the raw values of each source, and validate them against the models."""
 
 from cdf_replicator.settings.parsing.errors import ConfigurationError, Problem
 from cdf_replicator.settings.parsing.raw import Given, Tree

@@ -87,7 +87,7 @@ def command(example_sinks: Path) -> Command:
 
 
 def here(*words: str, environ: dict[str, str] | None = None):
-    """The same in this process, where a process's own business is not what is asked about."""
+    """Run a command in this process, for tests that need no process of its own."""
     return CliRunner().invoke(app, words, env=environ, prog_name="cdf-replicator")
 
 
@@ -293,7 +293,7 @@ def test_status_is_json_for_machines(command: Command, service: tuple[Board, str
 
 @pytest.fixture
 def hearing_ctrl_c() -> Iterator[None]:
-    """What runs in the background may ignore it, and so would its children."""
+    """Handle SIGINT: a process in the background may ignore it, and its children inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

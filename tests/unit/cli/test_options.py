@@ -1,4 +1,4 @@
-"""What ``N`` and ``T=N`` mean."""
+"""The options parse ``N`` and ``T=N``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``dead-letters list`` prints: any text as it is, on a terminal of eighty columns."""
+"""``dead-letters list`` prints any text as it is, on a terminal of eighty columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command that asks one table understands, and what it says when it gets no answer."""
+"""Names of tables for a command that reads one table, and its next steps after an error."""
 
 from __future__ import annotations
 

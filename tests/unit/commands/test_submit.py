@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf_replicator.commands import submit as errand
+from cdf_replicator.commands.submit import wait_answered
 from cdf_replicator.state import lease
 from cdf_replicator.state.command_queue import Progress, Request, answer, submit, take
 
@@ -17,7 +17,7 @@ def test_it_ends_when_all_is_answered(tmp_path: Path):
     answer(tmp_path, asked[0].id, Progress("done"))
     answer(tmp_path, asked[1].id, Progress("failed", "out of range"))
 
-    assert errand.wait_answered(tmp_path, lease.holder(tmp_path), tmp_path, asked) == 0
+    assert wait_answered(tmp_path, lease.holder(tmp_path), tmp_path, asked) == 0
 
 
 def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path):
@@ -28,4 +28,4 @@ def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path)
     take(tmp_path, request)
     held.release()
 
-    assert errand.wait_answered(tmp_path, holder, tmp_path, [request]) == 75
+    assert wait_answered(tmp_path, holder, tmp_path, [request]) == 75

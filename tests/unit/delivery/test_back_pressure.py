@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdf_replicator.delivery import back_pressure as room
+from cdf_replicator.delivery import back_pressure
 from cdf_replicator.delivery.back_pressure import LEAST, SLOW_SECONDS, Pressure, turn
 from connectors import ArrowSettings, RetryableError, WriteResult
 from tests.unit.delivery.test_delivery import Naps, always, inserts, sink, write
@@ -134,7 +134,7 @@ def naps(monkeypatch):
 
 @pytest.fixture
 def place(monkeypatch, tmp_path):
-    monkeypatch.setattr(room.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(back_pressure.tempfile, "gettempdir", lambda: str(tmp_path))
     return tmp_path
 
 
@@ -169,7 +169,7 @@ def test_all_writers_together_keep_the_limit():
 
 
 def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch, tmp_path):
-    monkeypatch.setattr(room.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
+    monkeypatch.setattr(back_pressure.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
     outcome = write(sink(rows_per_second=100), rows(1))
     assert (outcome.failure.kind, outcome.failure.reason) == ("retryable", "unavailable")
     assert "absent" in outcome.failure.detail
@@ -179,7 +179,7 @@ def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
     limited = sink(rows_per_second=100)
     turn(limited, 10, start)
     (file,) = place.iterdir()
-    file.write_bytes(room.struct.pack("<d", START + 1e6))
+    file.write_bytes(back_pressure.struct.pack("<d", START + 1e6))
     assert turn(limited, 10, start) == 0
 
 

@@ -1,4 +1,4 @@
-"""The worker's side of delivery, with sinks held in memory: what is sent, what is told, what is tried again."""
+"""The worker sends chunks, reports results and retries; the sinks are in memory."""
 
 from __future__ import annotations
 

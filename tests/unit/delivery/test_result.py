@@ -1,4 +1,4 @@
-"""What travels from a worker to the driver, and how long the one policy waits."""
+"""A worker returns its result to the driver, and the retry policy limits the wait."""
 
 from __future__ import annotations
 

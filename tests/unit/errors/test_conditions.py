@@ -1,4 +1,4 @@
-"""What each error means for a route, by texts as Spark and Delta give them."""
+"""Each error has a reaction, by texts as Spark and Delta raise them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ BY_TEXT_ONLY = {
 
 
 def functions(file):
-    """Of a test file, those that pytest collects."""
+    """Return the names of the functions of a test file."""
     return {node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)}
 
 

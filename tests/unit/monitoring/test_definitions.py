@@ -1,4 +1,4 @@
-"""What the page tells of the configuration."""
+"""The page shows the definition of a route."""
 
 import pytest
 

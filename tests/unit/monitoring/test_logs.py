@@ -1,4 +1,4 @@
-"""One line an event, whoever wrote it."""
+"""Each event of Python and of the JVM is a single line."""
 
 from __future__ import annotations
 

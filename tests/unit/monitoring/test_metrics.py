@@ -236,7 +236,7 @@ def test_asking_twice_gives_the_same_handle(metrics, route):
 
 def test_a_sink_says_how_it_answers(metrics):
     sink = metrics.sink("search")
-    assert math.isnan(value(metrics, "cdf_sink_up", sink="search")), "no alert before anybody has asked it"
+    assert math.isnan(value(metrics, "cdf_sink_up", sink="search")), "no alert before the first request"
     sink.up(True)
     sink.requests([0.004, 0.2])
     sink.sent(1000)

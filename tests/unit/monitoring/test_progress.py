@@ -1,10 +1,10 @@
-"""How seldom a query is asked: once all is delivered, only the source is looked at."""
+"""The watch polls the query rarely, and only the source once all is delivered."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from cdf_replicator.monitoring import progress as room
+from cdf_replicator.monitoring import progress
 from cdf_replicator.monitoring.progress import Watch
 from cdf_replicator.state.checkpoint import Offset
 
@@ -92,7 +92,7 @@ def test_a_batch_that_began_since_is_a_reason_to_ask(world):
 
 def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatch):
     world.watch.look()
-    monkeypatch.setattr(room, "WHOLE_SECONDS", -1)
+    monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
     world.batches.begun = 2
     world.watch.look()
     world.watch.look()
@@ -100,7 +100,7 @@ def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatc
 
 
 def test_once_the_rates_are_nothing_a_query_is_left_alone(world, monkeypatch):
-    monkeypatch.setattr(room, "WHOLE_SECONDS", -1)
+    monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
     world.watch.look()
     world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0
     for _ in range(3):

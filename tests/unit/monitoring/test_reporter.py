@@ -1,4 +1,4 @@
-"""What a route tells in its log: each micro-batch with its numbers, an error that repeats once a minute."""
+"""A route logs each micro-batch with its numbers, and a repeated error once a minute."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from cdf_replicator.delivery import Letter, Outcome
 from cdf_replicator.errors.exceptions import Verdict
-from cdf_replicator.monitoring import reporter as room
+from cdf_replicator.monitoring import reporter
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import Report
 from cdf_replicator.monitoring.status_store import Board
@@ -34,7 +34,7 @@ def report(board):
 @pytest.fixture
 def clock(monkeypatch):
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(room.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(reporter.time, "monotonic", lambda: clock.now)
     return clock
 
 

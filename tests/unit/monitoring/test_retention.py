@@ -1,4 +1,4 @@
-"""How long what a route has yet to read stays readable, and when somebody is told that it is not long."""
+"""The retention of undelivered changes is measured, and a short headroom is a warning."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The board: what routes tell it, and what a reader sees."""
+"""The status store keeps the reports of routes for its readers."""
 
 import threading
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A row's refusal is counted from 0: an increase from nothing is none, and no alert would tell of the first."""
+"""The counter of refused rows starts at 0, since an alert on an increase would miss the first row otherwise."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CHANGED = RuntimeError("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema chan
 
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
-    """One whose thread was not started, and which only notes how long it would wait."""
+    """Return a runner without a thread that records its waits."""
     settings = load(
         {
             "CDF_STATE_PATH": str(tmp_path),

@@ -1,4 +1,4 @@
-"""Control over HTTP: who may ask, what is written down, what comes back."""
+"""Control over HTTP: authorization, the command that is stored, the response."""
 
 from __future__ import annotations
 

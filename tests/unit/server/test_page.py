@@ -1,4 +1,4 @@
-"""What people read on the page, of a board that was told certain things."""
+"""The page shows the status in words."""
 
 import re
 from datetime import timedelta
@@ -41,7 +41,7 @@ def card(board, route="orders_search"):
 
 
 def text(markup):
-    """What is read of it, in one line."""
+    """Return the visible text in one line."""
     words = re.sub(r"<style.*?</style>|<script.*?</script>|<title>.*?</title>|<[^>]*>", " ", markup, flags=re.DOTALL)
     return " ".join(unescape(words).split())
 

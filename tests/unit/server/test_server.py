@@ -190,7 +190,7 @@ def test_a_request_that_never_becomes_whole_is_given_up(monkeypatch, world):
 
 
 def _ended(client: socket.socket) -> bool:
-    """Whether the server closes a connection, whatever it still says."""
+    """Return True if the server closes a connection, after any further bytes."""
     try:
         while client.recv(10_000):
             pass
@@ -226,7 +226,7 @@ def test_answers_do_not_wait_for_acknowledgements(world):
 
 
 def _port(one: socket.socket) -> int | None:
-    """Where a socket is bound; None for one that another thread, of another test's server perhaps, has closed."""
+    """Return the port of a socket; None if another thread, as of another test's server, has closed it."""
     try:
         name = one.getsockname()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whatever the environment, the file and the command line hold: it is understood, or told by its names; never a traceback."""
+"""Any environment, file and command line is parsed, or reported by its names; never as a traceback."""
 
 from __future__ import annotations
 

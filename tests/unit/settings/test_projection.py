@@ -1,4 +1,4 @@
-"""What a route makes of a row, as far as it can be judged without the table."""
+"""The projection of a route is validated as far as possible without the table."""
 
 from __future__ import annotations
 

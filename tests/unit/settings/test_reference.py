@@ -1,4 +1,4 @@
-"""What can be set, and what is in force, as shown to people."""
+"""The reference lists every setting, and the output of ``config`` every value in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for is what runs, or nothing runs and every reason is told."""
+"""Settings are loaded as given, or every problem is reported and nothing runs."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_value_where_a_group_is_expected_is_an_error() -> None:
 
 @pytest.mark.parametrize("slug", ["a__b", "-x", "ä", "a b", "x_", "a" * 101])
 def test_a_slug_is_plain(tmp_path: Path, slug: str) -> None:
-    file = tmp_path / "cdf.yaml"  # where no shell stands in the way
+    file = tmp_path / "cdf.yaml"  # a shell would not accept the name
     file.write_text(json.dumps({"tables": {slug: {"path": "/x", "sinks": ["log"]}}}))
     problem = the_problem({"CDF_CONFIG_FILE": str(file)})
     assert problem.path.startswith("tables.")

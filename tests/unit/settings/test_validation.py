@@ -1,4 +1,4 @@
-"""What a problem of the configuration says: the variable, the path, what was given unless it may be a secret, the remedy."""
+"""A problem of the configuration names the variable, the path, the value unless it may be a secret, and the remedy."""
 
 from __future__ import annotations
 

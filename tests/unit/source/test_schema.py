@@ -1,4 +1,4 @@
-"""What became of a table's columns, told from two schemas; and what a route makes of it."""
+"""Changes of columns are detected from two schemas, and a route accepts or refuses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says of a route. The texts are Spark's own."""
+"""The position of a route is read from Spark's checkpoint. The texts are Spark's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one command asks of the lease holder, and the answer."""
+"""Commands to the lease holder are stored, accepted and answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MALFORMED = {
     "list": "[1]",
     "number": '{"kind": "replay", "route": "orders", "at": null}',
     "route": '{"kind": "replay", "route": []}',
-    "kind": '{"kind": "mend", "route": "orders"}',
+    "kind": '{"kind": "repair", "route": "orders"}',
     "deep": "[" * 100_000,
     "bytes": "\x00\x01",
 }

@@ -35,7 +35,7 @@ time.sleep(600)
 
 
 class Clock:
-    """Time that passes only while a standby waits between two looks; ``meanwhile`` is called with the time it then is."""
+    """A clock that moves only while a standby waits between two polls; it calls ``meanwhile`` with its time."""
 
     def __init__(self, meanwhile=lambda now: None, ends=100.0):
         self.meanwhile, self.ends = meanwhile, ends
@@ -51,7 +51,7 @@ class Clock:
 
 
 def waited(tmp_path, clock=None):
-    """What a standby gets, and of whom it was told."""
+    """Return the lease that a standby gets, and the holders that were reported to it."""
     clock, told = clock or Clock(), []
     return Lease.wait(tmp_path, told.append, clock.wait, None, clock), told
 

@@ -1,4 +1,4 @@
-"""What a target surely had, by the state path: the lower bound of what its claim may say later."""
+"""The watermark of the state path is the lower bound of the watermark of a target."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the answers mean; recorded from Elasticsearch 9.2.4 and from proxies in front of it."""
+"""The meaning of responses; recorded from Elasticsearch 9.2.4 and from proxies in front of it."""
 
 import json
 

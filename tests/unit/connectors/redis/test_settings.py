@@ -1,4 +1,4 @@
-"""What a Redis sink accepts as settings, and that it never shows a secret."""
+"""A Redis sink validates its settings, and never shows a secret."""
 
 import pytest
 from pydantic import ValidationError
