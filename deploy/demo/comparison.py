@@ -1,4 +1,4 @@
-"""Does every sink hold what the source table holds? Whole rows are compared, in Spark, key by key."""
+"""Compare every sink with the source table in Spark: whole rows, key by key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 from elasticsearch import Elasticsearch
 from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - Spark's documentation uses this name
 from pyspark.sql.types import StringType, StructField, StructType
 from redis import Redis
 
@@ -27,7 +27,13 @@ CHANGE_TYPES = ("snapshot", "insert", "update_preimage", "update_postimage", "de
 
 @dataclass(frozen=True)
 class Verdict:
-    """`rows`: what the sink shows. `differing`: keys whose rows differ or which only one side has. `examples`: three of those."""
+    """The result of a comparison.
+
+    Attributes:
+        rows: Number of rows in the sink.
+        differing: Number of keys whose rows differ or that one side lacks.
+        examples: Up to three of these keys, with both rows.
+    """
 
     rows: int
     differing: int
@@ -36,7 +42,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class AuditCounts:
-    """Rows by change type, in the audit table and in the source's own change feed; `unequal`: rows only one of them has."""
+    """Rows by change type.
+
+    Attributes:
+        audit: Rows of the audit table.
+        feed: Rows of the source table's change feed.
+        unequal: Number of rows that only one of the two has.
+    """
 
     audit: dict[str, int]
     feed: dict[str, int]
@@ -44,7 +56,7 @@ class AuditCounts:
 
 
 class Comparison:
-    """Of the table at `source` with everything that follows it. Pages of the servers are kept in `folder`."""
+    """Compares the table at `source` with its sinks. Stores the rows of the servers in `folder`."""
 
     def __init__(self, spark: SparkSession, folder: Path, source: Path, audit: Path) -> None:
         self._spark = spark
@@ -66,14 +78,14 @@ class Comparison:
         return self._judged(self._documents(_redis_lines(url), "entries.json"))
 
     def audit(self) -> Verdict:
-        """Fold the audit table: of each key the newest change counts, and an upsert beats a delete of the same version."""
+        """Fold the audit table to the newest change of each key; an upsert wins over a delete of the same version."""
         deletes = F.col("change_type").isin("delete", "update_preimage")
         newest = Window.partitionBy("key").orderBy(F.desc("commit_version"), deletes)
         changes = self._audit.withColumn("key", key_text()).withColumn("place", F.row_number().over(newest))
         return self._judged(changes.where((F.col("place") == 1) & ~deletes).select("key", self._row()))
 
     def audit_counts(self) -> AuditCounts:
-        """Was every change kept, and kept once?"""
+        """Count the changes of both sides, to show that the audit table holds each change once."""
         changes = self._audit.where("change_type <> 'snapshot'")
         first = self._audit.where("change_type = 'snapshot'").agg(F.max("commit_version")).first()
         assert first is not None
@@ -140,7 +152,7 @@ def _redis_lines(url: str) -> Iterator[bytes]:
         cursor, seen = -1, set[bytes]()
         while cursor:
             cursor, keys = client.scan(max(cursor, 0), match=f"{TABLE}:*", count=PAGE)
-            new = [key for key in keys if key not in seen]  # SCAN may name a key twice
+            new = [key for key in keys if key not in seen]  # SCAN may return a key twice
             seen.update(new)
             for key, entry in zip(new, client.mget(new) if new else [], strict=True):
                 yield b'{"key":' + orjson.dumps(key.decode().removeprefix(f"{TABLE}:")) + b',"row":' + entry + b"}\n"

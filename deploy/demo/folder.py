@@ -1,4 +1,7 @@
-"""One folder per run under `.cache/demo`, gone afterwards; one that a killed run has left behind goes at the next start."""
+"""Create a folder per run under `.cache/demo` and remove it at the end.
+
+The next start removes the folder of a killed run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ RUNS = CACHE / "demo"
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """A folder that is locked for as long as this process lives."""
+    """Yield a folder that this process locks until it ends; first remove the folders that no process locks."""
     RUNS.mkdir(parents=True, exist_ok=True)
     with _locked(RUNS):
         for leftover in RUNS.iterdir():
@@ -51,7 +54,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path, *, wait: bool = True) -> int:
-    """Lock a folder until the returned descriptor is closed. Raises BlockingIOError if another process has it."""
+    """Lock a folder until the caller closes the returned descriptor.
+
+    Raises BlockingIOError if `wait` is false and another process holds the lock.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,4 +1,4 @@
-"""How long a commit takes until it is seen in Elasticsearch, in Redis and in the audit table."""
+"""Measure the time from a commit to its visibility in Elasticsearch, in Redis and in the audit table."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.02
 UPDATED_AT = "%Y-%m-%dT%H:%M:%S.%fZ"
-"""A timestamp in a document or entry; texts of this form sort by time."""
+"""Format of a timestamp in a document or entry. Texts of this format sort by time."""
 
 
 class Probe:
-    """Asks a server for one row of each commit, over and over, until it shows what the commit wrote, or newer.
+    """Polls a server for one row of each commit until it returns the committed state of the row or a newer state.
 
-    `updated_at` gives the row's column of that name, as text, None if there is no such row. `seconds`: from commit to seen.
+    Args:
+        log: The `_delta_log` folder of the source table.
+        updated_at: Returns the `updated_at` column of the row with a given key as text; None if there is no such row.
+
+    Attributes:
+        seconds: Seconds from commit to visibility, per commit.
     """
 
     def __init__(self, log: Path, updated_at: Callable[[str], str | None]) -> None:
@@ -50,7 +55,7 @@ class Probe:
         self._thread.join()
 
     def expect(self, commit: Commit) -> None:
-        """Look out for a commit that is about to be made."""
+        """Add a commit to poll for, before the source writes it."""
         if commit.key is not None:
             self._pending.append(commit)
 
@@ -59,7 +64,7 @@ class Probe:
             made = [commit for commit in list(self._pending) if commit_file(self._log, commit.version).exists()]
             for number in reversed(range(len(made))):
                 if self._shows(made[number]):
-                    # A row of an older commit may be gone by now, or moved to another key: it has been seen at the latest now.
+                    # A later commit may have deleted or moved the row of an older commit, which counts as seen now.
                     self._seen(number + 1)
                     break
 
@@ -96,14 +101,14 @@ def redis_updated_at(url: str) -> Callable[[str], str | None]:
 
 
 def audit_seconds(spark: SparkSession, audit: Path, source_log: Path) -> list[float]:
-    """From commit to its rows in the audit table, by the times of both tables' commits."""
+    """Return the seconds from each commit to its rows in the audit table, by the commit times of both tables."""
     kept = {}
     for file in (audit / "_delta_log").glob("*.json"):
         for action in map(json.loads, file.read_text().splitlines()):
             if "txn" in action:
                 kept[action["txn"]["version"]] = file.stat().st_mtime
     rows = spark.read.format("delta").load(str(audit)).where("change_type <> 'snapshot'")
-    # A commit that was read in two batches counts when its last row is there.
+    # A commit that was read in two micro-batches counts from the batch of its last row.
     last = rows.groupBy("commit_version").agg({"generation": "max", "batch": "max"}).collect()
     return [
         kept[row["max(generation)"] << 32 | row["max(batch)"]]

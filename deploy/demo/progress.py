@@ -1,4 +1,4 @@
-"""Says how far source and service are: a live table on a terminal, else a line every few seconds."""
+"""Print the progress of source and service: a live table on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ LINE_SECONDS = 5
 
 
 class Progress:
-    """Watches the service while the source is written. `trouble`: why it makes no sense to go on, None while it does."""
+    """Polls the service while the source is written.
+
+    Attributes:
+        trouble: The reason to end the demo; None while the service works.
+    """
 
     def __init__(self, console: Console, service: Service, days: int) -> None:
         self._console = console
@@ -54,7 +58,7 @@ class Progress:
         self._live.__exit__(None, None, None)
 
     def wrote(self, day: int, commit: Commit) -> None:
-        """`day` counts from 1."""
+        """Record the last commit of a day; days count from 1."""
         self._day, self._version = day, commit.version
         self._wrote = f"{commit.at:%H:%M:%S} {commit.what}"
 
@@ -82,7 +86,7 @@ class Progress:
         try:
             self._routes = self._service.routes()
         except OSError:
-            return  # busy: what was last heard stands
+            return  # the service is busy: keep the last status
         halted = [route for route in self._routes.values() if route["state"] == "halted"]
         self.trouble = f"route {halted[0]['route']} halted: {halted[0]['reason']}" if halted else None
 

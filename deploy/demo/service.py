@@ -1,4 +1,4 @@
-"""The service under demonstration: `cdf-replicator run` as a process of its own, told what to do by environment variables."""
+"""Run the service of the demo: a `cdf-replicator run` process that environment variables configure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROUTES = {"audit": f"{TABLE}_audit", "search": f"{TABLE}_search", "cache": f"{TA
 
 @dataclass(frozen=True)
 class Delivered:
-    """What a route has done so far: rows it took, and seconds it was busy with them."""
+    """Work of a route so far: rows it read, and seconds it was busy."""
 
     rows: int
     seconds: float
 
 
 class Service(Server):
-    """Follows the table at `folder`/flights into all three sinks; keeps its state in `folder`."""
+    """A service that replicates the table `folder`/flights into all three sinks. Its state path is in `folder`."""
 
     name: ClassVar[str] = "cdf-replicator"
     start_seconds: ClassVar[float] = 60
@@ -48,7 +48,7 @@ class Service(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def settings(self) -> dict[str, str]:
-        """Its whole configuration."""
+        """Return the whole configuration as environment variables."""
         elasticsearch, redis = self._sinks
         spark = {
             "spark.driver.memory": "1g",
@@ -75,15 +75,15 @@ class Service(Server):
         }
 
     def status(self) -> dict[str, Any]:
-        """The service's `/status`. Raises OSError if it does not answer."""
+        """Return the service's `/status`. Raise OSError if the service does not answer."""
         return json.loads(self._get("/status"))
 
     def routes(self) -> dict[str, dict[str, Any]]:
-        """What `/status` says of each route, by name."""
+        """Return the entries of `/status` by route."""
         return {route["route"]: route for route in self.status()["routes"]}
 
     def delivered(self) -> dict[str, Delivered]:
-        """By route, from `/metrics`."""
+        """Return the work of each route from `/metrics`."""
         from prometheus_client.parser import text_string_to_metric_families
 
         rows, seconds = dict.fromkeys(ROUTES.values(), 0.0), dict.fromkeys(ROUTES.values(), 0.0)

@@ -1,4 +1,4 @@
-"""A small Spark session of the demo's own, with Delta; what it logs goes to a file."""
+"""Start a small Spark session with Delta for the demo; its log goes to a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # What is merged in comes from a file that stays as it is: no need to make a copy of it first.
+    # The source of each MERGE is a file that does not change: Delta need not copy it first.
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -30,7 +30,7 @@ SETTINGS = {
 
 @contextmanager
 def session(folder: Path, *, memory: str) -> Iterator[SparkSession]:
-    """A session on two cores that keeps its files in `folder`."""
+    """Yield a session on two cores whose files are in `folder`."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -40,11 +40,11 @@ def session(folder: Path, *, memory: str) -> Iterator[SparkSession]:
         "spark.driver.memory": memory,
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        # For a short life: what the second compiler would win is less than what it costs.
+        # The JVM runs for a short time: the second compiler would cost more than it saves.
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     }
     builder = SparkSession.builder.master("local[2]").appName("demo").config(map=SETTINGS | places)
-    with _stderr_into(folder / "spark.log"):  # the JVM keeps for life what it is given here
+    with _stderr_into(folder / "spark.log"):  # the JVM inherits this stderr at its start
         spark = builder.getOrCreate()
     try:
         yield spark

@@ -1,4 +1,4 @@
-"""SQL on a running demo's tables: `flights`, the source, and `audit`, every change of it.
+"""Run SQL on the tables of a running demo: `flights`, the source table, and `audit`, all of its changes.
 
 python -m deploy.demo.sql FOLDER "SELECT change_type, count(*) FROM audit GROUP BY ALL"
 """

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The command as it lies on the image's PATH: `docker exec` and probes come through here too.
+# The command on the image's PATH. `docker exec` and probes run it too.
 set -eu
 
-# Hadoop requires the name of its user, and some platforms run an image under a user id of their own.
+# Hadoop requires a name for its user. Some platforms run an image under a user id without a name.
 if ! getent passwd "$(id -u)" > /dev/null; then
   export NSS_WRAPPER_PASSWD="/tmp/passwd-$(id -u)" NSS_WRAPPER_GROUP=/etc/group
   if [ ! -e "$NSS_WRAPPER_PASSWD" ]; then
@@ -11,7 +11,7 @@ if ! getent passwd "$(id -u)" > /dev/null; then
   export LD_PRELOAD=libnss_wrapper.so
 fi
 
-# On Kubernetes Spark gives an executor's pod this word and these variables, and leaves the rest to the image.
+# On Kubernetes Spark starts an executor's pod with this argument and these variables. The image builds the command.
 if [ "${1-}" = executor ]; then
   jars=/opt/cdf/lib/python3.11/site-packages/pyspark/jars
   set --

@@ -1,9 +1,9 @@
-"""Fetches what `ivy.xml` names, with the Ivy inside pyspark, and checks every file against `checksums.sha256`.
+"""Fetch the artifacts of `ivy.xml` with the Ivy inside pyspark, and check each file against `checksums.sha256`.
 
     python -m deploy.jars.fetch                  the Delta jars into pyspark, the Elasticsearch server into .cache/downloads
-    python -m deploy.jars.fetch delta FOLDER     one configuration of ivy.xml, into a folder of your own
+    python -m deploy.jars.fetch delta FOLDER     one configuration of ivy.xml into FOLDER
 
-Files that are there and right are left alone, so a second run needs no network.
+Files with the right checksum are not fetched again, so a second run needs no network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
 
 
 class FetchError(RuntimeError):
-    """Something could not be fetched, or is not what it should be; the text says what and what to do."""
+    """A file could not be fetched or has another checksum. The text names the file and the next step."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Artifact:
 
 
 def artifacts(configuration: str) -> list[Artifact]:
-    """What one configuration of ivy.xml names."""
+    """Return the artifacts of one configuration of ivy.xml."""
     found = []
     for dependency in ET.parse(HERE / "ivy.xml").iter("dependency"):
         if dependency.attrib["conf"].startswith(f"{configuration}->"):
@@ -56,7 +56,7 @@ def artifacts(configuration: str) -> list[Artifact]:
 
 
 def fetch(configuration: str, folder: Path) -> None:
-    """Bring a configuration's files into `folder`, and remove other versions of them. Raises FetchError."""
+    """Write a configuration's files into `folder` and remove other versions of them. Raise FetchError."""
     wanted = artifacts(configuration)
     sums = _checksums()
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,10 @@ def _pyspark_jars() -> Path:
 
 
 def _remove_other_versions(file: Path, artifact: Artifact) -> None:
-    """Two versions of a jar on one class path break in odd ways. Scala's and Spark's versions stand in the name, after `_`."""
+    """Remove other versions of a jar, since two versions on one class path conflict.
+
+    The name of a jar has the versions of Scala and Spark after `_`.
+    """
     stem = artifact.name.split("_")[0]
     for other in file.parent.glob(f"{stem}[-_][0-9]*.{artifact.kind}"):
         if other != file:

@@ -1,8 +1,8 @@
-"""A Java trust store from the certificates that this machine trusts.
+"""Write a Java trust store with the certificates that this machine trusts.
 
-Java brings a list of its own and ignores the machine's, so where a private CA stands between us and the package
-repository (most company networks), pip works and Java does not. A JKS file is a short thing; making it here takes no
-`keytool` run per certificate.
+Java ignores the certificates of the machine and uses its own list. In a network whose proxy has a certificate of a
+private authority, pip therefore works and Java does not. The JKS format is simple, so this module writes it without
+`keytool`, which would need a run per certificate.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import struct
 from pathlib import Path
 
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
-DEBIAN = "/etc/ssl/certs/ca-certificates.crt"  # a Python built by hand does not look there
-PASSWORD = "changeit"  # Java's customary one: it guards nothing, the content is public
+DEBIAN = "/etc/ssl/certs/ca-certificates.crt"  # a Python that was built from source does not search there
+PASSWORD = "changeit"  # Java's default password: the content is public
 
 
 def write_truststore(file: Path) -> bool:
-    """Write the machine's certificate authorities to `file` as JKS; False, and no file, if it names none."""
+    """Write the machine's certificate authorities to `file` as JKS.
+
+    Returns False, and writes no file, if the machine has none.
+    """
     certificates = _authorities()
     if not certificates:
         return False
     entries = b"".join(_entry(number, certificate) for number, certificate in enumerate(certificates))
     content = struct.pack(">III", 0xFEEDFEED, 2, len(certificates)) + entries
-    # The format's own seal: SHA-1 over the password, a fixed greeting and the content.
+    # The checksum of the format: SHA-1 over the password, a fixed text and the content.
     seal = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + content).digest()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content + seal)

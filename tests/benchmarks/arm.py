@@ -30,7 +30,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Sample:
-    """Of one run: seconds, processor seconds, bytes."""
+    """Measurements of one run: seconds, processor seconds, bytes."""
 
     rows: int
     seconds: float

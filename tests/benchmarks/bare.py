@@ -1,6 +1,6 @@
-"""The least that anybody has to write: ``python -m tests.benchmarks.bare TABLE`` streams a table's change feed once.
+"""A minimal stream of a change feed, run once: ``python -m tests.benchmarks.bare TABLE``.
 
-Its session has Delta, two cores and few partitions; nothing is asked of the service's code.
+Its session has Delta, two cores and few partitions. It uses none of the service's code.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""A table of Spark's own with many small commits, made beforehand; whoever puts them in place one after the other, with their
-checksums and checkpoints, stands for its writer, and takes none of the cores.
+"""Simulate a writer of many small commits that uses no processor time.
+
+Spark writes the table beforehand. The simulated writer puts its commits, with their checksums and checkpoints, in place
+one after the other.
 
 As a process, one commit a second: ``python -m tests.benchmarks.commits MADE TABLE COMMITS``. Prints, for each, its first id
 and when it was there, by the clock that all processes of the machine share.
@@ -20,7 +22,7 @@ from tests.benchmarks.contests import session
 
 BEGIN_ROWS = 1000
 ROWS = 5
-"""Of a commit."""
+"""Rows of a commit."""
 
 
 def made(count: int) -> Path:
@@ -38,12 +40,12 @@ def made(count: int) -> Path:
 
 
 def first_id(commit: int) -> int:
-    """Of the rows that a commit adds; the first commit is number 0, and version 1."""
+    """Return the first id that a commit adds. The first commit is number 0 and version 1."""
     return BEGIN_ROWS + commit * ROWS
 
 
 def begin(source: Path, table: Path) -> None:
-    """The table at version 0, and the files of all later ones, of which its log does not know yet."""
+    """Create the table at version 0, with the data files of all later versions, which its log does not name yet."""
     shutil.copytree(source, table, ignore=shutil.ignore_patterns("_delta_log"))
     _log(table).mkdir()
     _put(source, table, 0)

@@ -103,7 +103,7 @@ def _send(url: str, bodies: Sequence[bytes]) -> None:
 
 
 def _helped(helper: str, url: str, keys: Sequence[str]) -> Any:
-    """What people write: a client per partition, rows as dictionaries, the helper's own settings."""
+    """Return a typical custom writer: a client per partition, rows as dictionaries, the helper's default settings."""
 
     def write(rows: Iterator[Row]) -> None:
         from elasticsearch import Elasticsearch, helpers

@@ -1,4 +1,4 @@
-"""What a service costs that has nothing to do."""
+"""Measure the cost of an idle service."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _given(folder: Path, url: str, tables: int, routes_each: int) -> dict[str, s
 
 
 def _memory(service: int) -> tuple[int, int, int]:
-    """Of the driver, of its JVM, and of Spark's Python workers, which end by themselves after a minute of rest."""
+    """Return the memory of the driver, of its JVM and of Spark's Python workers, which end after an idle minute."""
     driver = jvm = workers = 0
     for process in tree([service]):
         try:

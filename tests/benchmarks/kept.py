@@ -1,4 +1,4 @@
-"""What was measured, as JSON: contests and measures, each with its time."""
+"""Read and write the results as JSON: contests and measures, each with its time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Kept:
 
     @classmethod
     def read(cls, file: Path) -> Kept:
-        """What earlier runs have left; nothing, if there was none."""
+        """Return the results of earlier runs; none if the file does not exist."""
         if not file.exists():
             return cls()
         given = json.loads(file.read_text())

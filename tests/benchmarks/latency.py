@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TABLE = "orders"
 LOOK_SECONDS = 0.005
 PATIENCE_SECONDS = 60
-"""Of one commit."""
+"""Limit for one commit."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _watched(
 
 
 def _seen(shows: Callable[[int], bool], keys: Sequence[int]) -> dict[int, float]:
-    """A commit is looked for from the moment on when the one before it was seen."""
+    """Wait for each key in order; return the time at which each was seen."""
     seen: dict[int, float] = {}
     for key in keys:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FEED_ON = {"delta.enableChangeDataFeed": "true"}
 FILE_ROWS = 250_000
 COMMITS = (*["insert"] * 8, *["update"] * 10, *["delete"] * 2)
-"""Of a change load, each with a twentieth of its changes."""
+"""Commits of a change load, each with a twentieth of its changes."""
 
 SCHEMA = pa.schema(
     {

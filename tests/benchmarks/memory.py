@@ -1,4 +1,4 @@
-"""What the service holds at most of what it delivers: of one large commit, of a long backlog, of one huge row."""
+"""Measure the peak memory of the service: for one large commit, a long backlog, one huge row."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def peaks(sink: Sink, scale: Memory, told: Callable[[str], None]) -> Peaks:
 
 
 def _peak(sink: Sink, fill: Fill, told: Callable[[str], None]) -> int:
-    """Of a run that finds what ``fill`` has done to a table of a few rows, and delivers all of it as changes."""
+    """Return the peak memory of a run that delivers the changes of ``fill`` to a table of a few rows."""
     with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
         run = Run(sink, Path(name), cache.url, TABLES__ROWS__STARTING_VERSION=0)
         light_table.create(run.table, FEW)

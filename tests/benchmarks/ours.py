@@ -77,7 +77,7 @@ class OurRoute:
         )
 
     def prepare(self) -> None:
-        """The target, once whoever calls has emptied it, as the service does it at its start."""
+        """Prepare the target as the service does at its start. The caller has emptied it."""
         self._stream._fits = None
         self.sink.claim(self.spec)
         self._stream.prepare(self._state, self._source.schema(), self.sink)
@@ -85,11 +85,11 @@ class OurRoute:
             self.sink.mark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))
 
     def key_text(self) -> Column:
-        """Of the work's rows, as our sinks see it."""
+        """Return the key of the work's rows as the service's sinks receive it."""
         return change_frame.key_column(self._work.frame(self._spark).schema, self.route)
 
     def rendered(self) -> pa.Table:
-        """What the sink would be given, all of it: for arms that begin where rendering ends. By way of a file: the JVM is small."""
+        """Return all rendered rows, for arms without rendering. They pass through a file: the JVM is small."""
         if self._work.versions is None:
             version = self._state.pinned_version
             changes = change_frame.snapshot_frame(

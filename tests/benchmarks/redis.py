@@ -100,7 +100,7 @@ def _send(url: str, commands: Sequence[bytes]) -> None:
 
 
 def _piped(url: str, keys: Sequence[str]) -> Callable[[Iterator[Row]], None]:
-    """What people write: rows as JSON by Python, a thousand commands in flight."""
+    """Return a typical custom writer: Python renders rows as JSON, pipelines of a thousand commands."""
 
     def write(rows: Iterator[Row]) -> None:
         import json

@@ -18,8 +18,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Scale:
-    """``wide``, ``fat``: rows of further works, 0 for none. ``warm_up``: whether what is timed runs before it counts. ``idle``:
-    tables, routes of each, seconds to settle, seconds measured. ``growth``: sizes of the tables, ascending.
+    """Size of the benchmarks.
+
+    Attributes:
+        wide: Rows of the work with many columns, 0 for none.
+        fat: Rows of the work with long rows, 0 for none.
+        warm_up: True if an untimed run comes first.
+        idle: Number of tables, routes per table, seconds of warm-up, seconds of measurement.
+        growth: Sizes of the tables, ascending.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""What issue and README promise: a ratio between two arms of a contest, or a measured value, against a limit."""
+"""Check the promises of issue and README: a ratio of two arms of a contest, or a measured value, against a limit."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def tree(roots: Sequence[int]) -> list[psutil.Process]:
 
 
 def cpu_seconds(roots: Sequence[int]) -> dict[int, float]:
-    """Of each process of the trees since it began, with children that have ended and were waited for."""
+    """Return the processor seconds of each process of the trees since its start, including its ended children."""
     found = {}
     for process in tree(roots):
         try:

@@ -1,6 +1,6 @@
-"""What the arms have to deliver: Delta tables, and the same rows as Parquet for those that can't read Delta.
+"""Create the works of the arms: Delta tables, and the same rows as Parquet for arms that can't read Delta.
 
-Made once and kept under ``.cache/benchmarks``; a size is part of the name.
+They are created once and kept under ``.cache/benchmarks``; a size is part of the name.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Work:
         write: Callable[[DataFrame], object],
         shaped: Callable[[DataFrame], DataFrame] = lambda frame: frame,
     ) -> int:
-        """Hand the rows over as whoever writes them gets them: a snapshot as it is, a feed in foreachBatch.
+        """Pass the rows to the writer: a snapshot as a frame, a feed in foreachBatch.
 
         ``shaped``: what is done to the frame of a stream before. Returns how many rows the work has.
         """
@@ -168,7 +168,7 @@ def _write(frame: DataFrame, table: Path) -> None:
 
 
 def once(folder: Path, make: Callable[[], None]) -> None:
-    """What a killed run left behind is made again: a folder is whole once its mark is there."""
+    """Create the folder unless its mark exists. The mark is written last, so a killed run is repeated."""
     mark = folder.with_name(f"{folder.name}.made")
     if not mark.exists():
         shutil.rmtree(folder, ignore_errors=True)

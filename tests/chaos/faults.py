@@ -1,6 +1,7 @@
-"""What may go wrong, by name. Each fault is brought about, held until the service has felt it, and healed.
+"""Faults by name. Each fault is injected, held until it has an effect on the service, and removed.
 
-A fault of a server is felt when a write to it was tried again or its route restarted, one of a process when that process is gone.
+A fault of a server has an effect once a write was retried or a route restarted. A fault of a process has an effect once
+that process has ended.
 """
 
 from __future__ import annotations

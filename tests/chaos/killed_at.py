@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 KILLED: Final = "killed "
-"""What is written to stderr before the end; the name of the point follows."""
+"""Text on stderr before the kill; the name of the point follows."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Doomed(Service):
         self._file.write_text(point)
 
     def killed(self, point: str) -> bool:
-        """Whether it has killed itself there, and not otherwise."""
+        """Return True if the process has killed itself at the point."""
         return not self.running and f"{KILLED}{point}\n" in self.log.read_text()
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server that passes everything on, until it is told to misbehave.
+"""A TCP proxy in front of a server. It forwards everything unless a fault mode is set.
 
 pass     as if it were not there
 refuse   takes no connection, and ends those there are
@@ -6,7 +6,7 @@ hang     takes connections and what is sent, and passes nothing on
 stall    passes half of something that a client sends on, and nothing after it
 cut      ends a connection in the middle of what a client sends
 garbage  answers with bytes that are no protocol's
-slow     passes a few thousand bytes on, then rests
+slow     passes a few thousand bytes on, then pauses
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Proxy:
             sent = 0
             while not self._closed:
                 readable, _, _ = select.select([client, server], [], [], LOOK_SECONDS)
-                mode = self.mode  # asked for only now: it may have changed meanwhile
+                mode = self.mode  # read after select, since it may have changed meanwhile
                 if mode == "refuse":
                     return
                 for one in readable if mode != "hang" else [each for each in readable if each is client]:

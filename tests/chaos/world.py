@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TABLES = ("orders", "items")
 SINKS = ("audit", "search", "cache")
 REFUSED_KEY = "concat('a', chr(0))"
-"""Of the map ``tags``; Elasticsearch never takes it (docs/types.md): the row becomes a dead letter there."""
+"""A key of the map ``tags`` that Elasticsearch never accepts (docs/types.md): the row becomes a dead letter."""
 CAUGHT_UP_SECONDS = 300
 
 
@@ -56,7 +56,7 @@ class World:
         return max(int(file.stem) for file in (self.path(name) / "_delta_log").glob("*.json"))
 
     def begin(self) -> None:
-        """Start the service again; whoever ended it says so by calling this."""
+        """Restart the service after a fault ended it, and count the restart."""
         self.service.stop()
         self.service.started()
         self.restarts += 1
@@ -86,7 +86,7 @@ class World:
         self.service.wait(caught_up, within)
 
     def differences(self) -> list[str]:
-        """What a sink shows that the source does not hold, or the other way round; each change in the audit once."""
+        """Return the differences between sinks and source tables, and the changes that the audit table holds twice."""
         return [said for name in self.tables for said in self._differences(name)]
 
     def _differences(self, name: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Commits random changes to the tables, as fast as they are wanted, until it is told to stop."""
+"""Commit random changes to the tables at a given rate until the stop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Writer:
         try:
             while not self._over.wait(self._random.expovariate(1 / self._pause_seconds)):
                 self._commit()
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for this thread
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller that waits for this thread
             self._error = error
 
     def _commit(self) -> None:

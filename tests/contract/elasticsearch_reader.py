@@ -26,7 +26,7 @@ class Reader:
         return self._send("GET", path).status_code == httpx.codes.NOT_FOUND
 
     def document(self, index: str, identity: str) -> dict[str, Any] | None:
-        """``_source`` with its numbers as they stand in the text; what a write that returned has written is seen."""
+        """Return ``_source`` with its numbers as text. Every completed write is visible."""
         reply = self._send("POST", f"/{index}/_mget", {"ids": [identity]})
         (found,) = json.loads(reply.text, parse_float=str)["docs"]
         return found["_source"] if found.get("found") else None
@@ -50,7 +50,7 @@ def id_of(key: str) -> str:
 
 
 def route_to(index: str | None = None, **more: Any) -> RouteSpec:
-    """A route to an index nobody has used yet, or to the one named."""
+    """Return a route to the named index, or to an unused index."""
     options = ElasticsearchSink.Options(index=index)
     known = {"name": "orders_search", "table": f"orders_{uuid4().hex}", "keys": ("id",), "owner": "us", "epoch": 1}
     return RouteSpec(**{**known, "options": options, **more})

@@ -39,7 +39,7 @@ class FolderSink(RowSink):
     def write_rows(self, changes):
         stale, noop = [], []
         with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # compare and write as one, whoever else is writing
+            fcntl.flock(lock, fcntl.LOCK_EX)  # compare and write atomically: other processes may write too
             for position, change in enumerate(changes):
                 file = self.folder / f"{sha256(change.key.encode()).hexdigest()}.json"
                 held = json.loads(file.read_text()) if file.exists() else {"guard": -1, "row": None}

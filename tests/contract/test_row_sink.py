@@ -1,4 +1,4 @@
-"""The sinks people write themselves: the README's example, and one that appends, held to the contract."""
+"""Run the contract against two custom sinks: the README's example, and a sink that appends."""
 
 import json
 from hashlib import sha256

@@ -344,7 +344,7 @@ KEYLESS = ("array<int>", "map<string,int>", "struct<a:int>", "variant", "void")
 
 
 def rows() -> list[dict[str, str]]:
-    """What the table is filled with: the n-th row has the n-th value of each type, as SQL by column, and nulls below."""
+    """Return the rows of the table as SQL by column: the n-th row has the n-th value of each type, or null."""
     longest = max(len(case.values) for case in CASES)
     return [{c.column: c.values[n].sql for c in CASES if n < len(c.values)} for n in range(longest)]
 

@@ -62,7 +62,7 @@ def lose_commit(world):
 @pytest.fixture
 def world(spark, tmp_path):
     yield World(spark, tmp_path)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that nobody will ask for again
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that no later test reads
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ class World:
     # The sinks
 
     def delivered(self, table="orders") -> dict:
-        """What a reader of the folder sink sees: key -> row."""
+        """Return the rows in the folder sink by key."""
         held = (json.loads(file.read_text()) for file in (self.files / table).glob("*.json"))
         return {entry["key"]: entry["row"] for entry in held if entry["row"] is not None}
 

@@ -239,7 +239,7 @@ class RestoredAudit(RestoredTable):
     sink, type, commits = DeltaAuditSink, "delta_audit", (audit, "_append")
 
     def held(self) -> dict[str, Any]:
-        """What its changes come to since the newest snapshot in it; none is there twice."""
+        """Fold the changes since the newest snapshot; fail if a change is there twice."""
         rows = self.world.spark.read.format("delta").load(self.path).collect()
         changes = [(row.commit_version, row.change_type != "delete", row.id, row.change_type, row.name) for row in rows]
         assert len(set(changes)) == len(changes)

@@ -29,7 +29,7 @@ ROWS = 5
 SECRET = "s3cret"
 
 
-# Configuration: told before Spark starts
+# Configuration: errors are reported before Spark starts
 
 
 def minimal(folder: Path, **more: object) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""The error-condition table against real Delta: what went wrong is brought about, and the route does what the row says.
+"""Check the error-condition table against real Delta: provoke each condition and check the route's action.
 
-What only Delta itself can say, in a place no route of ours gets to, is provoked there and judged.
+A condition that no route can reach is provoked in Delta itself and then classified.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def commit_file(world, version):
 
 
 def forget(world):
-    """Make Delta read the log anew, as another process would."""
+    """Clear Delta's cache, so that it reads the log again, like another process."""
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 

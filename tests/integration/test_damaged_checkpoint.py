@@ -64,7 +64,7 @@ def test_a_part_that_is_gone_costs_nothing(both, gone):
 
 @pytest.mark.parametrize("delivered", [0, 1, 3])
 def test_a_state_path_that_is_brought_back_from_a_copy_costs_nothing(both, delivered):
-    """Its numbers are taken again, by other changes: the audit table must not take those for the ones it has."""
+    """Other changes reuse its batch numbers: the audit table must not treat them as already delivered."""
     copy = both.folder / "copy"
     for number in range(4):
         if number == delivered:

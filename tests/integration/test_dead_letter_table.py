@@ -12,7 +12,7 @@ from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
 
 @pytest.fixture
 def started(world):
-    """Keys 3 and 4 were refused, by a micro-batch each; 4 is settled since."""
+    """Reject keys 3 and 4 in a micro-batch each; a later change supersedes the dead letter of 4."""
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert world.run() is None
     for statement in ("INSERT INTO {t} VALUES (3, 'bad')", "INSERT INTO {t} VALUES (4, 'bad')"):

@@ -1,4 +1,4 @@
-"""What a sink refuses is kept with its reason, and the key is absent from the sink until it is mended."""
+"""A rejected change is recorded with its reason; the sink lacks the key until a later change is accepted."""
 
 from __future__ import annotations
 

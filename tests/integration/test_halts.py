@@ -1,4 +1,4 @@
-"""What a route can't go on from by itself: it halts, says why and what to run, and a resync mends it."""
+"""A route halts on errors that no retry resolves, reports the reason and the next command, and a resync repairs it."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_damaged_state_is_rebuilt_by_a_resync(started):
 
 
 def test_a_halted_route_waits_for_its_operator_and_an_old_error_does_not_speak_again(started):
-    """Live: a sink's trouble first, then a schema change; each is judged by itself."""
+    """A live route fails by a sink error first, then by a schema change: each is classified separately."""
     started.environ["CDF_TRIGGER_SECONDS"] = "0.2"
     stop = threading.Event()
     runner = started.runner(once=False, stop=stop)

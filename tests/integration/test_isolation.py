@@ -1,4 +1,4 @@
-"""A sink that is dead for long: its route goes on asking, the others go on delivering, and nothing piles up."""
+"""A sink is down for a long time: its route keeps retrying, other routes deliver, and memory does not grow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 from tests.support.waiting import until
 
 MOST_BYTES = 300_000
-"""Of memory for each restart. A query that is not released is a megabyte."""
+"""Limit of memory growth per restart. A query that is not released keeps a megabyte."""
 PAGE_BYTES = 17_000_000
 """One page of Spark's memory, which is there or not."""
 RESTART_SECONDS = 30
@@ -32,7 +32,7 @@ def used(spark):
 
 
 def test_a_sink_that_is_away_for_an_hour_costs_neither_memory_nor_anybody_elses_time(world, live, pytestconfig):
-    """Of the restarts, the first quarter warms up; half a minute apart, as the service makes them, 120 are an hour's."""
+    """The first quarter of the restarts is warm-up. The service restarts every half minute: 120 restarts are an hour."""
     many = pytestconfig.getoption("restarts")
     few = many // 4
     other = world.folder / "other"

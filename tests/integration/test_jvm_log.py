@@ -1,4 +1,4 @@
-"""What the JVM says is JSON too, a line each, whatever is in it."""
+"""Each log message of the JVM is a line of JSON, with any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A route that an operator lets rest delivers nothing, tells its lag all the while, and loses nothing."""
+"""A paused route delivers nothing, reports its lag, and loses no change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a route starts when it is told: ``--starting-version``, ``replay`` and ``resync``."""
+"""A route starts at the version of ``--starting-version``, ``replay`` or ``resync``."""
 
 from __future__ import annotations
 

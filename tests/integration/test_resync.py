@@ -1,4 +1,4 @@
-"""``resync``: a new epoch that survives any kill, removes no more than it may, and mends what somebody else wrote."""
+"""``resync`` starts an epoch that survives any kill, limits removals, and repairs rows of other writers."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_redelivered_micro_batch_changes_nothing(world, lose_commit):
 
 
 def test_a_pinned_version_that_vacuum_removed_is_pinned_anew_and_orphans_are_swept(world):
-    """A row deleted between the two pins goes, whatever share of the rows it is: nobody else wrote it."""
+    """A row deleted between the two pins is removed, however large its share: no other writer wrote it."""
     world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"] = "0"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     world.trouble("1")

@@ -1,4 +1,4 @@
-"""What somebody does to a table's columns while a route follows it: followed where it can be, else told and mended."""
+"""A route follows a change of its source table's columns, or halts with a reason and recovers by a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source table says of itself and of its history."""
+"""Read the metadata and the history of a source table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query that is alive and does not move is noticed, begun anew once, and told of."""
+"""A query that runs without progress is detected, restarted once, and reported as stalled."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def read_json(raw):
 
 
 def shown(raw):
-    """Of a row, the columns of the cases, without the key."""
+    """Return the columns of a row without the key."""
     row = read_json(raw)
     assert set(row) == {"id", *COLUMNS}
     return {name: row[name] for name in COLUMNS}

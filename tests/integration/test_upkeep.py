@@ -1,4 +1,4 @@
-"""Upkeep beside the stream: what fails is told, what takes long can be stopped."""
+"""Upkeep beside the stream reports failures, and a stop interrupts a long operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``validate``: what would stop a route or mislead a reader is told before anything runs, at the cost of one scan."""
+"""``validate`` reports before a start, by one scan, what would halt a route or deliver wrong rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml as it stands, run by podman-compose: by hand, or by a nightly job of yours.
+"""Run deploy/compose.yaml unchanged with podman-compose, by hand or in a nightly job.
 
 No image is fetched. The servers' images are built under their names: Elastic's own distribution on the Java of a wheel,
 as in the other tests, and Debian's Redis and Prometheus. Grafana can't be had that way.
@@ -93,7 +93,7 @@ def test_the_whole_stack_follows_the_board(podman: Podman, compose: Callable[...
     compose("up", "--detach", "--no-build", *services)
 
     def at() -> list[tuple[int | None, int | None]]:
-        """Of each route: the version that is delivered, and the newest one."""
+        """Return the delivered version and the newest version of each route."""
         status = asked("http://127.0.0.1:9102/status")
         return [(route["delivered_version"], route["source_version"]) for route in status["routes"]] if status else []
 

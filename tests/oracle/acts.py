@@ -1,7 +1,7 @@
-"""What happens to the service: commands, lost files, targets brought back from a copy, tables put in another's place.
+"""Acts on the service: run commands, lose files, restore targets from a copy, replace tables.
 
-Each act returns what it saw that the service does not promise. What the documents allow is no difference: a route that halts
-for the reason that they name, and goes on after the command that it names.
+Each act returns its observations that contradict the documented behaviour. A route may halt for a documented reason and
+continue after the documented command: this is no difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOST = ("target_gone", "target_restored", "target_claimed")
 REPLACED = ("table_replaced", "history_lost")
 PAIRS = (("replay", "replay"), ("replay", "resync"), ("resync", "replay"), ("replay", "discard"), ("resync", "resync"))
 LIVE_VERSIONS = 8
-"""Of a table that is recreated under a live service, which has to get beyond as many."""
+"""Highest version at which a table is recreated under a live service: the new table has to get past it."""
 NOTICED_SECONDS = 60
 
 
@@ -108,7 +108,7 @@ def resync(service: Replicator, act: Act) -> list[str]:
 
 
 def two_commands(service: Replicator, act: Act) -> list[str]:
-    """Both at once; whoever asked is answered."""
+    """Submit two commands at once; each gets a result."""
     found = halts(service.deliver())
     table = service.table
     first = max(table.replayable_from, *(pinned + 1 for pinned in service.pinned.values()))
@@ -127,7 +127,7 @@ def two_commands(service: Replicator, act: Act) -> list[str]:
 
 
 def recreate_table(service: Replicator, act: Act) -> list[str]:
-    """Another table takes the place of the one that is followed, between two runs or under a live service."""
+    """Replace the source table by another table, between two runs or under a live service."""
     found = halts(service.deliver())
     table, reached = service.table, service.table.version
     if act.b % 2 and reached <= LIVE_VERSIONS:
@@ -174,7 +174,7 @@ def _unnoticed(runners: dict[str, Runner]) -> list[str]:
 
 
 def recreate_dimension(service: Replicator, act: Act) -> list[str]:
-    """The joined table is made anew at the version it had; one that has a row twice is refused."""
+    """Recreate the joined table at its version. A joined table with a row twice halts the routes."""
     found = halts(service.deliver())
     table = service.table
     if table.shape.twins:

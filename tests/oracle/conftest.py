@@ -13,4 +13,4 @@ _numbers = itertools.count()
 def life(spark, elasticsearch, redis_server, tmp_path):
     """Live a history; a name of its own each time, since targets are claimed."""
     yield lambda history: live(history, f"t{next(_numbers)}", tmp_path, spark, elasticsearch, redis_server)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that nobody will ask for again
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that no later test reads

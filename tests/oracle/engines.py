@@ -1,4 +1,4 @@
-"""What the sinks should hold, by engines that know nothing of the service.
+"""Compute the expected content of the sinks by engines that share no code with the service.
 
 (a) Spark's own SELECT of the newest version; (b) the sum of the differences between consecutive snapshots; (c) a fold
 of the change feed as ``deltalake`` reads it, another implementation of Delta.

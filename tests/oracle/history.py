@@ -70,7 +70,7 @@ SERVICE = (
 GROWTH = ("add_nested_column", "widen_type")
 """Drawn as often as what writes rows: rows of older shapes have to be delivered again."""
 EVENTS = ("append", "append_twins", "append_twins", "insert", "delete_rows", "add_nested_column", "widen_type")
-"""What a table of events without a key lives through."""
+"""Operations on a table of events without a key."""
 LENGTH = 16
 
 
@@ -85,7 +85,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the table is like when it is created, and how it is read.
+    """The form of the table at its creation, and the configuration of its routes.
 
     ``odd_region``: one of the regions, and so perhaps of the partitions, has characters that paths and keys escape.
     ``feed_late``: so many acts pass before the change feed is switched on. ``from_version``: start there, without a
@@ -118,7 +118,7 @@ class History:
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
     twins = draw(st.sampled_from((False, False, True)))
-    generated = draw(st.booleans()) and not twins  # numbers of its own would tell twins apart
+    generated = draw(st.booleans()) and not twins  # generated numbers would make twins distinguishable
     layout = draw(st.sampled_from(("plain", "region", "bucket", "clustered")))
     feed_late = draw(st.sampled_from((0, 0, 0, 3)))
     return Shape(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Moments:
-    """What happens at the moments of one delivery; each route counts its own, and waits meanwhile."""
+    """Callbacks at fixed moments of one delivery. Each route waits for the callback."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -45,7 +45,7 @@ class Moments:
 
 
 class Interrupted(Moments):
-    """The service is told to end when a route begins its n-th batch; what runs by then is finished."""
+    """Stops the service when a route begins its n-th batch. The running batches are finished."""
 
     def __init__(self, batch: int) -> None:
         super().__init__()

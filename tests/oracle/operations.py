@@ -1,4 +1,4 @@
-"""Every kind of operation on a real Delta table. Each keeps one row a key, which is all that a route asks of a table."""
+"""Run every kind of operation on a real Delta table. Each keeps keys unique, as a route requires."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def merge_nothing(table: Table, act: Act) -> None:
 
 
 def overwrite(table: Table, act: Act) -> None:
-    """New rows, and old ones as they were."""
+    """Overwrite the table with new rows and some unchanged rows."""
     kept = [row for number, row in sorted(table.rows.items()) if number % 3 == act.b % 3]
     new = table.fresh(act, [n for n in picked(act, range(KEYS)) if n % 3 != act.b % 3])
     table.write([*kept, *new], files=1 + act.a % 3, mode="overwrite")

@@ -141,7 +141,7 @@ def _compare_audit(table: Table, service: Replicator, found: Findings) -> None:
 
 
 def _other_reads(table: Table) -> bool:
-    """Whether ``deltalake`` can be believed here (design.md section 6): told beforehand, not by what it answers."""
+    """Return True if ``deltalake`` supports the table. The table's features decide, not the rows it returns."""
     shape = table.shape
     if (
         table.mapped
@@ -186,7 +186,7 @@ def _key(table: Table, row: Row) -> str:
 
 
 def _row(table: Table, row: Row) -> Row:
-    """A row with today's columns and fields: one that was written before one was added has none of it."""
+    """Return a row with the present columns and fields. Those added after the row was written are null."""
     return {name: _value(table, name, row.get(name)) for name in table.all_columns}
 
 

@@ -126,7 +126,7 @@ class Replicator:
         return f"{self.slug}_audit"
 
     def checkpoints(self) -> list[Path]:
-        """Of the routes' present generations, those that there are."""
+        """Return the existing checkpoints of the routes' present generations."""
         states = [state for route in self.routes if (state := self.state_path.load(route))]
         folders = [self.state_path.checkpoint(state.route, state.generation) for state in states]
         return [folder for folder in map(Path, folders) if folder.exists()]
@@ -149,7 +149,7 @@ class Replicator:
         return {route: kept[route] for route in self.routes if route in kept}
 
     def forget(self) -> None:
-        """Of a table that was recreated, the sinks hold what follows the resync."""
+        """Forget what the sinks held before a resync of a recreated table."""
         self.pinned.clear()
         self.epochs.clear()
         self.replayed.clear()

@@ -1,4 +1,4 @@
-"""Lives random histories for as long as asked: ``make soak SECONDS=600``, ``make soak SEED=41``.
+"""Run random histories for a given time: ``make soak SECONDS=600``, ``make soak SEED=41``.
 
 Ends with the line ``differences: N`` and exits 1 where there is one; then it prints the history, which becomes a test by
 name in ``test_further_histories.py``.

@@ -109,7 +109,7 @@ class Table:
 
     @property
     def all_columns(self) -> list[str]:
-        """Of the table as it is now, those that Delta fills in too."""
+        """Return the present columns of the table, including generated columns."""
         return [*self.columns, *(("bucket", "serial") if self.shape.generated else ())]
 
     def columns_of(self, alias: str) -> str:
@@ -193,7 +193,7 @@ class Table:
         if not self.other_refused:
             try:
                 self.other_feed += engines.other_feed(self, first, last)
-            except Exception as error:  # noqa: BLE001 - what may be refused is judged by the engine's rules
+            except Exception as error:  # noqa: BLE001 - the oracle decides whether deltalake may refuse it
                 self.other_refused = str(error)
         self._captured = last
 

@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 class Entries:
-    """Of a route into Redis: the values under its prefix, their guards, its claim."""
+    """The target of a route into Redis: the values under its prefix, their guards, its claim."""
 
     def __init__(self, server: Redis, prefix: str) -> None:
         self.server, self.prefix = server, prefix
@@ -44,7 +44,7 @@ class Entries:
 
 
 class Index:
-    """Of a route into Elasticsearch: an index that is deleted, and restored from a snapshot."""
+    """The target of a route into Elasticsearch: an index, which is deleted and restored from a snapshot."""
 
     def __init__(self, server: Elasticsearch, name: str) -> None:
         self.server, self.name = server, name
@@ -70,7 +70,7 @@ class Index:
 
 
 class Folder:
-    """Of a route into a Delta table: RESTORE brings it back to an older version."""
+    """The target of a route into a Delta table, which RESTORE sets back to an older version."""
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self.spark, self.path = spark, str(path)

@@ -1,6 +1,6 @@
 """Every sink holds what the table holds: a second shape of table, and a bounded number of random histories.
 
-`make soak` lives more of them. The history of one that finds a difference becomes a test by name here.
+`make soak` runs more of them. A history that finds a difference becomes a named test here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scenarios share: the sinks' variables, and a source table to write to."""
+"""Fixtures of the scenarios: the sinks' variables, and a source table to write to."""
 
 from __future__ import annotations
 

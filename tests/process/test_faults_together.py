@@ -32,7 +32,7 @@ def schedule(seed: int) -> list[tuple[str, ...]]:
 
 
 def test_after_faults_at_once_nothing_differs(spark: SparkSession, tmp_path: Path):
-    """Each fault is felt, or ``held`` fails: a write is tried again, or a process is another one."""
+    """Each fault has an effect, or ``held`` fails: a write is retried, or another process runs."""
     with world(spark, tmp_path, SEED, tables=("orders",)) as chaos:
         chaos.wait_caught_up()
         for names in schedule(SEED):

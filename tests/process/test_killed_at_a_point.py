@@ -31,7 +31,7 @@ def chaos(spark, tmp_path_factory) -> Iterator[World]:
 
 
 def change(chaos: World) -> str:
-    """Have some rows come, one of them to be refused by Elasticsearch, some change and some go; returns that one's key."""
+    """Insert, update and delete rows; return the key of an inserted row that Elasticsearch rejects."""
     t, first = f"delta.`{chaos.path('orders')}`", (chaos.version("orders") + 1) * 1000
     refused = first + 1
     tags = f"IF(id = {refused}, map({REFUSED_KEY}, 1), map('t', 1))"
@@ -71,7 +71,7 @@ def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
 
 @pytest.mark.parametrize("side", ["search", "cache"])
 def test_after_a_kill_in_the_middle_of_a_chunk_nothing_differs(chaos: World, side: str):
-    """A part of a request has reached the server by then, and nobody will read its answer."""
+    """The server has received a part of a request, and no client reads its response."""
     proxy = getattr(chaos, side)
     proxy.mode, proxy.stalled = "stall", 0
     change(chaos)

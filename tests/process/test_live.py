@@ -1,4 +1,4 @@
-"""The live service: commits become visible, it can be watched, asked, stopped and started again."""
+"""The live service delivers commits, reports its status, executes commands, stops and restarts."""
 
 from __future__ import annotations
 

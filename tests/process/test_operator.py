@@ -1,4 +1,4 @@
-"""What an operator does by hand beside a service: look at a feed, rebuild a target that a kill left half swept, pause a route."""
+"""An operator works beside a service: prints a feed, rebuilds a target that a kill left half swept, pauses a route."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def documented(here: dict[str, str]) -> list[list[str]]:
 
 
 def send(words: list[str]) -> httpx.Response:
-    """What curl does with these words."""
+    """Send the request that curl would send with these arguments."""
     curl = ArgumentParser()
     curl.add_argument("url")
     curl.add_argument("-X", default="GET")

@@ -1,4 +1,4 @@
-"""What is secret stays so: wherever the service speaks, is looked at, or fails, none of its secrets is to be found."""
+"""No output of the service holds a secret: logs, pages, status, event logs and error texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def given(folder: Path, new_source: Callable[..., Source], elasticsearch: Elasticsearch) -> Iterator[dict[str, str]]:
-    """One route runs, with every kind of secret; of the others one is refused, one has nobody to talk to."""
+    """Configure every kind of secret: two routes run, the server of one refuses its password, one server is absent."""
     (folder / "events").mkdir()
     (folder / "password").write_text(ELASTIC)
     conf = {

@@ -29,7 +29,7 @@ TAKEN_OVER_SECONDS = 90
 
 @dataclass(frozen=True)
 class Scene:
-    """What the instances follow and fill. ``cache``: stands before Redis."""
+    """The source table and the sinks of the instances. ``cache`` is a proxy in front of Redis."""
 
     given: dict[str, str]
     folder: Path

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KEYS = ("region", "id")
 JVM_LINES = 3
-"""Of a healthy run there are none; a machine that is short of something may have one told."""
+"""Limit of lines from the JVM. A healthy run has none; the JVM of a machine with few resources may warn."""
 
 COLUMNS = """
     region STRING, id BIGINT, status STRING, amount DECIMAL(12,2), total DECIMAL(30,10), at TIMESTAMP, local TIMESTAMP_NTZ,

@@ -49,14 +49,14 @@ def photograph(page: Page, name: str) -> None:
 
 
 def open_details(page: Page) -> bool:
-    """Whether there are any."""
+    """Open all details of the page; return True if there are any."""
     found = page.locator("details")
     found.evaluate_all("all => all.forEach(it => { it.open = true; })")
     return found.count() > 0
 
 
 def barriers(browser: Browser, url: str, **context: Any) -> list[str]:
-    """What axe finds as the page comes, and with all that it hides: https://dequeuniversity.com/rules/axe/html."""
+    """Return the findings of axe with details closed and open: https://dequeuniversity.com/rules/axe/html."""
     with browser.new_context(**{"viewport": WIDE, "bypass_csp": True, **context}) as made:
         page = made.new_page()
         page.goto(url)

@@ -1,4 +1,4 @@
-"""What these tests need of the machine: Debian's packages, installed as root."""
+"""Install the Debian packages that these tests need, as root."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def installed():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What a test has measured and recorded, which is told however many processes the tests run in."""
+    """Print the measurements that tests recorded, also if the tests run in several processes."""
     for report in terminalreporter.getreports("passed"):
         for name, found in report.user_properties:
             terminalreporter.write_line(f"{name}: {found}")

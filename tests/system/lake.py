@@ -55,7 +55,7 @@ def main(conf: Mapping[str, str]) -> None:
     for statement in sys.stdin:
         try:
             answer: object = [row.asDict() for row in spark.sql(statement).collect()]
-        except Exception as error:  # noqa: BLE001 - the test is told
+        except Exception as error:  # noqa: BLE001 - the test gets the error text
             answer = f"{statement}{error}"
         print(json.dumps(answer, default=str), flush=True)  # noqa: T201
     spark.stop()

@@ -19,7 +19,7 @@ class HiveMetastore(Server):
 
     @property
     def conf(self) -> dict[str, str]:
-        """What a Spark needs to use it."""
+        """Return the Spark settings to use the metastore."""
         return {
             "spark.sql.catalogImplementation": "hive",
             "spark.hadoop.hive.metastore.uris": f"thrift://127.0.0.1:{self.port}",

@@ -1,4 +1,4 @@
-"""Prometheus of Debian's, scraping what it is told to every second, with the project's rules."""
+"""Run Debian's Prometheus with the project's rules; it scrapes the given targets every second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Prometheus(Server):
         self._targets = targets
 
     def _prepare(self) -> None:
-        """The rules as they are, but for how long something has to be so: nobody waits five minutes here."""
+        """Write the rules with a waiting time (`for`) of two seconds instead of minutes."""
         rules = re.sub(r"^( *for:) .*$", r"\1 2s", RULES.read_text(), flags=re.MULTILINE)
         (self.home / "rules.yml").write_text(rules)
         config = {
@@ -44,7 +44,7 @@ class Prometheus(Server):
         return self._get("/-/ready")[0] == http.client.OK
 
     def value(self, query: str) -> float | None:
-        """Of the first series that a query finds."""
+        """Return the value of the first series of a query."""
         found = json.loads(self._get(f"/api/v1/query?{urlencode({'query': query})}")[1])["data"]["result"]
         return float(found[0]["value"][1]) if found else None
 

@@ -1,4 +1,4 @@
-"""By Prometheus' own tool: alerts fire when they should and for nobody else; metrics and the dashboard's queries are well formed."""
+"""Check alerts, metrics and the dashboard's queries with promtool: each alert fires for its condition only."""
 
 from __future__ import annotations
 

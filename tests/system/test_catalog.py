@@ -58,7 +58,7 @@ def given(tmp_path: Path, metastore: HiveMetastore, redis_server: Redis) -> dict
 
 
 def rows(lake: Lake) -> dict[str, dict[str, Any]]:
-    """What the sink ought to show."""
+    """Return the expected rows of the sink."""
     found = lake.sql("SELECT o.*, r.name FROM sales.orders o LEFT JOIN sales.regions r ON o.region = r.id")
     return {str(row["id"]): row for row in found}
 

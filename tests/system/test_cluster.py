@@ -1,4 +1,4 @@
-"""The same service on a Spark cluster: rows are written by executors, and one that is killed does no harm."""
+"""Run the service on a Spark cluster: executors write the rows, and a killed executor loses no change."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def executors(workers: list[Worker]) -> list[psutil.Process]:
 
 
 def running(process: psutil.Process, what: str) -> list[psutil.Process]:
-    """Its descendants that run a program; one that has just ended has no command line."""
+    """Return the descendants that run a program. A process that has just ended has no command line."""
     found = []
     for child in process.children(recursive=True):
         with suppress(psutil.Error):

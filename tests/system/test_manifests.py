@@ -1,4 +1,4 @@
-"""What others run, held against their own schemas and policies: the compose file, the kustomization and the chart as they are rendered, the Dockerfile."""
+"""Check compose file, rendered kustomization and chart, and Dockerfile against public schemas and policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = (
     "kubernetes-validate==1.37.0",
 )
 GO, KUSTOMIZE = "golang-1.19-go", "sigs.k8s.io/kustomize/kustomize/v5@v5.0.3"
-"""The last one that Debian's Go builds."""
+"""The last version that Debian's Go builds."""
 PASSED_OVER = {
     "CKV_K8S_15": "always pull: the tag is a fixed one",
     "CKV_K8S_35": "secrets as files: possible (..._FILE), and where they lie is the user's",
@@ -287,7 +287,7 @@ def test_a_changed_secret_rolls_the_pods(rendered):
 
 @pytest.fixture(params=["base", "chart"])
 def plain(request, based, rendered) -> dict[str, dict[str, Any]]:
-    """What is made of no values of one's own, by kind."""
+    """Return the manifests with default values, by kind."""
     made = based(BASE) if request.param == "base" else rendered({})
     return {found["kind"]: found for found in made}
 

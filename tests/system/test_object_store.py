@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 JARS = CACHE / "downloads" / "s3"
 ORDERS, AUDIT = f"delta.`s3a://{BUCKET}/orders`", f"delta.`s3a://{BUCKET}/audit/orders`"
 SILENT_SECONDS = 60
-"""In which the lease of a holder that was killed is taken over: nothing but its silence tells."""
+"""Limit of the takeover of a killed holder's lease. The successor can only detect the missing heartbeat."""
 IMPATIENT = {
     "spark.hadoop.fs.s3a.attempts.maximum": "1",
     "spark.hadoop.fs.s3a.retry.limit": "1",
@@ -182,7 +182,7 @@ def test_a_store_that_is_away_is_waited_for(
     store.stop()
     try:
         service.wait_state("orders_cache", "retrying")
-        time.sleep(30)  # longer than a main loop may be silent, and than the tries of an error that nobody foresaw
+        time.sleep(30)  # longer than the limit of the main loop, and than the retries of an unknown error
         assert service.get("/livez").status_code == 200
         assert service.get("/readyz").status_code == 503
         assert service.route("orders_cache")["state"] == "retrying"

@@ -1,4 +1,4 @@
-"""A state path that is full, can only be read, or is gone: nothing is lost, and the service goes on once that is mended."""
+"""A state path is full, read-only or lost: no change is lost, and the service continues after the repair."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_it_can_only_be_read(service: Service, state: Path, orders: Source, fold
 
 
 def test_it_is_gone(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
-    """What was filled from another state path, as it looks now, is left alone until somebody says so."""
+    """A target that seems to belong to another state path is not changed until an operator runs a resync."""
     service.end()
     for part in state.iterdir():
         shutil.rmtree(part) if part.is_dir() else part.unlink()

@@ -24,7 +24,10 @@ PIPELINE = {"max.pipeline.size": "1000"}
 
 @dataclass(frozen=True)
 class Rivals:
-    """Arms whose target somebody else empties. The worker's process tree is what counts as theirs; the relay is ours and does not."""
+    """Arms that other programs run. The worker's process tree is measured, the relay is not.
+
+    The caller empties the targets.
+    """
 
     worker: Worker
 

@@ -1,4 +1,4 @@
-"""The worker as a process: started, asked, ended."""
+"""Start the worker as a process, send it requests, and end it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEMORY = "2g"
 
 
 class RivalError(RuntimeError):
-    """The worker could not do what it was asked; the text holds the reason."""
+    """The worker could not execute a request; the text holds the reason."""
 
 
 class Worker:

@@ -1,6 +1,6 @@
 """Answers ``GET /`` for an Elasticsearch that can't, and passes other reads on.
 
-The test distribution has no answer to ``GET /``, which es-hadoop asks at the start of every job and task. It then
+The test distribution has no answer to ``GET /``, which es-hadoop sends at the start of every job and task. It then
 finds the node by ``_nodes/http`` and writes to it directly: no bulk request comes through here, and none could, since
 only reads are taken.
 """

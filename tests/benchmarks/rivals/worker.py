@@ -58,11 +58,11 @@ def key_text(keys: list[str]) -> Any:
 
 
 def to_elasticsearch(frame: DataFrame, keys: list[str], index: str, settings: dict[str, str]) -> None:
-    """Two passes for a feed, since a job of es-hadoop has one operation. Each reduces the feed anew: the second needs the keys
-    only, which is faster than keeping whole rows from the first.
+    """Write a feed in two passes, since a job of es-hadoop has one operation.
 
-    Deleting what is not there is no failure: the answer has status 404 but no error, and es-hadoop looks for errors.
-    It takes no decimals, and one column as the id. It writes dates and timestamps as milliseconds, fewer bytes than ours.
+    Each pass reduces the feed again: the second pass needs only the keys, which is faster than keeping the first's rows.
+    A delete of an absent document is no failure: its response has status 404 without the error that es-hadoop checks.
+    es-hadoop takes no decimals, and one column as the id. It writes dates and timestamps as milliseconds: fewer bytes.
     """
     upserts, deletes = upserts_and_deletes(frame, keys)
     decimals = [name for name, kind in upserts.dtypes if kind.startswith("decimal")]
@@ -84,9 +84,9 @@ def _save(frame: DataFrame, index: str, settings: dict[str, str]) -> None:
 
 
 def to_redis(frame: DataFrame, keys: list[str], table: str, settings: dict[str, str]) -> None:
-    """Each row as one field of JSON: the shape nearest to our value, and faster than a field per column.
+    """Write each row as one field of JSON: closest to the service's value, and faster than a field per column.
 
-    Its other model, ``binary``, is Java's serialisation, which nobody but Spark reads. Deletes are left out: it has none.
+    The other model, ``binary``, is Java's serialization, which only Spark reads. The connector supports no deletes.
     """
     upserts, _ = upserts_and_deletes(frame, keys)
     rows = upserts.select(key_text(keys).alias(KEY), F.to_json(F.struct(*upserts.columns)).alias("value"))
@@ -109,7 +109,7 @@ def main() -> None:
             frame = spark.read.parquet(asked["folder"])
             TARGETS[asked["to"]](frame, asked["keys"], asked["name"], asked["settings"])
             print(json.dumps({}), file=answers)
-        except Exception as error:  # noqa: BLE001  whoever asked decides
+        except Exception as error:  # noqa: BLE001 - the caller decides
             print(json.dumps({"error": str(error)}), file=answers)
     spark.stop()
 

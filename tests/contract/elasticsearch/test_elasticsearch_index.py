@@ -231,7 +231,7 @@ def test_a_sweep_goes_through_every_page(spark, sink, es, route):
 
 
 def test_a_sweep_finds_what_somebody_else_wrote(spark, sink, es, route):
-    """Without a version, over one of ours, under a routing of its own; a version above ours is told, not removed."""
+    """Remove documents without an external version, also with a routing; count a higher version, but keep it."""
     sink.prepare(SCHEMA, route)
     sink.open(route)
     changes = [upsert(key, 3, "x", epoch=2 if key == "ours" else 1) for key in ("ours", "changed")]
@@ -311,7 +311,7 @@ def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
 
 
 def test_another_state_path_takes_over_whatever_the_number_of_its_lease(sink, elasticsearch, spark):
-    """Numbers of two state paths say nothing of each other: a new one may be the lower."""
+    """Fence numbers of two state paths are not comparable: the new state path may have the lower number."""
     before = route_to(owner="lost", fence=9)
     after = replace(before, owner="ours", epoch=2, fence=3)
     with closing(sink_to(elasticsearch.url)) as leftover:

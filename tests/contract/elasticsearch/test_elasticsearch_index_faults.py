@@ -1,4 +1,4 @@
-"""What is wrong with an index is no fault of its rows; a silent host of two is no reason to wait."""
+"""A fault of an index rejects no row, and a silent host of two delays no write."""
 
 import socket
 import time

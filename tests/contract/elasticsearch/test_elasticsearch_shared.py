@@ -15,7 +15,7 @@ from tests.contract.elasticsearch_reader import route_to, sink_to
 
 @pytest.fixture
 def sinks(elasticsearch):
-    """Of two routes."""
+    """Yield the sinks of two routes."""
     with closing(sink_to(elasticsearch.url)) as one, closing(sink_to(elasticsearch.url, chunk_rows=7)) as other:
         yield one, other
 

@@ -146,7 +146,7 @@ class TestKeyTemplate(SinkContract):
         return read
 
 
-# How entries look
+# Form of the entries
 
 
 def test_a_json_entry_is_the_row_as_plain_text(sink_of, deliver, client):
