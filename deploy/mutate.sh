@@ -11,7 +11,7 @@ if [ $# -eq 0 ]; then rm -rf mutants; fi
 # Tests import the mutated copies in mutants/. PYTHONPATH would put the working tree before them.
 unset PYTHONPATH
 nice -n 10 .venv/bin/mutmut run --max-children "$(nproc)" "$@"
-echo "mutate: what no test noticed; \`.venv/bin/mutmut show NAME\` prints the change"
+echo "mutate: mutants that no test detected; \`.venv/bin/mutmut show NAME\` prints the change"
 .venv/bin/mutmut results
 .venv/bin/mutmut results --all true > mutants/results.txt
 .venv/bin/python - << 'EOF'

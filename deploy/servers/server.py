@@ -208,7 +208,7 @@ class Server:
             deadline = time.monotonic() + self.stop_seconds
             while _listens(self.port):
                 if time.monotonic() > deadline:
-                    raise ServerError(f"{self.name} is gone, yet something listens on its port {self.port}")
+                    raise ServerError(f"{self.name} has ended, but another process listens on its port {self.port}")
                 time.sleep(0.01)
         guard, self._guard = self._guard, None
         if guard is not None:

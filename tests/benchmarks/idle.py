@@ -41,7 +41,7 @@ def idle(tables: int, routes_each: int, settle_seconds: float, seconds: float, t
             began = time.monotonic()
             service.wait(lambda status: {route["state"] for route in status["routes"]} == {"running"})
             told(
-                f"idle: {tables * routes_each} routes run after {time.monotonic() - began:.0f} s; {settle_seconds:.0f} s to settle"
+                f"idle: {tables * routes_each} routes run after {time.monotonic() - began:.0f} s; {settle_seconds:.0f} s of warm-up"
             )
             time.sleep(settle_seconds)
             with measured([service.pid]) as usage:

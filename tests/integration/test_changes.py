@@ -72,7 +72,7 @@ def test_the_feed_is_printed_as_table_changes_gives_it(world):
         ["1", "a", ""],
         ["1", 'say "hi"', ""],
     ]
-    assert '2,"","[' in text, "an empty text is told from a null"
+    assert '2,"","[' in text, "an empty text differs from a null"
 
     lines = written(table, first=3, keys=("id",)).splitlines()
     assert lines[0].split() == ["id", "name", "tags", *FEED]
@@ -105,7 +105,7 @@ def test_a_feed_turned_on_late_off_and_on_again_is_valid_from_the_last_time(worl
     assert "is on since version 6. " in enabled(world.source())
     world.insert("(4, 'd', 4)")
     world.forget_log_before(world.version())
-    assert "is on since version 8. " in enabled(world.source()), "as far as the log tells"
+    assert "is on since version 8. " in enabled(world.source()), "the log starts at version 8"
 
 
 def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):

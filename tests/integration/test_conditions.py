@@ -321,7 +321,7 @@ def test_an_append_that_meets_another_writer_is_tried_again(world, rival):
     writer.join(60)
     assert reasons == ["conflict"]
     assert results[0].skipped == (rival == "the same batch")
-    assert len(world.audited("id")) == 1, "recorded once, whoever did it"
+    assert len(world.audited("id")) == 1, "recorded once, by either writer"
 
 
 def test_what_delta_itself_says_is_judged_as_the_table_says(world):

@@ -88,7 +88,7 @@ def test_the_replica_equals_the_table_after_everything(world, lose_commit):
     world.spark.sql(f"INSERT INTO {world.copy} VALUES (99, 'mine', NULL, NULL)")
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert run(world, ask=Request("resync", "orders_copy", max_removed_share=1.0)) is None
-    assert same(world), "what somebody else did to the replica is undone"
+    assert same(world), "the resync undoes changes of another writer"
 
 
 @pytest.mark.parametrize("route", ["orders_copy", "orders_files"])

@@ -90,7 +90,9 @@ def test_a_filter_over_joined_columns_makes_deletes_of_what_fails_it(world, carr
     world.sql("UPDATE {t} SET qty = 3 WHERE id = 4")
     world.sql("DELETE FROM {t} WHERE id IN (3, 5, 6)")
     assert world.run() is None
-    assert world.delivered() == {"2": united}, "row 2 has not changed since; row 4 was judged by today's carriers"
+    assert world.delivered() == {"2": united}, (
+        "row 2 has not changed since; row 4 was filtered with the present carriers"
+    )
 
 
 def frames(world, first=1):

@@ -154,7 +154,7 @@ def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
     assert "DIVIDE_BY_ZERO" in verdict.what
     assert "try_divide" in verdict.next_step
     world.sql("DELETE FROM {t} WHERE id = 0")
-    assert world.run().reason == "bad_expression", "the row is still in the feed: what to do is told, nothing skipped"
+    assert world.run().reason == "bad_expression", "the feed still has the row, and the route skips nothing"
 
 
 def test_names_that_differ_by_case_alone_are_one_name(world):

@@ -162,7 +162,7 @@ def test_a_vacuum_that_was_told_a_shorter_time_is_found_in_the_history(world):
     world.vacuum()
     assert world.source().vacuumed_after_seconds(100) == 0
     world.insert("(2, 'b')")
-    assert world.source().vacuumed_after_seconds(1) == math.inf, "looks no further back than it was told"
+    assert world.source().vacuumed_after_seconds(1) == math.inf, "searches no further back than the limit"
 
 
 def test_the_first_version_since_a_moment(dated):

@@ -122,7 +122,7 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
     with Service(given) as service:
         service.started()
         service.wait_state("rest_cache", "paused")
-        assert service.get("/readyz").status_code == 200, "a paused route waits for nobody"
+        assert service.get("/readyz").status_code == 200, "a paused route does not make the service unready"
         assert entries(redis_server.url, "rest:") == {}
         resumed = command(given, "resume", "rest")
         assert resumed.code == 0, resumed.log

@@ -142,7 +142,7 @@ def test_what_was_killed_goes_on_once_its_lease_has_fallen_silent(
     delivered(service, version)
     same()
     assert service.end() == 0
-    assert command(service.given, "run", "--once").code == 0, "who ends in peace leaves no lease"
+    assert command(service.given, "run", "--once").code == 0, "a clean shutdown releases the lease"
 
 
 def test_a_running_service_does_what_another_command_asks_for(
