@@ -151,9 +151,9 @@ class Claim:
         return self.owner == route.owner and self.route in {"", route.name}
 
     def other(self, route: RouteSpec) -> str | None:
-        """Name the other route or state path that holds the target; None where the claim is the route's, or of an older epoch.
+        """Name the other route or state path that holds the target; None if the route has the claim, or its epoch is older.
 
-        A resync begins an epoch above the claim, and so takes the target over.
+        A resync starts an epoch above the claim, and so takes the target over.
         """
         if self.is_of(route) or self.epoch < route.epoch:
             return None

@@ -70,30 +70,37 @@ def gone(what: str) -> PermanentError:
 def restored(what: str, mark: int) -> PermanentError:
     """Return the error for a target restored from a copy that holds every version up to ``mark``; -1 if that is unknown."""
     if mark < 0:
-        return gone(f"{what} was brought back from a copy, and nothing tells how old it is")
+        return gone(f"{what} was restored from a copy of unknown age")
     return PermanentError(
-        f"{what} was brought back from a copy that ends with version {mark}.",
+        f"{what} was restored from a copy that ends with version {mark}.",
         f"Run: cdf-replicator replay {{route}} --starting-version {mark + 1}",
     )
 
 
 def lost(what: str) -> RetryableError:
     """Return the error for acknowledged writes that may be lost: the route restarts from the target's watermark."""
-    return RetryableError(LOST, f"{what}: what it took may be lost, and is delivered again")
+    return RetryableError(LOST, f"{what}: acknowledged changes may be lost and are delivered again")
 
 
 def claimed(what: str, other: str, option: str) -> PermanentError:
-    """``other``: who holds the target, as ``Claim.other`` names it. ``option``: what gives a route another target."""
+    """Return the error for a target that another route fills.
+
+    Args:
+        what: The target.
+        other: The holder of the target, as ``Claim.other`` names it.
+        option: The option that gives a route another target.
+
+    """
     return PermanentError(
         f"{what} is filled by {other}.",
-        f"Give either of the two routes another {option}; or let this route take the target over: cdf-replicator resync {{route}}",
+        f"Give one of the two routes another {option}. Or let this route take the target over: cdf-replicator resync {{route}}",
     )
 
 
 def fenced(what: str) -> PermanentError:
     return PermanentError(
         f"{what} is written by another instance, which has taken over.",
-        "Nothing: this one ends by itself. If it does not, another state path, or another route, claimed the target: "
+        "No action: this instance ends by itself. If it does not, another state path or route has claimed the target; "
         "a restart of this route names it.",
     )
 

@@ -89,8 +89,8 @@ class Sink(ABC):
     def places(self, route: RouteSpec) -> frozenset[str]:  # noqa: ARG002
         """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
 
-        Two routes with an address in common share a target, whatever else their sinks are configured with. Where the set is
-        empty, ``target`` is compared instead, between sinks of equal settings.
+        Two routes with a common address share a target, whatever the other settings of their sinks. If the set is empty,
+        the service compares ``target`` instead, between sinks of equal settings.
         """
         return frozenset()
 

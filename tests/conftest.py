@@ -27,8 +27,14 @@ LONGEST = (
     "test_conditions.py",
     "test_start.py",
     "test_route.py",
+    "test_image.py",
+    "test_object_store.py",
+    "test_cluster.py",
+    "test_manifests.py",
+    "test_state_path.py",
+    "test_catalog.py",
 )
-"""Files of `make test` that begin first, so that the two processes end together."""
+"""Files of `make test` and of `make test-system` that begin first, so that the two processes of a tier end together."""
 
 # HYPOTHESIS_PROFILE=ci draws the same examples in each run, nightly draws others. A deadline would measure the machine's load.
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)

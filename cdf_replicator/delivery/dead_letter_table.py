@@ -1,8 +1,8 @@
-"""The Delta table of dead letters: created when first needed, and read back from its files where its log is damaged.
+"""Create the Delta table of dead letters at the first use, and rebuild it from its data files if its log is damaged.
 
-A power cut or a disk may leave a torn file there. The table is then moved aside, and made again of every row that can be
-read in the data files of all copies: a letter never changes but from open to closed, so the closed row of an id is the
-newer one, whatever the lost log said.
+A power cut or a disk error may leave a torn file. The service then moves the table aside and creates it again from
+every readable row in the data files of all copies. A dead letter changes from open to closed only. The closed row of an
+id is therefore the newer row, whatever the lost log contained.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ TABLE_SCHEMA: Final = """
     state string, created_at timestamp, closed_at timestamp
 """
 _DAMAGE: Final = ("read_failed", "history_lost", "table_missing")
-"""Reasons by which the conditions know a table that can't be read; here they are of this table, not of a source."""
+"""Reasons of ``conditions`` for an unreadable table. In this module it is the dead-letter table, not a source table."""
 
 Result = TypeVar("Result")
 
 
 class DeadLetterTable:
-    """Partitioned by route, so that no route's write meets another's or waits for it; the lock is for creation and recovery."""
+    """The table, partitioned by route, so that the writes of routes never conflict.
+
+    A lock serializes creation and recovery.
+    """
 
     def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
         self._spark = spark
@@ -53,31 +56,34 @@ class DeadLetterTable:
         self._checked = False
 
     def frame(self) -> DataFrame:
-        """Return every row; none where there is no table yet."""
+        """Return every row; an empty frame if the table does not exist yet."""
         if not self._exists():
             return self._spark.createDataFrame([], TABLE_SCHEMA)
         return self._spark.read.format("delta").load(str(self._path))
 
     def delta(self) -> DeltaTable:
-        """Return the table for a change of rows that are there."""
+        """Return the table for an update or a merge."""
         return DeltaTable.forPath(self._spark, str(self._path))
 
     def append(self, rows: DataFrame, route: str) -> None:
-        """Add rows of a route in one commit that is on the disk before this returns: the checkpoint moves after it."""
+        """Append rows of a route in a commit, and sync it to the disk, since Spark's checkpoint advances afterwards."""
         if not self._exists():
             with self._lock:
                 self._create()
-        began = time.time() - 1  # a file system may count in whole seconds
+        began = time.time() - 1  # a file system may store times in whole seconds
         _append(rows, self._path)
         if isinstance(self._path, Path):
             _sync((self._path / f"route={route}", self._path / "_delta_log"), began)
 
     def may_hold(self, route: str) -> bool:
-        """Whether a letter of the route may be there, by the names of folders alone."""
+        """Return whether the table may hold a dead letter of the route, by the names of folders alone."""
         return (self._path / f"route={route}").exists() or bool(self._copies())
 
     def recovering(self, work: Callable[[], Result]) -> Result:
-        """Do the work; where the table is damaged, recover it and do the work once more. Raises ``HaltError`` after that."""
+        """Run ``work``; if the table is damaged, recover it and run ``work`` again.
+
+        Raises ``HaltError`` if the table is damaged after the recovery.
+        """
         if not self._checked:
             self._recover()
         try:
@@ -89,7 +95,7 @@ class DeadLetterTable:
         return self.naming(work)
 
     def naming(self, work: Callable[[], Result]) -> Result:
-        """Do the work; raises ``HaltError`` that names this table where it is damaged: the conditions would name the source."""
+        """Run ``work``; if the table is damaged, raise a ``HaltError`` that names it and not the source table."""
         if not self._is_whole():
             raise self._damaged("a commit of its log is torn.")
         try:
@@ -104,19 +110,19 @@ class DeadLetterTable:
         return HaltError(
             "dead_letters_damaged",
             f"The dead-letter table {self._path} is damaged: {what}",
-            "The service recovers it when it next starts. If that fails, move the folder away, start the service, and resync "
+            "The service recovers it at its next start. If that fails, move the folder away, start the service, and resync "
             "the routes that had dead letters.",
         )
 
     def _recover(self, error: Exception | None = None) -> None:
-        """Make a damaged table again; raises ``error`` where it is whole and readable, so that the error is of another one."""
+        """Rebuild a damaged table; raises ``error`` if the table is intact, since another table caused it then."""
         with self._lock:
             if self._is_whole() and (error is None or self._is_readable()):
                 self._checked = True
                 if error is not None:
                     raise error
                 return
-            self._checked = False  # others wait here from now on
+            self._checked = False  # from now on the threads of other routes wait for the lock
             if self._path.exists():
                 aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
                 self._path.rename(aside)  # type: ignore[arg-type]  # both are local, or both remote
@@ -139,14 +145,15 @@ class DeadLetterTable:
         builder.partitionedBy("route").execute()
 
     def _is_whole(self) -> bool:
-        """Whether each commit ends as Delta ends it. Delta reads an empty one as a commit of nothing.
+        """Return whether every commit file ends with a newline; Delta reads an empty file as a commit without actions.
 
-        A table that is gone while a copy of it lies aside is one whose recovery was broken off.
+        If the table is absent and a copy exists, a recovery was interrupted, and the table is not whole.
         """
         commits = list((self._path / "_delta_log").glob("[0-9]*.json"))
         if not commits:
             return not self._path.exists() and not self._copies()
-        return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))  # a store tears none
+        # Only local files are checked: an object store never holds a part of a file.
+        return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))
 
     def _is_readable(self) -> bool:
         forget_tables(self._spark)
@@ -162,7 +169,7 @@ class DeadLetterTable:
         return sorted(self._path.parent.glob(f"{self._path.name}.damaged-*"), key=str)
 
     def _rows_of(self, copies: Iterable[Path | RemotePath]) -> DataFrame:
-        """Return every row of every data file that can be read, with the name of its ``file``."""
+        """Return every row of every readable data file, with the name of its ``file``."""
         reader = self._spark.read.schema(TABLE_SCHEMA).option("ignoreCorruptFiles", "true")
         rows = reduce(DataFrame.unionByName, [reader.parquet(str(copy)) for copy in copies])
         return rows.withColumn("file", F.regexp_extract(F.input_file_name(), "[^/]+$", 0))
@@ -187,7 +194,7 @@ def _warn(path: Path | RemotePath, copies: Iterable[Path | RemotePath], rows: Da
         if file.name not in read
     ]
     log.warning(
-        "the dead-letter table was damaged: it was moved aside, and made again of its data files",
+        "the dead-letter table was damaged: moved aside and rebuilt from its data files",
         table=str(path),
         copies=[copy.name for copy in copies],
         rows=rows.count(),
@@ -197,11 +204,11 @@ def _warn(path: Path | RemotePath, copies: Iterable[Path | RemotePath], rows: Da
 
 def _found_again(lost: Sequence[str]) -> str:
     commands = ", ".join(f"cdf-replicator resync {route}" for route in sorted(set(lost)))
-    return f"{len(lost)} data files can't be read. To have what is refused kept again, run: {commands}"
+    return f"{len(lost)} data files can't be read. To record their rejected rows again, run: {commands}"
 
 
 def _sync(folders: Iterable[Path], began: float) -> None:
-    """Have the disk take what was written there since."""
+    """Sync the folders, and their files written since ``began`` (epoch seconds), to the disk."""
     for folder in filter(Path.is_dir, folders):
         written = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime >= began]
         for place in (*written, folder):

@@ -1,10 +1,13 @@
-"""Where a rejected change is kept, with its reason: a Delta table under the state path.
+"""Keep rejected changes with their reasons in a Delta table under the state path.
 
-One row a letter, identified by (route, key, guard), and by its row where that does not tell it apart, so that a
-redelivered micro-batch finds its letters written.
+The table has one row per dead letter. The route, the key and the guard identify it, and its row as well if several rows
+have the same key and guard. A redelivered micro-batch therefore adds no dead letter twice.
+
 Columns: id, route, table, sink, key, guard, change_type, commit_version, row (JSON), code, reason, generation, batch,
-state, created_at, closed_at. State: open; superseded, by a later change of the key; redriven; discarded, by an operator;
-void, since a resync has said all about the route's keys.
+state, created_at, closed_at.
+
+States: ``open``; ``superseded`` by a later change of the key; ``redriven``; ``discarded`` by an operator; ``void``,
+closed by a resync, which rewrote every key.
 """
 
 from __future__ import annotations
@@ -37,19 +40,18 @@ LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
 _REASON_LENGTH: Final = 2000
 
 Closed = Literal["superseded", "redriven", "discarded", "void"]
-"""How a letter ended."""
+"""Final state of a dead letter."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a route remembers of its letters while it runs, so that a micro-batch need not read the table.
+    """The summary of a route's dead letters in memory, so that a micro-batch need not read the table.
 
     Args:
-        open: How many are open.
-        keys: Those of which a later change closes a letter; None where there are more of them than are remembered.
-        highest: The guard of the newest letter ever kept; a change above it has none yet.
-
+        open: Number of open dead letters.
+        keys: Keys whose dead letters a later change closes; None if they are too many for the memory.
+        highest: Guard of the newest dead letter ever recorded; a change above it has no dead letter yet.
     """
 
     open: int = 0
@@ -57,7 +59,7 @@ class Known:
     highest: int = -1
 
     def with_more(self, kept: int, refused: Collection[Letter], most: int) -> Known:
-        """Return what is known once so many letters were kept of these refused changes."""
+        """Return the summary after ``kept`` of the ``refused`` changes became new dead letters."""
         named = {x.key for x in refused if x.key is not None and x.code != change.DUPLICATE_KEY}
         keys = None if self.keys is None else self.keys | named
         if keys is not None and len(keys) > most:
@@ -66,19 +68,18 @@ class Known:
 
 
 class DeadLetters:
-    """All routes share the table, each in a partition of its own."""
+    """The dead letters of all routes, in a table with one partition per route."""
 
     def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
         self._spark = spark
         self._table = DeadLetterTable(spark, path)
 
     def known(self, route: str, most: int) -> Known:
-        """Read what there is of a route; a table that can't hold anything of it is not even opened.
+        """Read the summary of a route; does not open a table without a folder of the route.
 
         Args:
             route: Name of the route.
-            most: How many keys are remembered at the most.
-
+            most: Most keys in the summary.
         """
         if not self._table.may_hold(route):
             return Known()
@@ -90,7 +91,7 @@ class DeadLetters:
         return Known(count, frozenset(keys) if len(keys) <= most else None, -1 if highest is None else highest)
 
     def select(self, frame: DataFrame, letters: Iterable[Letter]) -> DataFrame:
-        """Return the rows of a change frame that the letters name, with their ``code`` and ``reason``."""
+        """Return the rows of a change frame that ``letters`` name, with their ``code`` and ``reason``."""
         named = {(letter.key, letter.guard): letter for letter in letters}
         rows = [(x.key, x.guard, x.code, x.reason[:_REASON_LENGTH]) for x in named.values()]
         wanted = F.broadcast(self._spark.createDataFrame(rows, LETTER_SCHEMA)).alias("letter")
@@ -100,14 +101,15 @@ class DeadLetters:
         return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
 
     def bury(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
-        """Keep rows, with ``code`` and ``reason`` as ``select`` adds them, as open letters; returns how many were added.
+        """Record rows, with the ``code`` and ``reason`` of ``select``, as open dead letters; returns the number added.
 
-        Letters already there stay as they are. ``new``: none of these is, so that the table need not be read.
+        Existing dead letters stay unchanged. ``new`` is true if none of the rows exists; then Spark need not read the
+        table.
         """
         row_type = rejected.schema[change.ROW].dataType
         assert isinstance(row_type, StructType)
         row = json_row(row_type)
-        # Each of several rows without a key, or of one key in one commit, is a letter of its own.
+        # Each of several rows without a key, or with the same key in a commit, becomes a separate dead letter.
         own = F.when(F.col("key").isNull() | (F.col("code") == change.DUPLICATE_KEY), row)
         identity = F.concat_ws("\x1f", F.lit(route.name), "key", own, F.col("guard"))
         letters = rejected.select(
@@ -128,7 +130,7 @@ class DeadLetters:
             F.current_timestamp().alias("created_at"),
             F.lit(None).cast("timestamp").alias("closed_at"),
         )
-        letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would take longer than all else
+        letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would dominate the time
 
         def add() -> int:
             fresh, added = letters, Observation()
@@ -140,23 +142,23 @@ class DeadLetters:
         return self._table.recovering(add)
 
     def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:
-        """Close open letters of keys of which a later change was delivered; ``delivered``: some keys with their guards.
+        """Close open dead letters of keys with a later delivered change; ``delivered`` maps keys to guards.
 
-        Not those of a key that had several rows: a later change is one row's, and the others may still be there. Only
-        a look at the table can tell, which is what a resync has.
+        The dead letters of a key with several rows stay open: a later change replaces a single row, and the other rows
+        may still exist. Only a resync, which reads the source table, closes them.
         """
         guard = F.from_json(F.lit(json.dumps(delivered)), "map<string, long>")[F.col("key")]
         self.close(route, (F.col("code") != change.DUPLICATE_KEY) & (F.col("guard") < guard), "superseded")
 
     def close_superseded_of(self, route: str, delivered: DataFrame) -> None:
-        """Do the same for ``key`` and ``guard`` of any number of changes."""
+        """Close the same dead letters for the ``key`` and ``guard`` of any number of changes."""
         same = (F.col("kept.key") == F.col("new.key")) & (F.col("kept.code") != change.DUPLICATE_KEY)
         self._close_older(delivered, route, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
 
     def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[Letter]) -> None:
-        """Close the letters of keys, a null among them, whose present rows were written at a guard.
+        """Close the dead letters of keys, a null key included, whose present rows were written with ``guard``.
 
-        Where that row was refused in its turn, its letter stays open and takes the place of the older ones.
+        If the sink rejected the present row too, its new dead letter stays open and the older dead letters are closed.
         """
         again = self._spark.createDataFrame([(letter.key,) for letter in refused], "key string").distinct()
         again = again.select(F.col("key").alias("again"), F.lit(1).alias("refused"))
@@ -175,20 +177,20 @@ class DeadLetters:
         self._table.recovering(merge)
 
     def close(self, route: str, which: Column, state: Closed) -> None:
-        """Close those of a route's open letters."""
+        """Close the open dead letters of a route that match ``which``."""
         self._table.recovering(lambda: self._table.delta().update(_of(route) & _is_open() & which, _closed(state)))
 
     def open(self, route: str) -> DataFrame:
-        """Return the open letters of a route."""
+        """Return the open dead letters of a route."""
         return self._table.recovering(self._table.frame).where(_of(route) & _is_open())
 
     def read(self, work: Callable[[DataFrame], Result]) -> Result:
-        """Do something with every letter that was ever kept, changing nothing; none is ever removed."""
+        """Return the result of ``work`` on all dead letters, open and closed; the service never removes any."""
         return self._table.naming(lambda: work(self._table.frame()))
 
 
 def of_ids(ids: Iterable[str]) -> Column:
-    """Letters whose id begins with one of these; all, where there are none."""
+    """Return the condition that an id starts with one of ``ids``; it is always true if ``ids`` is empty."""
     named = [F.col("id").startswith(each) for each in ids]
     return reduce(lambda one, other: one | other, named, F.lit(not named))
 

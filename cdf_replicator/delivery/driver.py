@@ -1,6 +1,7 @@
-"""Writes one change frame to one sink: the driver's side.
+"""Write a change frame to a sink, from the driver.
 
-For an ``ArrowSink``: rendering in the JVM, chunks in the workers, one action. For a ``FrameSink``: its own action.
+For an ``ArrowSink``, a single Spark action renders the rows in the JVM and writes chunks in the workers. A
+``FrameSink`` runs its own action.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ __all__ = ["SEVERAL_ROWS", "DeliveryBugError", "Letter", "Outcome", "RetryPolicy
 
 
 def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy, known: Collection[str] = ()) -> Outcome:
-    """Write the frame; a failure is in ``Outcome.failure``, so that its counts are not lost.
+    """Write the frame; a failure of an ``ArrowSink`` is in ``Outcome.failure``, so that the counts are not lost.
 
-    ``known``: keys to look out for, which costs next to nothing: ``Outcome.met`` has those that came, and were not refused.
+    ``known`` holds keys to watch for. ``Outcome.met`` returns those that the frame has and the sink did not reject.
     """
     if isinstance(sink, FrameSink):
         return _deliver_frame(frame, sink, batch, policy, known)
@@ -36,7 +37,7 @@ def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy, kno
     row: Any = frame.schema[change.ROW].dataType
     told = [name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DOUBLED) if name in frame.columns]
     rendered = frame.select(*told, *sink.render(row, batch.route))
-    unopened = type(sink)(sink.settings)  # the driver's own may hold a connection, and those don't pickle
+    unopened = type(sink)(sink.settings)  # the driver's sink may hold a connection, which can't be pickled
     tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy, known), "outcome string").toArrow()
     total = Outcome()
     for text in tasks.column("outcome").to_pylist():
@@ -50,17 +51,17 @@ def _deliver_frame(
     key, doubled = F.col(change.KEY), F.col(change.DOUBLED)
     outcome, refused, seen = Outcome(), key.isNull() | doubled.isNotNull(), Observation()
     told = refused | key.isin(*known) if known else refused
-    # A snapshot's rows are soon counted, and its sink may read them by a query that can't be observed.
+    # The rows of a snapshot are cheap to count, and its sink may read them by a query that Spark can't observe.
     observed = sink.mode == "upsert" and not batch.is_bootstrap
     given = frame.observe(seen, F.count_if(told).alias("told")) if observed else frame
-    if sink.mode == "upsert":  # what it can't be given is refused here, as ``worker`` does for the others
+    if sink.mode == "upsert":  # removes the rows that ``worker`` rejects for an ArrowSink
         given = given.where(key.isNotNull()).drop(change.DOUBLED)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
     result = retrying(sink.write, given, batch)
     outcome.applied.update(result.applied)
     outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
     outcome.versions = result.versions
-    # Of a batch the sink holds already, the letters may not have been kept: a kill can come between.
+    # If the sink already holds the batch, a kill may have prevented the record of its dead letters.
     if sink.mode == "upsert" and (
         result.skipped or (seen.get["told"] if observed else frame.count() != outcome.changes)
     ):

@@ -1,4 +1,4 @@
-"""What became of a micro-batch. Values travel from the workers, since of an exception only the text would."""
+"""Define the result of a micro-batch. Workers return it as a value, since Spark keeps only the text of an exception."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from connectors import PermanentError, RetryableError
 from connectors.change import DUPLICATE_KEY, NULL_KEY
 
 MOST_LETTERS: Final = 100_000
-"""Rejected changes one task names; beyond, they are only counted, and the route halts long before it matters."""
+"""Most rejected changes that a task names. Further changes are only counted, and then the route halts."""
 SEVERAL_ROWS: Final = "one commit left several rows of this key: KEYS do not identify a row"
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A rejected change, found again on the driver by its key and guard."""
+    """A rejected change. The driver finds its row by key and guard."""
 
     key: str | None
     guard: int
@@ -27,18 +27,18 @@ class Letter:
 
 
 def null_key(guard: int) -> Letter:
-    """A row without a key has no place in an upsert sink."""
+    """Return the rejection of a row without a key, which an upsert sink can't store."""
     return Letter(None, guard, NULL_KEY, "a key column is null")
 
 
 def duplicate_key(key: str, guard: int) -> Letter:
-    """Nor have several rows of one key: this names the key, whose rows become a letter each."""
+    """Return the rejection of a key with several rows in a commit; each row becomes a dead letter."""
     return Letter(key, guard, DUPLICATE_KEY, SEVERAL_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a task gave up. ``kind``: retryable | permanent | bug; ``detail``: the hint of a ``PermanentError``."""
+    """The error that ended a task. ``kind`` is retryable, permanent (``detail`` is the hint) or bug."""
 
     kind: str
     reason: str
@@ -47,16 +47,16 @@ class Failure:
 
 
 class DeliveryBugError(Exception):
-    """A sink raised what is neither retryable nor permanent; carries the worker's traceback."""
+    """An error of a sink that is neither retryable nor permanent, with the worker's traceback."""
 
 
 @dataclass(slots=True)
 class Outcome:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
-    ``skipped``: a ``FrameSink`` already held the batch, so that nothing was read or counted; ``held``: its changes of
-    such a batch, counted only where others of it were rejected. ``versions``: from a ``FrameSink`` that ``tells_received``.
-    ``met``: of the keys that were to be looked out for, those not refused, with their guards.
+    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``held`` is the number of changes in
+    such a batch, counted only if other changes were rejected. ``versions`` comes from a ``FrameSink`` that
+    ``tells_received``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
     """
 
     received: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class Outcome:
     met: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
-        """Sum; the first failure stays."""
+        """Add the counts of another outcome; keeps the first failure."""
         for name in ("received", "applied", "rejected", "retries"):
             getattr(self, name).update(getattr(other, name))
         self.stale += other.stale
@@ -87,18 +87,18 @@ class Outcome:
         self.failure = self.failure or other.failure
 
     def refuse(self, letter: Letter) -> None:
-        """Count a rejected change, and name it while there is room."""
+        """Count a rejected change, and keep it up to ``MOST_LETTERS``."""
         self.rejected[letter.code] += 1
         if len(self.letters) < MOST_LETTERS:
             self.letters.append(letter)
 
     @property
     def changes(self) -> int:
-        """Changes a sink was given, whatever became of them."""
+        """Return the number of changes that the sink received, rejected changes included."""
         return sum(self.applied.values()) + self.stale + self.noop + self.held + sum(self.rejected.values())
 
     def raise_failure(self) -> None:
-        """Raise what the worker met as the exception it was there."""
+        """Raise the worker's failure as the exception that it was in the worker."""
         if self.failure is None:
             return
         if self.failure.kind == "retryable":

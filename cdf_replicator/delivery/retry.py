@@ -1,6 +1,7 @@
-"""The one retry policy: exponential back-off with full jitter, a budget, and the server's own word respected.
+"""Retry writes with exponential back-off, full jitter and a budget; a wait that the server names counts as a minimum.
 
-Sinks classify, this waits. Full jitter: https://aws.amazon.com/builders-library (timeouts, retries and backoff).
+Sinks classify errors, and only this module waits. Full jitter: https://aws.amazon.com/builders-library (timeouts,
+retries and backoff).
 """
 
 from __future__ import annotations
@@ -24,18 +25,24 @@ Sleep = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """``budget_seconds``: how long one write is tried before the batch is given back. ``cap_seconds``: longest wait."""
+    """The retry policy of a write.
+
+    Args:
+        budget_seconds: Longest time for the retries of a write; then the batch fails.
+        first_seconds: Upper bound of the wait before the first retry, doubled for each further retry.
+        cap_seconds: Longest wait before a retry.
+    """
 
     budget_seconds: float = 30.0
     first_seconds: float = 0.1
     cap_seconds: float = 10.0
 
     def backoff(self, attempt: int) -> float:
-        """Seconds to wait after the ``attempt``-th failure (from 1): anywhere below the exponential bound."""
+        """Return the seconds to wait after failure number ``attempt`` (from 1): random, below the exponential bound."""
         return random.uniform(0, min(self.cap_seconds, self.first_seconds * 2 ** min(attempt, 30)))  # noqa: S311 - not cryptography
 
     def retrying(self, on_retry: Callable[[RetryableError], None], sleep: Sleep = time.sleep) -> BaseRetrying:
-        """Return the loop around one write; re-raises the last ``RetryableError`` once the budget is spent."""
+        """Return the retry loop of a write; raises the last ``RetryableError`` again at the end of the budget."""
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
@@ -49,7 +56,7 @@ class RetryPolicy:
 
         return Retrying(
             retry=retry_if_exception(_may_pass),
-            # A wait that would end after the budget is not begun: a worker asleep can't be stopped, a route can.
+            # A sleeping worker can't be stopped, a route can: no wait starts that would end after the budget.
             stop=stop_before_delay(self.budget_seconds),
             wait=wait,
             before_sleep=before_sleep,

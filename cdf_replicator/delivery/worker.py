@@ -1,6 +1,6 @@
-"""The worker's side of delivery: a task's Arrow batches, cut into chunks, written with the retry policy.
+"""Cut a task's Arrow batches into chunks and write them with the retry policy.
 
-Runs in Spark's Python workers. No metrics here, no logs: counts travel back as one ``Outcome`` a task.
+This code runs in Spark's Python workers. It writes no metrics and no logs: each task returns an ``Outcome``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from connectors import ArrowSink, RouteSpec, WriteResult
 
 _open_sinks: list[tuple[Any, ArrowSink, Pressure]] = []
-"""By identity, which is compared and not hashed: settings may hold a dict. One sink per worker process and configuration: workers outlive tasks, and connecting costs more than a small batch."""
+"""The open sinks of this worker process, one per configuration.
+
+Worker processes outlive tasks, and a connection costs more than a small batch. The list is searched by identity, since
+settings may hold a dict, which has no hash.
+"""
 
 
 def task(
@@ -36,7 +40,7 @@ def task(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
     """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``Outcome`` as JSON.
 
-    ``known``: keys to look out for.
+    ``known`` holds the keys to watch for.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +60,7 @@ def write_all(
     clock: Callable[[], float] = time.monotonic,
     known: Collection[str] = (),
 ) -> Outcome:
-    """Write every chunk; stops at the first failure, which it returns instead of raising."""
+    """Write every chunk; stops at the first failure and returns it in the outcome."""
     outcome = Outcome()
     looked_for = pa.array(known, pa.string())
     writing = _Writing(sink, pressure, policy, outcome, sleep, clock)
@@ -77,13 +81,13 @@ def write_all(
         outcome.failure = Failure("retryable", error.reason, error.detail, error.retry_after)
     except PermanentError as error:
         outcome.failure = Failure("permanent", error.reason, error.hint)
-    except Exception as error:  # noqa: BLE001 - a sink's bug must reach the driver as what it is
+    except Exception as error:  # noqa: BLE001 - the driver must learn of a sink's bug
         outcome.failure = Failure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
     return outcome
 
 
 def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
-    identity = (type(sink), sink.settings, replace(route, mark=None))  # all but what each batch changes
+    identity = (type(sink), sink.settings, replace(route, mark=None))  # each batch has another mark
     for known, opened, pressure in _open_sinks:
         if known == identity:
             return opened, pressure
@@ -94,7 +98,7 @@ def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """One task's writing to its sink."""
+    """The writes of a task to its sink."""
 
     sink: ArrowSink
     pressure: Pressure
@@ -107,7 +111,7 @@ class _Writing:
         return self.policy.retrying(lambda error: self.outcome.retries.update({error.reason: 1}), self.sleep)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """In pieces as large as the sink is then asked to take, each with a budget of its own; only what is sent again is copied."""
+        """Write a batch in pieces of the present size, each with its own retry budget; copies only a repeated piece."""
         pending = deque([batch])
         while pending:
             if seconds := turn(self.sink, self.pressure.rows(pending[0]), self.clock):
@@ -165,14 +169,14 @@ def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None
 
 
 def _meet(batch: pa.RecordBatch, looked_for: pa.Array, outcome: Outcome) -> None:
-    """Note the keys that are looked out for; what is refused of them is known once all is written."""
+    """Record the watched keys of a batch; the caller removes the rejected keys after the last write."""
     if len(looked_for):
         found = batch.filter(pc.is_in(batch.column(KEY), value_set=looked_for))
         outcome.met.update(zip(found.column(KEY).to_pylist(), found.column(GUARD).to_pylist(), strict=True))
 
 
 def _admitted(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
-    """What an upsert sink is given of a batch; what it can't be is a dead letter, and the rest goes on."""
+    """Return the rows of a batch that an upsert sink can store, and reject the others."""
     if DOUBLED in batch.schema.names:
         several = batch.filter(pc.is_valid(batch.column(DOUBLED)))
         for key, guard in zip(*(several.column(name).to_pylist() for name in (KEY, DOUBLED)), strict=True):

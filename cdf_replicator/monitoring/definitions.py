@@ -1,4 +1,4 @@
-"""What the page tells of the configuration: the values in force, and what each route was told to do."""
+"""Collect the configuration for the status page: the effective settings and the definition of each route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_force(settings: Settings) -> list[Setting]:
-    """Every value that there is, what was given first."""
+    """Return all effective settings, configured values before defaults."""
     found = [one for one in effective(settings) if one.value is not None]
     given = sorted(found, key=lambda one: one.origin == DEFAULT)
     return [Setting(one.variable, one.value or "", one.origin) for one in given]

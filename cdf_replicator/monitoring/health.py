@@ -1,4 +1,4 @@
-"""How the service is, of how its routes and sinks are: one word, one sentence, and the worst first."""
+"""Summarize the states of routes and sinks as the state of the service, and sort routes worst first."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ WORST_FIRST: Final[tuple[State, ...]] = (*TROUBLE, "starting", "bootstrapping", 
 
 
 def badness(route: RouteStatus) -> tuple[int, float, str]:
-    """What to sort routes by: worst first, among equals the longest lag."""
+    """Return the sort key of a route: worst state first, then longest lag first."""
     return WORST_FIRST.index(route.state), -(route.lag_seconds or 0.0), route.route
 
 
 def summary(
     routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool, holder: str | None
 ) -> tuple[ServiceState, str]:
-    """The service's state in one word, and why in one sentence."""
+    """Return the state of the service and its explanation for the operator."""
     if stopping:
         return "stopping", "Stopping: running micro-batches finish, then the service ends."
     if holder is not None:
-        return "starting", f"Standing by: the lease is held ({holder})."
+        return "starting", f"Standby: another instance holds the lease ({holder})."
     if not routes:
-        return "starting", "Starting: no route has been set up yet."
+        return "starting", "Starting: no route is initialized yet."
     names = {state: [route.route for route in routes if route.state == state] for state in WORST_FIRST}
     down = [sink.sink for sink in sinks if sink.up is False]
     groups = (
-        ("Halted, waiting for you", names["halted"]),
+        ("Halted, action required", names["halted"]),
         ("Stalled", names["stalled"]),
         ("Retrying", names["retrying"]),
         ("No answer from", down),
@@ -50,7 +50,7 @@ def summary(
         ("Stopped", names["stopped"]),
     )
     remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
-    return "healthy", " ".join((remarks or ["Every route does what it should."]) + letters)
+    return "healthy", " ".join((remarks or ["All routes are running."]) + letters)
 
 
 def _open_letters(count: int) -> list[str]:

@@ -1,7 +1,7 @@
-"""Every metric in one place, named and labelled; the names are fixed (design.md section 5, ``catalogue`` lists them).
+"""Define every metric with its labels. The names are published; ``catalogue`` lists them.
 
-Counted on the driver only: code inside a Spark task runs in other processes and must return its counts as values.
-Labels are configured names or one of the small sets below; never a key, a version, a path or an error text.
+Metrics count on the driver only: code inside a Spark task runs in other processes and must return its counts as values.
+A label value is a configured name or a member of a small set below; never a key, a version, a path or an error text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ROUTE: Final = ("route", "table", "sink")
 
 
 class Described(NamedTuple):
-    """One row of the documentation's table of metrics; ``name`` as it is scraped."""
+    """A row of docs/metrics.md. ``name`` is the scraped name."""
 
     name: str
     type: str
@@ -67,7 +67,7 @@ class Described(NamedTuple):
 
 
 class Metrics:
-    """All metrics of one service, in a registry of its own (``registry``), which the HTTP server exposes."""
+    """All metrics of one service in one ``registry``, which the HTTP server exposes."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class Metrics:
         self._sinks: dict[str, SinkMetrics] = {}
         self._build = self._gauge(
             "cdf_build_info",
-            "Always 1; the versions that run, empty until Spark has started.",
+            "Always 1; labels are the versions in use, empty until Spark has started.",
             ("version", "spark_version", "delta_version", "java_version", "python_version"),
         )
         self._make_positions()
@@ -88,7 +88,7 @@ class Metrics:
         self.build_info()
 
     def build_info(self, spark_version: str = "", delta_version: str = "", java_version: str = "") -> None:
-        """Say which versions run; called again once Spark has started."""
+        """Set the versions in use. The driver calls this again after Spark has started."""
         self._build.clear()
         self._build.labels(__version__, spark_version, delta_version, java_version, platform.python_version()).set(1)
 
@@ -97,16 +97,20 @@ class Metrics:
         ProcessCollector(namespace="cdf_jvm", pid=lambda: pid, registry=self.registry)
 
     def route(self, name: str, table: str, sink: str, rejection_codes: Iterable[str] = ()) -> RouteMetrics:
-        """The handle of one route, every series of it at 0; the same one when asked again.
+        """Return the metrics of a route, created on the first call with each series at 0.
 
-        ``rejection_codes``: those the sink is known to give, so that their series exist before the first rejection.
+        Args:
+            name: Name of the route.
+            table: Name of the source table.
+            sink: Name of the sink.
+            rejection_codes: Known codes of the sink. Their series exist before the first rejection.
         """
         if name not in self._routes:
             self._routes[name] = RouteMetrics(self, (name, table, sink), rejection_codes)
         return self._routes[name]
 
     def sink(self, name: str) -> SinkMetrics:
-        """The handle of one sink, all its series there; the same one when asked again."""
+        """Return the metrics of a sink, created with all series on the first call."""
         if name not in self._sinks:
             self._sinks[name] = SinkMetrics(self, name)
         return self._sinks[name]
@@ -117,24 +121,24 @@ class Metrics:
         self.source_version = gauge("cdf_source_version", "Newest commit version of the source table.", _ROUTE)
         self.delivered_version = gauge(
             "cdf_delivered_version",
-            "Commit version up to which everything is delivered; -1 as long as nothing is, as while a snapshot is loaded.",
+            "Commit version up to which everything is delivered; -1 until the first delivery and while a snapshot is loaded.",
             _ROUTE,
         )
         self.lag_versions = gauge("cdf_lag_versions", "Newest source version minus last delivered version.", _ROUTE)
         self.lag_seconds = gauge(
-            "cdf_lag_seconds", "Age of the oldest commit that is not delivered; 0 if all are.", _ROUTE
+            "cdf_lag_seconds", "Age of the oldest commit that is not delivered; 0 if all are delivered.", _ROUTE
         )
         self.last_delivery = gauge(
             "cdf_last_delivery_timestamp_seconds", "Unix time of the last delivered micro-batch; 0 if none.", _ROUTE
         )
         self.headroom_seconds = gauge(
             "cdf_headroom_seconds",
-            "Time until files that the route still needs may be removed; +Inf if no such time is known.",
+            "Time until files that the route still needs may be removed; +Inf if not known.",
             _ROUTE,
         )
         self.headroom_versions = gauge(
             "cdf_headroom_versions",
-            "Versions between the oldest readable one and the next to deliver; +Inf if not known.",
+            "Versions between the oldest readable version and the next version to deliver; +Inf if not known.",
             _ROUTE,
         )
         self.replay_progress = gauge(
@@ -145,27 +149,35 @@ class Metrics:
         counter, gauge = self._counter, self._gauge
         self.received = counter(
             "cdf_changes_received_total",
-            "Changes read from the feed, repeated reads included; without the update_preimage that an append sink was not asked to keep.",
+            "Changes read from the feed, including repeated reads; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
             (*_ROUTE, "change_type"),
         )
-        self.applied = counter("cdf_changes_applied_total", "Changes the sink took.", (*_ROUTE, "change_type"))
-        self.stale = counter("cdf_changes_stale_total", "Changes older than what the sink held; a success.", _ROUTE)
-        self.noop = counter("cdf_changes_noop_total", "Changes that had nothing to change; a success.", _ROUTE)
+        self.applied = counter("cdf_changes_applied_total", "Changes that the sink applied.", (*_ROUTE, "change_type"))
+        self.stale = counter(
+            "cdf_changes_stale_total", "Changes older than the sink's entry; counted as a success.", _ROUTE
+        )
+        self.noop = counter(
+            "cdf_changes_noop_total",
+            "Changes without an effect, such as a delete of an absent key; counted as a success.",
+            _ROUTE,
+        )
         self.rejected = counter(
             "cdf_changes_rejected_total",
-            "Changes the sink will never take; kept as dead letters.",
+            "Changes that the sink rejected; kept as dead letters.",
             (*_ROUTE, "reason"),
         )
-        self.dead_letters = gauge("cdf_dead_letters", "Dead letters that are open.", _ROUTE)
-        self.batches = counter("cdf_batches_total", "Micro-batches by how they ended.", (*_ROUTE, "outcome"))
+        self.dead_letters = gauge("cdf_dead_letters", "Number of open dead letters.", _ROUTE)
+        self.batches = counter("cdf_batches_total", "Micro-batches by outcome.", (*_ROUTE, "outcome"))
         self.batch_duration = self._histogram(
             "cdf_batch_duration_seconds",
-            "Time of one micro-batch by phase; phase total is the sum of the others.",
+            "Duration of a micro-batch by phase; phase total is the sum of the others.",
             (*_ROUTE, "phase"),
             BATCH_SECONDS,
         )
         self.retries = counter(
-            "cdf_retries_total", "Writes sent again to a sink that was away or asked for it.", (*_ROUTE, "reason")
+            "cdf_retries_total",
+            "Writes repeated because the sink was unavailable or requested a retry.",
+            (*_ROUTE, "reason"),
         )
         self.restarts = counter("cdf_restarts_total", "Restarts of the route's query.", (*_ROUTE, "reason"))
         self.input_rows = gauge(
@@ -178,11 +190,11 @@ class Metrics:
     def _make_sinks(self) -> None:
         self.sink_up = self._gauge(
             "cdf_sink_up",
-            "1 if the sink answered last time, 0 if it did not, NaN as long as nobody has asked it.",
+            "1 if the sink answered the last request, 0 if it did not, NaN before the first request.",
             ("sink",),
         )
         self.sink_requests = self._histogram(
-            "cdf_sink_request_duration_seconds", "Time of one request to the sink.", ("sink",), REQUEST_SECONDS
+            "cdf_sink_request_duration_seconds", "Duration of a request to the sink.", ("sink",), REQUEST_SECONDS
         )
         self.sink_bytes = self._counter("cdf_sink_bytes_total", "Bytes sent to the sink.", ("sink",))
 
@@ -226,11 +238,11 @@ class RouteMetrics:
         self._headroom_seconds = metrics.headroom_seconds.labels(*labels)
         self._headroom_versions = metrics.headroom_versions.labels(*labels)
         self._replay_progress = metrics.replay_progress.labels(*labels)
-        # 0 would say that history is being lost right now.
+        # The initial value 0 would report that the source table is losing history now.
         self.headroom(None, None)
 
     def state(self, state: State) -> None:
-        """The state the route is in now."""
+        """Set the present state of the route to 1 and the others to 0."""
         self._state[state].set(1)
         for other, gauge in self._state.items():
             if other != state:
@@ -243,17 +255,22 @@ class RouteMetrics:
         self._delivered_version.set(delivered)
 
     def lag(self, versions: int, oldest: float | None) -> None:
-        """``oldest``: when the oldest commit not delivered was made, epoch seconds; None if all are. It ages from scrape to scrape."""
+        """Set the lag. The lag in seconds grows from scrape to scrape.
+
+        Args:
+            versions: Number of commits that are not delivered.
+            oldest: Time of the oldest commit that is not delivered, in epoch seconds; None if all are delivered.
+        """
         self._lag_versions.set(versions)
         self._lag_seconds.set_function(lambda: 0.0 if oldest is None else max(0.0, time.time() - oldest))
 
     def received(self, counts: Mapping[str, int]) -> None:
-        """Rows by change type."""
+        """Count received rows by change type."""
         for kind, count in counts.items():
             self._received[kind].inc(count)
 
     def applied(self, counts: Mapping[str, int]) -> None:
-        """Rows by change type."""
+        """Count applied rows by change type."""
         for kind, count in counts.items():
             self._applied[kind].inc(count)
 
@@ -264,33 +281,38 @@ class RouteMetrics:
         self._noop.inc(count)
 
     def rejected(self, counts: Mapping[str, int]) -> None:
-        """Rows by the sink's code; a sink with more codes than ``REJECTION_CODES_LIMIT`` has the rest under other."""
+        """Count rejected rows by the sink's code; codes beyond ``REJECTION_CODES_LIMIT`` count as other."""
         for code, count in counts.items():
             if code not in self._rejected and len(self._rejected) < REJECTION_CODES_LIMIT:
                 self._rejected[code] = self._all_rejected.labels(*self._labels, code)
             self._rejected.get(code, self._rejected[OTHER]).inc(count)
 
     def dead_letters(self, count: int) -> None:
-        """How many are open."""
+        """Set the number of open dead letters."""
         self._dead_letters.set(count)
 
     def batch(self, outcome: Outcome, seconds: Mapping[str, float]) -> None:
-        """One micro-batch ended. ``seconds``: by the phases it went through (prepare, write, record), without total."""
+        """Count a micro-batch that ended.
+
+        Args:
+            outcome: Result of the micro-batch.
+            seconds: Duration by phase (prepare, write, record), without total.
+        """
         self._batches[outcome].inc()
         for phase, duration in seconds.items():
             self._seconds[phase].observe(duration)
         self._seconds["total"].observe(sum(seconds.values()))
 
     def retries(self, reason: str, count: int = 1) -> None:
-        """``reason``: of ``RetryableError``."""
+        """Count retries by the reason of ``RetryableError``."""
         self._retries.get(reason, self._retries[OTHER]).inc(count)
 
     def restart(self, reason: str) -> None:
-        """``reason``: of the verdict (``conditions``), or request (an operator's)."""
+        """Count a restart by the reason of the verdict (``conditions``), or ``request`` for an operator command."""
         self._restarts.get(reason, self._restarts[OTHER]).inc()
 
     def rates(self, input_rows: float, processed_rows: float) -> None:
-        """Rows per second, as Spark reports them."""
+        """Set the rows per second as reported by Spark."""
         self._input_rows.set(input_rows)
         self._processed_rows.set(processed_rows)
 
@@ -298,7 +320,7 @@ class RouteMetrics:
         self._last_delivery.set(at.timestamp())
 
     def headroom(self, seconds: float | None, versions: int | None) -> None:
-        """None: nothing the route needs is about to be removed, or nobody has looked yet."""
+        """Set the headroom; None if it is unlimited or not read yet."""
         self._headroom_seconds.set(float("inf") if seconds is None else seconds)
         self._headroom_versions.set(float("inf") if versions is None else versions)
 
@@ -307,11 +329,11 @@ class RouteMetrics:
 
 
 class SinkMetrics:
-    """The metrics of one sink; several routes' threads may call it."""
+    """The metrics of one sink, called by the threads of several routes."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._up = metrics.sink_up.labels(name)
-        self._up.set(float("nan"))  # 0 would raise an alert where no route has come to ask it
+        self._up.set(float("nan"))  # 0 would raise an alert before the first request to the sink
         self._requests = metrics.sink_requests.labels(name)
         self._bytes = metrics.sink_bytes.labels(name)
 
@@ -319,17 +341,17 @@ class SinkMetrics:
         self._up.set(1 if up else 0)
 
     def requests(self, seconds: Iterable[float]) -> None:
-        """How long each request took."""
+        """Observe the duration of each request."""
         for duration in seconds:
             self._requests.observe(duration)
 
     def sent(self, count: int) -> None:
-        """Bytes."""
+        """Count sent bytes."""
         self._bytes.inc(count)
 
 
 def catalogue() -> list[Described]:
-    """Every metric the service exposes, in the order the documentation lists them."""
+    """Return every metric of the service in the order of docs/metrics.md."""
     jvm = ProcessCollector(namespace="cdf_jvm", registry=None).collect()
     return [
         *Metrics().described,

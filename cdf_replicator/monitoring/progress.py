@@ -1,4 +1,4 @@
-"""Looks at a running query: how far it is, how far the source is, how fast it goes."""
+"""Poll a running query and its source table for delivered version, source version and rates."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cdf_replicator.state.route_state import RouteState
 
 WHOLE_SECONDS: Final = 10
-"""Spark tells an idle query's rates no more often."""
+"""Spark reports progress of an idle query only this often."""
 
 
 class Watch:
-    """Of one run of a route's query; ``query`` is None as long as there is none, and only the source is looked at.
+    """Polls one run of a route's query. If ``query`` is None, it polls only the source table.
 
-    ``batches``: how many micro-batches the query has begun.
-    ``delivered_version``: every commit up to it is in the sink.
+    ``batches`` returns the number of micro-batches that the route has started. All commits up to ``delivered_version``
+    are in the sink.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Watch:
         self._seen: tuple[int, str] | None = None
         self._batches = batches
         self._headroom = headroom
-        self._settled = -1  # after how many batches everything was seen to be delivered
+        self._settled = -1  # number of started batches when all commits were delivered
         self._next_whole = 0.0
-        self._rests = False  # Spark has told that it does nothing; of that there is no more to tell
+        self._rests = False  # the last reported rates are 0, so no further report is due
         self._pinned = state.pinned_version if state.phase == "bootstrapping" else None
         self._told: tuple[int, int] | None = None
         self._oldest: float | None = None
@@ -59,65 +59,71 @@ class Watch:
 
     @property
     def batches_begun(self) -> int:
-        """Micro-batches of the route since the service started."""
+        """Return the number of micro-batches of the route since the service started."""
         return self._batches()
 
     @property
     def healthy(self) -> bool:
-        """A trigger of this run came to its end: earlier failures are over."""
+        """Return whether a trigger of this run has ended, so that earlier failures no longer count."""
         return self._seen is not None
 
     def look(self, *, idle: bool | None = None) -> None:
-        """Look once, tell what changed; ``idle``: whether the query has read all there was, None to ask it."""
+        """Poll once and report changes.
+
+        Args:
+            idle: True if the query has read all available data; None to read that from the query's status.
+        """
         assert self._query is not None
         if idle is None and self._is_quiet():
             return
         began = self._batches()
         progress = self._query.lastProgress
-        status = self._query.status  # after the progress: idle now means that no more of its version follows
-        # A trigger that found nothing has the number of the batch to come.
+        status = self._query.status  # read after the progress: if idle now, the version is complete
+        # The progress of a trigger without data has the id of the next batch, so the timestamp is compared too.
         if progress is not None and (progress.batchId, progress.timestamp) != self._seen:
             self._seen = (progress.batchId, progress.timestamp)
             end = progress.sources[0].endOffset
-            if end != "null":  # a trigger that found nothing
+            if end != "null":  # "null": a trigger without data
                 self._offset = Offset.parse(end)
             rates = progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0
             self._rests = not any(rates)
             self._report.rates(*rates)
-        # The last version of an offset may be read in part only; it is whole once a trigger found nothing more. A query that
-        # has yet to begin looks idle too: only one that has told a progress has looked for more.
+        # The last version of an offset may be partly read. It is complete after a trigger that found no more data.
+        # The status of a query before its first trigger is idle too, so only a query with progress counts as idle.
         if idle is None:
             idle = self.healthy and not (status["isDataAvailable"] or status["isTriggerActive"])
         if self._offset is not None:
             version = self._offset.touched if idle else self._offset.complete
-            self.delivered_version = max(self.delivered_version, version)  # a new trigger takes nothing back
+            self.delivered_version = max(self.delivered_version, version)  # a new trigger does not lower it
         self.look_at_source()
         self._settled = began if idle and self.delivered_version == self.source_version else -1
         self._next_whole = math.inf if self._rests else time.monotonic() + WHOLE_SECONDS
 
     def _is_quiet(self) -> bool:
-        """Whether only the source has to be looked at, which a service of many idle routes does all day: it is cheap."""
+        """Poll only the source and return True if nothing else is due. This keeps idle routes cheap."""
         if self._batches() != self._settled or time.monotonic() > self._next_whole:
             return False
         self.look_at_source()
         return self.source_version == self.delivered_version
 
     def end(self) -> None:
-        """Let the query go. Its sink calls back into Python, so that held from here neither side would ever free it."""
+        """Release the query. Its sink calls back into Python, so a reference kept here would leak both sides."""
         self._query = None
 
     def look_at_source(self) -> None:
-        """Tell the lag, also while no query runs: it must not seem to stand still."""
+        """Read the newest source version and report the lag, also while no query runs, so that the lag grows."""
         self.source_version = self._source.log.latest_version()
         self._tell()
 
     def target_of(self, request_id: str) -> int:
-        """The version at which a request is fulfilled: the newest when it was first looked at."""
+        """Return the version that completes a command: the newest version at the first call for its id."""
         return self._targets.setdefault(request_id, self.source_version or 0)
 
     def _tell(self) -> None:
         assert self.source_version is not None
-        due = self.delivered_version + 1 if self._pinned is None else self._pinned  # of a snapshot, what it is of
+        due = (
+            self.delivered_version + 1 if self._pinned is None else self._pinned
+        )  # of a bootstrap, the snapshot's version
         position = (self.source_version, self.delivered_version)
         moved = position != self._told
         if moved:

@@ -1,4 +1,4 @@
-"""What a route tells the world, in one call each: metrics, board and log together."""
+"""Report the events of a route to metrics, board and log with one call each."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 AGAIN_SECONDS: Final = 60
-"""A failure that repeats is not logged more often than this; the status counts each time."""
+"""Minimum time between log entries of a repeated failure. The status counts each repetition."""
 MOST_KEYS: Final = 3
-"""Of refused rows, in one line of the log."""
+"""Maximum number of keys of rejected rows in a log entry."""
 
 
 class Report:
-    """Of one route; called by its thread and by the thread of its query. ``sink``: the class of the route's sink."""
+    """The reporter of one route, called by the route's thread and by the thread of its query.
+
+    ``sink`` is the class of the route's sink.
+    """
 
     def __init__(self, route: Route, metrics: Metrics, board: Board, sink: type[Sink]) -> None:
         self._route = route.name
@@ -65,7 +68,13 @@ class Report:
         self._board.position(self._route, generation, epoch, checkpoint)
 
     def versions(self, source: int, delivered: int, oldest_undelivered: float | None) -> None:
-        """``oldest_undelivered``: when the oldest commit not delivered was made, epoch seconds; None if all are."""
+        """Report the position of the route.
+
+        Args:
+            source: Newest commit version of the source table.
+            delivered: Version up to which all changes are delivered.
+            oldest_undelivered: Time of the oldest undelivered commit in epoch seconds; None if all are delivered.
+        """
         at = None if oldest_undelivered is None else datetime.fromtimestamp(oldest_undelivered, timezone.utc)
         self._board.source(self._route, source, at)
         self._board.delivered(self._route, delivered)
@@ -73,7 +82,7 @@ class Report:
         self._metrics.lag(max(0, source - delivered), oldest_undelivered)
 
     def headroom(self, seconds: float, versions: int) -> None:
-        """Until what the route has yet to read may be removed."""
+        """Report the seconds and versions until Delta may remove data that the route has not read."""
         self._metrics.headroom(seconds, versions)
         self._board.headroom(self._route, seconds, versions)
 
@@ -86,7 +95,7 @@ class Report:
         self._board.dead_letters(self._route, count)
 
     def requests(self, outcome: Outcome) -> None:
-        """What the sink was asked, whether the batch went well or not."""
+        """Report the requests and retries of a micro-batch, whether it succeeded or failed."""
         self._sink_metrics.requests(outcome.request_seconds)
         self._sink_metrics.sent(outcome.sent_bytes)
         self._board.requests(self._sink, outcome.request_seconds, outcome.retries.total())
@@ -102,7 +111,15 @@ class Report:
         seconds: Mapping[str, float],
         ended: BatchOutcome,
     ) -> None:
-        """One micro-batch ended. ``seconds``: by phase."""
+        """Report a micro-batch that ended.
+
+        Args:
+            number: Spark's batch id.
+            outcome: Counts and dead letters of the delivery.
+            versions: First and last commit version; None if not known.
+            seconds: Duration by phase.
+            ended: Result of the micro-batch.
+        """
         now = datetime.now(timezone.utc)
         self._metrics.received(outcome.received)
         if ended == "delivered":
@@ -142,15 +159,15 @@ class Report:
             self._refused(number, outcome)
 
     def _refused(self, number: int, outcome: Outcome) -> None:
-        """Warn of rows that were refused: the others are delivered, so that nothing else shows it."""
+        """Log a warning about rejected rows. The batch counts as delivered, so no other log entry reports them."""
         letters = outcome.letters
         self._log.warning(
-            "rows refused and kept as dead letters",
+            "rows rejected and kept as dead letters",
             batch_id=number,
             rejected=dict(outcome.rejected),
             keys=list(dict.fromkeys(letter.key for letter in letters))[:MOST_KEYS],
             reason=letters[0].reason,
-            next_step=f"See them: cdf-replicator dead-letters list {self._route}",
+            next_step=f"List them: cdf-replicator dead-letters list {self._route}",
         )
 
     def sink_up(self) -> None:
@@ -162,7 +179,7 @@ class Report:
         self._board.sink_down(self._sink, verdict.what, verdict.reason, verdict.next_step)
 
     def failed(self, verdict: Verdict, *, detail: BaseException) -> None:
-        """An error ended the query or kept it from starting; said here only, with the next step."""
+        """Report an error that ended the query or prevented its start. Only this method logs such an error."""
         self._board.failed(self._route, verdict.what, verdict.reason, verdict.next_step)
         if self._is_news(verdict):
             self._log.error(
@@ -174,7 +191,7 @@ class Report:
             )
 
     def _is_news(self, said: object) -> bool:
-        """Whether it was not said within the last minute, or the route has run in between."""
+        """Return whether an entry is new: not logged within ``AGAIN_SECONDS`` or since the route last ran."""
         now = time.monotonic()
         news = now - self._said.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS
         if news:
@@ -186,13 +203,13 @@ class Report:
         self._board.restarted(self._route)
 
     def replay_failed(self) -> None:
-        """What was replaying does so no more."""
+        """Report that the replay failed."""
         self._metrics.replay_progress(0)
         self._board.replay(self._route, None)
         self._replay_since = None
 
     def replay(self, starting: int, ending: int, ratio: float) -> None:
-        """How far a replay is; at 1 it is over."""
+        """Report the progress of a replay. Ratio 1 ends it."""
         self._replay_since = self._replay_since or datetime.now(timezone.utc)
         self._metrics.replay_progress(ratio)
         over = ratio >= 1

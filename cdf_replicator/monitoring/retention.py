@@ -1,8 +1,8 @@
-"""How long until what a route has yet to read may be removed: its source table's retention against its lag.
+"""Compute the time until Delta may remove changes that a route has not read: retention minus lag.
 
-VACUUM removes change files after ``delta.deletedFileRetentionDuration``, log cleanup commits after
-``delta.logRetentionDuration`` (facts: delta-cdf.md section 4); both may come later, neither comes sooner, unless
-somebody gave VACUUM a shorter time, which the table's history tells.
+VACUUM removes change files after ``delta.deletedFileRetentionDuration``. Log cleanup removes commits after
+``delta.logRetentionDuration``. Both are lower bounds, unless VACUUM ran with a shorter retention. The table's history
+shows such a VACUUM.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from cdf_replicator.source.table import SourceTable
 
 LOOK_SECONDS: Final = 600.0
-"""Between two looks at the table's properties and history; the lag is looked at all the time."""
+"""Interval of reading the table's properties and history. The lag is checked at each poll."""
 COMMITS_LOOKED_AT: Final = 100
 TOO_MUCH: Final = 0.5
-"""A share of the retention; beyond it somebody is told."""
+"""Share of the retention that the lag may use before the service logs a warning."""
 
 
 class Headroom:
-    """Of one route. ``trigger_seconds``: how long a commit may wait until it is read, even without any lag."""
+    """The headroom of one route.
+
+    ``trigger_seconds`` is the time that a commit may wait until it is read, even without lag.
+    """
 
     def __init__(self, report: Report, trigger_seconds: float, now: Callable[[], float] = time.time) -> None:
         self._report = report
@@ -40,16 +43,24 @@ class Headroom:
         self._low = False
 
     def look(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
-        """``oldest``: when the oldest commit not delivered was made; None if all are, or if its file is gone."""
+        """Compute and report the headroom; warn if it is low.
+
+        Args:
+            source: The route's source table.
+            newest: Newest commit version.
+            delivered: Version up to which all changes are delivered.
+            oldest: Time of the oldest undelivered commit in epoch seconds; None if all commits are delivered or its file
+                was removed.
+        """
         now = self._now()
         if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
-            # At a start only what costs no job: the history is looked at with the next ones.
+            # The first call skips the history, which costs a Spark job, so that a start stays fast.
             with_history = self._looked_at is not None
             self._looked_at = now
             try:
                 self._ask(source, now, with_history=with_history)
-            except (PySparkException, Py4JJavaError) as error:  # a route that delivers is not stopped for it
-                self._report.warning(f"the retention of the source table can't be told: {str(error).splitlines()[0]}")
+            except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
+                self._report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
         gone = oldest is None and delivered < newest
         age = self._kept_seconds if gone else now - (oldest or now)
         left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
@@ -66,14 +77,18 @@ class Headroom:
         self._kept_from = source.log.first_since(now - kept)
 
     def _warn(self, age: float) -> None:
-        """Once, when it begins: more than half of the retention is used up."""
+        """Log a warning when the lag exceeds ``TOO_MUCH`` of the retention; repeats only after it was below."""
         waited = max(age, self._trigger_seconds)
         low = waited > TOO_MUCH * self._kept_seconds
         if low and not self._low:
-            what = "the oldest change not delivered is" if age >= self._trigger_seconds else "CDF_TRIGGER_SECONDS is"
+            what = (
+                "the age of the oldest undelivered change is"
+                if age >= self._trigger_seconds
+                else "CDF_TRIGGER_SECONDS is"
+            )
             self._report.warning(
                 f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept_seconds)}: "
-                "what is removed before it is read takes a resync. Raise delta.deletedFileRetentionDuration and "
+                "changes that are removed before they are read require a resync. Raise delta.deletedFileRetentionDuration and "
                 "delta.logRetentionDuration of the table, or let the route catch up."
             )
         self._low = low

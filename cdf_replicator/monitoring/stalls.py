@@ -1,6 +1,6 @@
-"""Notices a query that is alive but does not move, though its source is ahead: a hung connection, a lost wake-up.
+"""Detect a running query that makes no progress while its source is ahead: a hung connection or a lost wake-up.
 
-Begun anew once; if that has not helped, somebody has to be told, and it may still move by itself.
+The query is restarted once. If it stalls again, the route is reported as stalled until it progresses.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.progress import Watch
 
 TRIGGERS: Final = 2
-"""A commit waits for the next trigger and for one that is under way."""
+"""Minimum limit in trigger intervals: a commit may wait for a running trigger and for the next trigger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """All that changes while a query that is behind delivers; ``job``, ``tasks``: Spark's newest job for it, tasks of it done."""
+    """The progress of a query that is behind its source.
+
+    ``job`` is the id of Spark's newest job of the query. ``tasks`` is the number of its completed tasks.
+    """
 
     delivered_version: int
     batches: int
@@ -32,7 +35,11 @@ class Movement:
 
 
 class Standstill:
-    """Of one route. ``begun_anew``: its query, which has delivered nothing since. ``seconds``: how long nothing may move; ``trigger_seconds``: between two looks of the query at its source."""
+    """The stall detector of one route.
+
+    ``begun_anew`` is true if the query was restarted and has delivered nothing since. ``seconds`` is the longest time
+    without progress. ``trigger_seconds`` is the trigger interval of the query.
+    """
 
     def __init__(self, seconds: float, trigger_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self.seconds = max(seconds, TRIGGERS * trigger_seconds)
@@ -42,9 +49,11 @@ class Standstill:
         self.begun_anew = False
 
     def look(self, seen: Movement | None, *, delivers: bool) -> bool:
-        """Whether what is seen has been the same for too long; None: the query is not behind, and nothing has to move.
+        """Return whether the query has made no progress for too long.
 
-        ``delivers``: this run of the query has committed a micro-batch; beginning it anew has helped, if it was.
+        Args:
+            seen: Present progress; None if the query is not behind its source.
+            delivers: True if this run of the query has committed a micro-batch, so that a restart has helped.
         """
         if seen is None or seen != self._seen:
             self._seen, self._since = seen, self._now()
@@ -52,12 +61,12 @@ class Standstill:
         return seen is not None and self._now() - self._since >= self.seconds
 
     def begin_anew(self) -> None:
-        """The next run of the query has as much time again."""
+        """Record a restart and reset the time limit for the next run of the query."""
         self._seen, self.begun_anew = None, True
 
 
 def movement(spark: SparkSession, query: StreamingQuery, watch: Watch) -> Movement | None:
-    """None if the query is not behind its source."""
+    """Return the progress of a query; None if the query is not behind its source."""
     if watch.source_version is None or watch.delivered_version >= watch.source_version:
         return None
     tracker = spark.sparkContext.statusTracker()

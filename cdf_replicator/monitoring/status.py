@@ -1,7 +1,7 @@
-"""What the service is doing at one moment, as values: ``board`` takes them, the page and the metrics read them.
+"""Define the status of the service as immutable values, which ``status_store`` creates and ``/status`` returns.
 
-``Status`` is the JSON of ``/status``, the page and the ``status`` command; ``schema`` grows when a field changes its
-meaning or goes.
+``Status`` is the JSON of ``/status`` and the input of the page and of the ``status`` command. ``schema`` increases when
+a field is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """One micro-batch that ended. ``versions``: first and last commit in it. ``seconds``: by phase, without total."""
+    """A micro-batch that ended.
+
+    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase, without total.
+    """
 
     batch_id: int
     versions: tuple[int, int] | None
@@ -40,7 +43,10 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Since the service started. ``received`` and ``applied``: by change type, ``rejected``: by the sink's code."""
+    """Counts since the start of the service.
+
+    ``received`` and ``applied`` are by change type, ``rejected`` is by the sink's code.
+    """
 
     received: dict[str, int] = field(default_factory=dict)
     applied: dict[str, int] = field(default_factory=dict)
@@ -49,7 +55,7 @@ class Totals:
     rejected: dict[str, int] = field(default_factory=dict)
 
     def plus(self, batch: BatchStatus) -> Totals:
-        """A batch that was not delivered comes again: only its reading counts."""
+        """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""
         received = _sum(self.received, batch.received)
         if batch.outcome != "delivered":
             return replace(self, received=received)
@@ -64,7 +70,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ErrorStatus:
-    """``condition``: the error's class or code, the same one each time it comes; ``next_step``: what to do or run."""
+    """The last error of a route or a sink.
+
+    ``condition`` is the error's class or code, equal for each repetition. ``next_step`` is the action or command for
+    the operator.
+    """
 
     what: str
     condition: str
@@ -76,7 +86,7 @@ class ErrorStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplayStatus:
-    """A replay under way: versions, both inclusive; ``ratio``: how far, 0 to 1."""
+    """A running replay with inclusive versions. ``ratio`` is its progress from 0 to 1."""
 
     starting_version: int
     ending_version: int
@@ -86,7 +96,10 @@ class ReplayStatus:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a route was configured to do. ``source``: path or catalog name. ``columns``: None means all."""
+    """The configuration of a route.
+
+    ``source`` is a path or a catalog name. ``columns`` is None if all columns are delivered.
+    """
 
     source: str
     target: str
@@ -98,9 +111,10 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatus:
-    """``reason``: why it is in this state, where that needs saying. ``lag_*``: None until both ends are known.
+    """The status of a route.
 
-    ``checkpoint``: where that of the present generation lies; empty before the first start.
+    ``reason`` explains the state where needed. ``lag_*`` is None until the source version and the delivered version are
+    known. ``checkpoint`` is the folder of the present generation's checkpoint; empty before the first start.
     """
 
     route: str
@@ -133,9 +147,10 @@ class RouteStatus:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """``up``: None until it has been asked. ``since``: when that last changed.
+    """The status of a sink.
 
-    ``request_seconds_*``: of the latest requests; None before the first, and of sinks that speak through Spark.
+    ``up`` is None until the first request. ``since`` is the time of the last change of ``up``. ``request_seconds_*`` are
+    quantiles of the latest requests; None before the first request, and for sinks that write through Spark.
     """
 
     sink: str
@@ -151,7 +166,7 @@ class SinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``route``: empty where it concerns the service or a sink."""
+    """An event. ``route`` is empty for an event of the service or of a sink."""
 
     at: datetime
     what: str
@@ -160,7 +175,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value in force; ``value``: as text, secrets hidden. ``origin``: where it came from."""
+    """An effective setting. ``value`` is text with secrets hidden. ``origin`` is the source of the value."""
 
     variable: str
     value: str
@@ -169,9 +184,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """``summary``: the state in plain words. ``runtime``: versions of Spark, Delta and Java once they run.
+    """The status of the service.
 
-    ``owner``, ``state_path``: whose service it is. ``standing_by``: it waits for the lease.
+    ``summary`` explains the state in one or more sentences. ``runtime`` has the versions of Spark, Delta and Java after
+    their start. ``owner`` and ``state_path`` identify the service. ``standing_by`` is true while it waits for the lease.
     """
 
     version: str
@@ -190,7 +206,10 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One moment of the service. Routes worst first, batches and events newest first, settings that were given first."""
+    """The status of the service at one moment.
+
+    Routes are sorted worst first, batches and events newest first, and configured settings before defaults.
+    """
 
     at: datetime
     service: ServiceStatus
@@ -202,9 +221,9 @@ class Status:
 
 
 def waiting(status: Status) -> list[RouteStatus]:
-    """The routes for which the service is not ready: no query runs, or the sink has not answered.
+    """Return the routes that keep the service from being ready: no query runs, or the sink has not answered.
 
-    A paused route waits for nobody: that is its operator's will.
+    A paused route does not count, because an operator paused it.
     """
     answered = {sink.sink for sink in status.sinks if sink.up}
     return [

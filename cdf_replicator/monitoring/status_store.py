@@ -1,6 +1,6 @@
-"""The service's present state, as one board: routes' threads write it, HTTP reads immutable snapshots of it.
+"""Hold the present status of the service. Route threads write it; the HTTP server reads immutable snapshots.
 
-Reading never touches py4j, Delta or a sink, so a hung store cannot hang a probe.
+A read never calls py4j, Delta or a sink, so a hung store can't block a probe.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100
 ERRORS_KEPT: Final = 10_000
-"""Times of errors, at most; with more of them within an hour, that many are told."""
+"""Maximum number of error times in memory, and therefore the maximum of ``errors_last_hour``."""
 REQUESTS_KEPT: Final = 1000
-"""Of each sink, the latest: what its quantiles are of."""
+"""Number of latest request durations per sink, from which the quantiles are computed."""
 HOUR: Final = timedelta(hours=1)
 
 
 class Board:
-    """The service's present state. Every method may be called from any thread; an unknown name is a ``KeyError``."""
+    """The present status of the service. Any thread may call any method. An unknown name raises ``KeyError``."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
         self._now = now
@@ -52,13 +52,13 @@ class Board:
         self._identity: dict[str, str] = {}
 
     def belongs_to(self, owner: str, state_path: str) -> None:
-        """Take the identity of the state path, by which commands recognise the service of their configuration."""
+        """Set the identity of the state path, by which a command recognises the service of its configuration."""
         with self._lock:
             self._identity = {"owner": owner, "state_path": without_credentials(state_path).rstrip("/")}
 
     @property
     def identity(self) -> dict[str, str]:
-        """Return ``owner`` and ``state_path``; neither before the state path was opened."""
+        """Return ``owner`` and ``state_path``; empty before the state path is opened."""
         with self._lock:
             return self._identity
 
@@ -67,22 +67,22 @@ class Board:
             self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now())
 
     def add_sink(self, sink: str, type_: str, endpoint: str) -> None:
-        """``endpoint``: where the sink is, for people; a user and password in it are dropped."""
+        """Add a sink. A user and password in ``endpoint`` are removed."""
         with self._lock:
             self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
             self._request_seconds[sink] = deque(maxlen=REQUESTS_KEPT)
 
     def define(self, route: str, definition: Definition) -> None:
-        """What the route was configured to do."""
+        """Set the configuration of a route."""
         self._set(route, definition=definition)
 
     def runtime(self, **versions: str) -> None:
-        """Versions of what runs underneath: ``spark``, ``delta``, ``java``."""
+        """Set the versions of ``spark``, ``delta`` and ``java``."""
         with self._lock:
             self._runtime = versions
 
     def configured(self, settings: Iterable[Setting]) -> None:
-        """What is in force; fit to be shown to anyone."""
+        """Set the effective settings, without secrets."""
         with self._lock:
             self._configuration = tuple(settings)
 
@@ -91,20 +91,20 @@ class Board:
             self._events.appendleft(Event(self._now(), what, route))
 
     def standing_by(self, holder: str | None) -> None:
-        """Who holds the lease that this instance waits for; None once it has it."""
+        """Set the holder of the lease that this instance waits for; None when this instance holds the lease."""
         with self._lock:
             self._holder = holder
             if holder is not None:
-                self._events.appendleft(Event(self._now(), f"standing by: the lease is held ({holder})"))
+                self._events.appendleft(Event(self._now(), f"standby: another instance holds the lease ({holder})"))
 
     def stopping(self) -> None:
-        """SIGTERM came."""
+        """Record that the service received SIGTERM."""
         with self._lock:
             self._stopping = True
-            self._events.appendleft(Event(self._now(), "stopping: the running micro-batches finish first"))
+            self._events.appendleft(Event(self._now(), "stopping after the running micro-batches finish"))
 
     def state(self, route: str, state: State, reason: str = "") -> None:
-        """Enter a state, or say another reason for the one it is in. A change of state is an event."""
+        """Set a route's state and reason. A change of state adds an event."""
         with self._lock:
             was = self._routes[route]
             if was.state == state:
@@ -118,35 +118,41 @@ class Board:
             self._events.appendleft(Event(now.since, what, route))
 
     def source(self, route: str, version: int, oldest_undelivered_commit_at: datetime | None) -> None:
-        """What the source table was seen to hold; None if everything in it is delivered."""
+        """Set the newest version of the source table.
+
+        Args:
+            route: Name of the route.
+            version: Newest commit version.
+            oldest_undelivered_commit_at: Time of the oldest undelivered commit; None if all commits are delivered.
+        """
         self._set(route, source_version=version, oldest_undelivered_commit_at=oldest_undelivered_commit_at)
 
     def delivered(self, route: str, version: int) -> None:
-        """Everything up to and with ``version`` is in the sink."""
+        """Set the version up to and including which all changes are in the sink."""
         self._set(route, delivered_version=version)
 
     def position(self, route: str, generation: int, epoch: int, checkpoint: str) -> None:
-        """``checkpoint``: where the generation's lies."""
+        """Set the generation, the epoch and the folder of the generation's checkpoint."""
         self._set(route, generation=generation, epoch=epoch, checkpoint=checkpoint)
 
     def headroom(self, route: str, seconds: float | None, versions: int | None) -> None:
-        """None: not known, or nothing the route needs can be removed."""
+        """Set the headroom; None if it is not known or unlimited."""
         self._set(route, headroom_seconds=seconds, headroom_versions=versions)
 
     def rates(self, route: str, input_rows: float, processed_rows: float) -> None:
-        """Rows per second, as Spark reports them."""
+        """Set the rows per second as reported by Spark."""
         self._set(route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
 
     def dead_letters(self, route: str, count: int) -> None:
-        """How many are open."""
+        """Set the number of open dead letters."""
         self._set(route, dead_letters=count)
 
     def replay(self, route: str, replay: ReplayStatus | None) -> None:
-        """How far the replay is; None once it is over."""
+        """Set the progress of the replay; None when it has ended."""
         self._set(route, replay=replay)
 
     def batch(self, route: str, batch: BatchStatus) -> None:
-        """A micro-batch ended; its counts are added to the totals."""
+        """Record a micro-batch that ended and add its counts to the totals."""
         with self._lock:
             was = self._routes[route]
             self._routes[route] = replace(
@@ -157,7 +163,7 @@ class Board:
             )
 
     def failed(self, route: str, what: str, condition: str, next_step: str) -> None:
-        """The route met an error; the same ``condition`` again is counted."""
+        """Record an error of a route. A repetition of the same ``condition`` increases its count."""
         with self._lock:
             was = self._routes[route]
             error = _seen(was.last_error, what, condition, next_step, self._now())
@@ -170,14 +176,14 @@ class Board:
             self._routes[route] = replace(was, restarts=was.restarts + 1)
 
     def requests(self, sink: str, seconds: Iterable[float], retries: int) -> None:
-        """What a sink was asked: how long each request took, how many were sent again."""
+        """Record the durations of requests to a sink in seconds, and the number of retries."""
         with self._lock:
             was = self._sinks[sink]
             self._sinks[sink] = replace(was, retries=was.retries + retries)
             self._request_seconds[sink].extend(seconds)
 
     def sink_up(self, sink: str) -> None:
-        """It answered; an event if it was away."""
+        """Record that a sink answered. If it was down, this adds an event."""
         with self._lock:
             was = self._sinks[sink]
             if was.up:
@@ -187,7 +193,7 @@ class Board:
                 self._events.appendleft(Event(self._now(), f"sink {sink} answers again"))
 
     def sink_down(self, sink: str, what: str, condition: str, next_step: str = "") -> None:
-        """It did not answer, or refused us; an event if that is news."""
+        """Record that a sink did not answer or refused access. If it was not down before, this adds an event."""
         with self._lock:
             was, now = self._sinks[sink], self._now()
             error = _seen(was.last_error, what, condition, next_step, now)
@@ -197,7 +203,7 @@ class Board:
                 self._events.appendleft(Event(now, f"sink {sink} is down: {what}"))
 
     def snapshot(self) -> Status:
-        """The board as it is now; lag in seconds is measured at this moment, so it grows while nothing is delivered."""
+        """Return the present status. Lag in seconds is computed here, so that it grows while nothing is delivered."""
         with self._lock:
             routes, sinks = tuple(self._routes.values()), tuple(self._sinks.values())
             events, runtime, stopping, holder = tuple(self._events), self._runtime, self._stopping, self._holder
@@ -227,7 +233,10 @@ class Board:
 
 
 def without_credentials(endpoint: str) -> str:
-    """``redis://user:secret@cache:6379`` -> ``redis://cache:6379``; a container before an @ (``abfss://``) stays."""
+    """Remove user and password from a URL: ``redis://u:p@cache`` -> ``redis://cache``.
+
+    A container before an @ (``abfss://``) stays.
+    """
     return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
 
 
@@ -247,7 +256,7 @@ def _with_lag(route: RouteStatus, now: datetime) -> RouteStatus:
 
 
 def _with_times(sink: SinkStatus, seconds: list[float]) -> SinkStatus:
-    """``seconds``: of its latest requests."""
+    """Return the sink's status with the quantiles of its latest request durations."""
     if not seconds:
         return sink
     ordered, last = sorted(seconds), len(seconds) - 1

@@ -1,8 +1,8 @@
 """Deliver one micro-batch of one route and record the rows that the sink rejected.
 
-The order of the steps is the guarantee: write to the sink, delete the older entries of rejected keys, record the dead
-letters, return; then Spark commits the batch. After a kill between two steps Spark repeats the batch. Every step may run
-twice.
+The order of the steps makes the guarantee: write to the sink, delete the older entries of rejected keys, record the
+dead letters, return. Only then Spark commits the batch. After a kill between two steps Spark repeats the batch, so that
+every step may run twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PHASES: Final = ("prepare", "write", "record")
 
 @dataclass(slots=True)
 class Delivering:
-    """All that delivering a route's micro-batches needs. ``dimensions``: opened, if the route joins any."""
+    """The parts that deliver a route's micro-batches. ``dimensions`` are open if the route joins tables."""
 
     route: Route
     sink: Sink
@@ -51,15 +51,19 @@ class Delivering:
     def write(
         self, frame: DataFrame, batch: Batch, *, snapshot_of: int | None = None, doubled: DataFrame | None = None
     ) -> Outcome:
-        """Deliver a change frame as one batch; returns what became of it, raises what kept it from being delivered.
+        """Deliver a change frame as one batch; returns its counts, and raises the error that prevented the delivery.
 
-        ``snapshot_of``: of a bootstrap, the version whose rows these are. ``doubled``: the keys that several of them have.
+        Args:
+            frame: The change frame.
+            batch: The identity of the batch.
+            snapshot_of: The version of a bootstrap's snapshot; None for changes of the feed.
+            doubled: The keys that several rows of the snapshot have; None if there are none.
         """
         clock = [time.monotonic()]
         if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
             frame = change_frame.without_preimages(frame)
         shaped = self._shaped()
-        # An append of nothing would still make a version. A reduction reads all rows to find the first: its sink counts.
+        # An append of zero rows would still create a Delta version. For an upsert sink, isEmpty would read all rows.
         if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
             return Outcome()
         observation = self._observation(batch)
@@ -92,7 +96,7 @@ class Delivering:
         return outcome
 
     def _delivered(self, selected: DataFrame, several: list[Letter], batch: Batch) -> Outcome:
-        """Give the sink all but the rows of these keys, which are refused."""
+        """Write the changes to the sink, except those of the keys in ``several``, which become rejected."""
         if several:
             keys = selected.sparkSession.createDataFrame([(x.key,) for x in several], f"{change.KEY} string")
             selected = selected.join(F.broadcast(keys), change.KEY, "left_anti")
@@ -104,9 +108,9 @@ class Delivering:
         return outcome
 
     def _observation(self, batch: Batch) -> Observation | None:
-        """What counts the changes on their way; None where the sink's own counts tell what came in.
+        """Return the observation that counts the changes; None if the counts of the sink suffice.
 
-        Each change is made as a row in between: that takes a quarter of a bootstrap's processor time.
+        Spark materializes each change as a row to observe it, which takes a quarter of a bootstrap's processor time.
         """
         if batch.is_bootstrap:
             return None
@@ -116,21 +120,21 @@ class Delivering:
     def _received(
         self, frame: DataFrame, observation: Observation | None, outcome: Outcome, snapshot_of: int | None
     ) -> tuple[int, int] | None:
-        """Count what came in; return its range of versions."""
+        """Count the received changes; return their lowest and highest version."""
         if snapshot_of is not None:
-            joined = self.route.enrich and outcome.failure is None  # then a row may have failed the filter
+            joined = self.route.enrich and outcome.failure is None  # a filter over joined columns may have removed rows
             rows = frame.count() if joined else outcome.changes
             outcome.received.update({"snapshot": rows} if rows else {})
             return snapshot_of, snapshot_of
         if observation is None:
-            outcome.received.update(+outcome.applied)  # without the types there were none of
+            outcome.received.update(+outcome.applied)  # without the types that have no change
             return outcome.versions
         seen = observation.get
         outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
         return None if seen["first"] is None else (seen["first"], seen["last"])
 
     def _shaped(self) -> Callable[[DataFrame], DataFrame]:
-        """Return what joins and filters a change frame, the same way each time it is asked."""
+        """Return the function that joins and filters a change frame; every call reads the same dimension versions."""
         join = self.dimensions.pin() if self.route.enrich else None
 
         def shaped(frame: DataFrame) -> DataFrame:
@@ -139,7 +143,7 @@ class Delivering:
         return shaped
 
     def _moved(self, changes: DataFrame, batch: Batch) -> DataFrame:
-        """What the reduction shuffles: without the rows that the sink does not look at."""
+        """Return the changes that the reduction shuffles; deletes lose their ``row`` if the sink does not read it."""
         if self.sink.mode == "append" or self.sink.reads_deleted_rows or batch.is_bootstrap:
             return changes
         return changes.withColumn(change.ROW, F.when(~change.is_delete(), F.col(change.ROW)))

@@ -1,8 +1,8 @@
-"""The beginning of an epoch: the pinned snapshot is loaded, then swept is what it did not write.
+"""Start an epoch: load the pinned snapshot, then delete the entries that it did not write.
 
     pinned -> loaded, marked -> swept -> streaming
 
-Each step is written down before the next one begins, and each may run twice: a kill can fall anywhere.
+The service records each step before the next step starts. Every step may run twice, since a kill can occur anywhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
 LAST_EPOCH: Final = 2**63 // EPOCH_STEP - 1
 OURS: Final = guard_of(1, 0, upsert=False)
-"""Below it is no guard of any epoch."""
+"""The lowest guard that a route can write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Bootstrap:
     Args:
         load: Writes the snapshot of a state; returns the number of rows for which the sink held a newer entry.
         prepare: Prepares the target.
-        mark: Records in the target that it is loaded; raises an error if the target was replaced since.
-        max_removed_share: Largest share of the target's entries that a sweep may delete, unless the operator gave another.
+        mark: Records in the target that it is loaded; raises an error if the target was replaced meanwhile.
+        max_removed_share: Largest share of the target's entries that a sweep may delete; the operator can replace it.
     """
 
     source: SourceTable
@@ -52,7 +52,7 @@ class Bootstrap:
     mark: Callable[[RouteState], None]
 
     def run(self, state: RouteState) -> RouteState:
-        """Do what is left of it; raises ``HaltError`` before a sweep that would remove too much."""
+        """Run the remaining steps; raises ``HaltError`` before a sweep that would remove too much."""
         state = self.prepare(state) if state.loaded else self._loaded(state)
         if state.epoch > 1:
             held = self._count(state)
@@ -72,9 +72,9 @@ class Bootstrap:
             gone = any(name in str(error) for name in PINNED_GONE)
             if not gone or self.source.log.latest_version() == state.pinned_version:
                 raise
-            # Pinning again is a new epoch: what was deleted between the two versions is swept afterwards.
+            # A newer pin needs a new epoch: its sweep removes the keys that were deleted between the two versions.
             self.delivering.report.warning(
-                f"version {state.pinned_version} can no longer be read: bootstrap starts again"
+                f"version {state.pinned_version} can no longer be read: the bootstrap restarts"
             )
             state = self._next_epoch(above=0, share=state.max_removed_share)
             newer = self.load(state)
@@ -83,13 +83,13 @@ class Bootstrap:
         return self._marked(state)
 
     def _above(self, state: RouteState, held: Held) -> RouteState:
-        """Load once more, in an epoch above whatever else was written into the target; raises ``HaltError``."""
+        """Load again in an epoch above every entry that another writer left in the target; raises ``HaltError``."""
         found = held.highest // EPOCH_STEP
         if not state.epoch < found + 1 <= LAST_EPOCH:
             self._refuse_foreign(held)
         self.delivering.report.warning(
-            f"the target holds entries of guards up to {held.highest}, above epoch {state.epoch}: somebody else wrote "
-            f"them; loading again in epoch {found + 1}"
+            f"the target holds entries with guards up to {held.highest}, above epoch {state.epoch}, from another writer; "
+            f"loading again in epoch {found + 1}"
         )
         share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
         state = self._next_epoch(above=found, share=share)
@@ -98,7 +98,7 @@ class Bootstrap:
         return self._marked(state)
 
     def _marked(self, state: RouteState) -> RouteState:
-        """In the target first: where the state says loaded, its absence there is a loss."""
+        """Record the load in the target, then in the state: the absence of a recorded load in the target is a loss."""
         self.mark(state)
         return self._saved(replace(state, loaded=True))
 
@@ -106,8 +106,8 @@ class Bootstrap:
         route = self.delivering.route
         raise HaltError(
             "foreign_guards",
-            f"The target of route {route.name} holds entries, or marks of deleted ones, that no change of this route can "
-            f"replace (highest guard found: {held.highest}): somebody else wrote them.",
+            f"The target of route {route.name} holds entries or tombstones of another writer that no change of this route "
+            f"can replace (highest guard found: {held.highest}).",
             "Remove them, or the whole target. " + RESYNC,
         )
 
@@ -117,7 +117,7 @@ class Bootstrap:
         return self.prepare(self._saved(state))
 
     def _count(self, state: RouteState) -> Held:
-        """Count what a sweep would remove; of a first load that began again, only what somebody else wrote."""
+        """Count the entries that a sweep would remove; if a first load restarted, only those of other writers."""
         below = OURS if state.max_removed_share is None else guard_of(state.epoch, 0, upsert=False)
         return self.delivering.sink.count(self._spec(state), below)
 

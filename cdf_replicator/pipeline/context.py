@@ -1,4 +1,4 @@
-"""What the routes of a service share."""
+"""Define the objects that all routes of a service share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``once``: deliver what is there, then end. ``stop``: set by SIGTERM."""
+    """The objects that all routes share.
+
+    Args:
+        once: Whether the routes end after they have delivered every commit.
+        stop: Set by SIGTERM.
+    """
 
     spark: SparkSession
     settings: Settings

@@ -1,4 +1,4 @@
-"""The generations of a route's stream: how far one is, what a replay begins, and where it goes back to if it can't be read."""
+"""Compute the generations of a route's stream: their position, the start and the abandonment of a replay."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 def delivered_version(state: RouteState, state_path: StatePath) -> int:
-    """Return the commit version up to which this generation has delivered everything; -1 if nothing surely is."""
+    """Return the commit version up to which this generation has certainly delivered everything; -1 if there is none."""
     committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
     return committed.complete if committed else (state.start_version or 0) - 1
 
 
 def is_damaged(state: RouteState, folder: Path | RemotePath) -> bool:
-    """Return whether Spark would fail on the checkpoint, or begin from nothing where it had been further."""
+    """Return whether Spark would fail on the checkpoint, or silently restart the generation from its start version."""
     return state.streamed and not checkpoint.is_whole(folder)
 
 
 def following(
     state: RouteState, version: int, source: SourceTable, state_path: StatePath, *, asked: int | None
 ) -> RouteState:
-    """Return the next generation, from a version on; it knows up to which version an append sink may hold the rows."""
+    """Return the next generation, from ``version`` on, with the highest version that an append sink may hold."""
     folder = state_path.checkpoint(state.route, state.generation)
     held = state.pinned_version
     if planned := checkpoint.last_planned(folder):
@@ -60,32 +60,31 @@ def replayed(
     *,
     asked: int | None,
 ) -> RouteState:
-    """Return the generation of a replay that an operator wants; raises ``HaltError``, and then nothing was changed.
+    """Return the generation of an operator's replay; raises ``HaltError`` and then changes nothing.
 
-    It remembers what was delivered before, so that the route can go back to there if the replay can't be read after all.
+    The state keeps the version that was delivered before. The route returns to it if the replay is unreadable.
     """
     if state.phase == "bootstrapping":
-        raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then ask again.")
+        raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
     source.check_range(version)
     held = max(state.held_version, delivered_version(state, state_path))
     claim = sink.claim(replace(state_path.spec(route, state), mark=watermark.known(state, state_path)))
-    if claim is not None and claim.restored:  # an older copy of the target was brought back
+    if claim is not None and claim.restored:  # the target was restored from an older copy
         held = -1 if claim.mark is None else min(held, claim.mark.version)
     if version > held + 1:
         raise HaltError(
             "bad_request",
-            f"Versions {held + 1} to {version - 1} may not be delivered yet: to deliver from version {version} on would leave "
-            "them out.",
-            f"Ask for version {held + 1} or an earlier one.",
+            f"Versions {held + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
+            f"Start at version {held + 1} or at an earlier version.",
         )
     check_readable(route, source, version)
     return replace(following(state, version, source, state_path, asked=asked), held_version=held)
 
 
 def refilled(route: Route, state: RouteState, version: int, source: SourceTable, *, asked: int | None) -> RouteState:
-    """Return the next epoch, of the changes from a version on alone: for a target that is gone or was emptied.
+    """Return the next epoch of a target that is gone or was emptied, with the changes from ``version`` on alone.
 
-    Raises ``HaltError``, and then nothing was changed.
+    Raises ``HaltError`` and then changes nothing.
     """
     source.check_range(version)
     check_readable(route, source, version)
@@ -94,21 +93,21 @@ def refilled(route: Route, state: RouteState, version: int, source: SourceTable,
 
 
 def what_is_missing(state: RouteState) -> str | None:
-    """Say what a target that is about to be filled anew will lack; None where it lacks nothing."""
+    """Return the warning about the keys that a refilled target will lack; None if it will lack none."""
     if state.prepared or state.phase == "bootstrapping" or state.epoch == 1 or not state.start_version:
         return None
     return (
         f"The target was gone or emptied, and is filled with the changes from version {state.start_version} on, in epoch "
-        f"{state.epoch}: keys that have not changed since then will be missing. To have them all, run: cdf-replicator resync "
+        f"{state.epoch}: keys that have not changed since then will be missing. To restore them, run: cdf-replicator resync "
         f"{state.route}"
     )
 
 
 def check_readable(route: Route, source: SourceTable, first: int) -> None:
-    """See that the changes from a version to the newest can be read and shaped; raises ``HaltError``.
+    """Check that the changes from version ``first`` to the newest version are readable; raises ``HaltError``.
 
-    Opens every file of the range and reads its footer alone. What the route names has to be there at the first version: a
-    stream reads the later ones with the schemas they have.
+    Spark opens every file of the range and reads its footer alone. The columns that the route names must exist at the
+    first version. The stream reads later versions with their own schemas.
     """
     latest = source.log.available()[1]
     try:
@@ -116,7 +115,7 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
         try:
             source.changes(first, latest).select().count()
         except PySparkException as error:
-            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):  # one read has one schema, a stream many
+            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):  # a batch read has one schema, a stream several
                 raise
             source.changes(first, first).select().count()
     except Exception as error:
@@ -126,20 +125,20 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
         raise HaltError(
             "bad_request",
             f"Versions {first} to {latest} of table {route.source.slug} can't be read: {verdict.what}",
-            "Nothing was changed. Ask for a later version.",
+            "Nothing was changed. Start at a later version.",
         ) from error
 
 
 def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) -> Verdict | None:
-    """Go back to where a route was before a replay that can't be read; returns what to say, None if the route has to halt.
+    """Return a route to its position before an unreadable replay; returns the verdict, None if the route must halt.
 
-    It then goes on in a generation of its own: numbers of micro-batches that a sink has seen don't come again.
+    The route continues in a new generation, so that the numbers of micro-batches that a sink has recorded never repeat.
     """
     state = state_path.load(route.name) if verdict.reason in (*UNREADABLE, UNFORESEEN) else None
     if state is None or state.phase == "bootstrapping":
         return None
     delivered = delivered_version(state, state_path)
-    if state.held_version <= delivered:  # no replay, or one that has passed it
+    if state.held_version <= delivered:  # there is no replay, or it has passed that version
         return None
     known = watermark.known(state, state_path)
     spec = replace(state_path.spec(route, state), mark=known)
@@ -149,10 +148,11 @@ def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) 
     begun = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0
     version, until = state.held_version + 1, state.replay_until
     state_path.save(state.next_generation(version, replay_until=until, asked=state.asked, mark=known))
-    next_step = f"The replay is given up, and the route goes on after version {state.held_version}, where it was."
+    next_step = f"The replay is given up, and the route continues after version {state.held_version}, as before."
     if begun and sink.mode == "upsert":
         next_step += (
-            f" It may have delivered a part of versions {state.start_version} and later: a key that was deleted since then, longer "
-            "ago than the sink keeps its deletes, may be back. To be sure, " + RESYNC[0].lower() + RESYNC[1:]
+            f" It may have delivered a part of the changes from version {state.start_version} on. A key that was deleted "
+            "since then, longer ago than the sink keeps tombstones, may have returned. "
+            "To be sure, " + RESYNC[0].lower() + RESYNC[1:]
         )
     return replace(verdict, next_step=next_step.replace("{route}", route.name))

@@ -1,4 +1,4 @@
-"""Looks after a route's target now and then, beside the stream: a thread of its own, so that deliveries go on."""
+"""Run the sink's periodic maintenance of a target in a thread beside the stream, so that deliveries continue."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 0.2
 CANCEL_SECONDS: Final = 20.0
-"""A thread that waits for a file system and not for a job can't be cancelled; it does not keep a stopping route."""
+"""Longest wait for a cancelled thread. A thread that waits for a file system, not for a job, ignores the cancel."""
 
 
 class Upkeep:
-    """The sink says when its target wants upkeep. A failure is a warning, and it is tried again a while later."""
+    """The maintenance of one target at the times that the sink returns. A failure is a warning, and a retry follows."""
 
     def __init__(self, spark: SparkSession, sink: Sink, spec: RouteSpec, report: Report) -> None:
         self._spark = spark
-        self._sink = type(sink)(sink.settings)  # the route's own may hold a connection, and this is another thread
+        self._sink = type(sink)(sink.settings)  # the route's sink may hold a connection of another thread
         self._spec = spec
         self._report = report
         self._ask_at = 0.0
@@ -34,19 +34,19 @@ class Upkeep:
         self._thread: threading.Thread | None = None
 
     def look(self) -> None:
-        """Begin if it is time."""
+        """Start the maintenance if it is due and none runs."""
         if not self._running() and time.time() >= self._ask_at:
             self._thread = threading.Thread(target=self._run, name=f"upkeep-{self._spec.name}", daemon=True)
             self._thread.start()
 
     def finish(self, interrupted: Callable[[], bool]) -> None:
-        """Do what is due and wait for it, unless interrupted."""
+        """Run the maintenance if it is due, and wait for its end or for an interruption."""
         self.look()
         while self._thread is not None and self._running() and not interrupted():
             self._thread.join(POLL_SECONDS)
 
     def cancel(self) -> None:
-        """Stop what runs: its jobs are cancelled, and what is not committed never was."""
+        """Cancel the Spark jobs of a running maintenance; an uncommitted change of the target is discarded."""
         self._cancelled = True
         deadline = time.monotonic() + CANCEL_SECONDS
         while self._thread is not None and self._running() and time.monotonic() < deadline:
@@ -70,9 +70,7 @@ class Upkeep:
                     self._report.event(f"upkeep: {done}")
                 due = self._sink.next_upkeep(self._spec)
             self._ask_at = math.inf if due is None else due
-        except Exception as error:  # noqa: BLE001 - whatever it is, the route goes on
+        except Exception as error:  # noqa: BLE001 - a failed maintenance must not halt the route
             self._ask_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS
             if not self._cancelled:
-                self._report.warning(
-                    f"upkeep failed and is tried again later: {(str(error).splitlines() or [''])[0][:500]}"
-                )
+                self._report.warning(f"upkeep failed, retrying later: {(str(error).splitlines() or [''])[0][:500]}")

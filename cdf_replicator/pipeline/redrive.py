@@ -1,7 +1,7 @@
-"""Writes what dead letters are about once more: the key's present row, or its delete, never the letter's own row.
+"""Redrive dead letters: write the present row of their keys, or a delete, never the row that the dead letter keeps.
 
-So a letter can't bring back a deleted key, and one whose row was mended in the source is settled (design rule 17). What is
-refused again is a letter of its own, of the present row.
+A redrive therefore can't restore a deleted key. If the row was corrected in the source table, the redrive closes the
+dead letter. A row that the sink rejects again becomes a dead letter of the present row.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ if TYPE_CHECKING:
 
 
 def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch, ids: Sequence[str]) -> str:
-    """Of the open letters whose ids begin with these, or all; returns what was done, in words.
+    """Redrive the open dead letters whose ids start with one of ``ids``, or all; returns a sentence for the operator.
 
-    ``rows``: the change frame of the source's snapshot at its newest ``version``. What is written has the guard of that version:
-    what the stream has yet to deliver of these keys up to it is stale then, and what comes later wins. Raises ``HaltError``, and
-    what a delivery does.
+    The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
+    later changes win. Raises ``HaltError`` and the errors of a delivery.
+
+    Args:
+        rows: The change frame of the source table's newest snapshot.
+        version: The version of that snapshot.
+        delivering: The route's delivery.
+        batch: The identity under which the rows are written.
+        ids: Starts of the ids of dead letters; empty for all.
     """
     route, letters = delivering.route, delivering.rejections.letters
     if delivering.sink.mode == "append":
         raise HaltError(
             "bad_request",
-            f"Sink {route.sink} keeps every change: there is no present row that could take a refused one's place.",
+            f"Sink {route.sink} keeps every change: a present row can't replace a refused change.",
             f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
         )
     asked = letters.open(route.name).where(of_ids(ids)).select(change.KEY).distinct().localCheckpoint()
@@ -48,7 +54,7 @@ def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch,
 
 
 def _present(rows: DataFrame, asked: DataFrame, epoch: int, version: int) -> DataFrame:
-    """The rows of these keys, those without a key if that was asked for; a delete of each key that has no row."""
+    """Return the present rows of the keys, a null key included, and a delete for each key without a row."""
     same = F.col(f"change.{change.KEY}").eqNullSafe(F.col(f"asked.{change.KEY}"))
     present = rows.alias("change").join(F.broadcast(asked).alias("asked"), same, "semi")
     gone = asked.where(F.col(change.KEY).isNotNull()).join(present.select(change.KEY), change.KEY, "anti")

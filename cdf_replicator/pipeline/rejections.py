@@ -1,6 +1,7 @@
-"""What becomes of the rows that a sink refuses: their keys' older entries go, they are kept, later changes close them.
+"""Handle the rows that a sink rejects: delete the older entries of their keys and record the rows as dead letters.
 
-A micro-batch that refuses nothing, and meets no key of an open letter, costs nothing here.
+A later change of the key closes the dead letter. A micro-batch without a rejected row and without a key of an open dead
+letter costs nothing here.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
     from connectors import Batch, Sink
 
 ALWAYS_ALLOWED: Final = 100
-"""Rejected rows of a micro-batch that never halt a route, however small the batch is."""
+"""Number of rejected rows of a micro-batch that never halts a route, whatever the size of the batch."""
 FEW: Final = 1_000
-"""Keys that a query may list: a hundred times as many would take seconds to plan."""
+"""Most keys in the text of a query. Spark takes seconds to plan a hundred times as many."""
 MANY: Final = 100_000
-"""Keys of open letters that a route remembers."""
+"""Most keys of open dead letters that a route keeps in memory."""
 
 
 @dataclass(slots=True)
 class Rejections:
-    """Of one run of a route; ``known`` is kept in step with the table of dead letters."""
+    """The rejections of one run of a route; ``known`` always matches the table of dead letters."""
 
     route: Route
     sink: Sink
@@ -50,9 +51,10 @@ class Rejections:
     known: Known
 
     def check_doubled(self, keys: DataFrame, frame: DataFrame, version: int) -> DataFrame | None:
-        """Return the keys that several rows of a snapshot have, None where there are none; raises ``HaltError``.
+        """Return the keys that several rows of a snapshot have, None if there are none; raises ``HaltError``.
 
-        It does where the operator wants that, and where there are more than may be refused: before anything is written.
+        The route halts before the first write if ON_DUPLICATE_KEYS is ``halt``, or if more keys have several rows than
+        ``allowed`` permits.
         """
         examples = keys.orderBy(change.KEY).limit(5).collect()
         if not examples:
@@ -72,13 +74,16 @@ class Rejections:
         )
 
     def looked_for(self, batch: Batch) -> Collection[str]:
-        """Return the keys of which a change of this batch closes a letter, as far as they are remembered."""
+        """Return the keys in memory whose dead letters a change of this batch closes."""
         return self.known.keys or () if self._closes(batch) else ()
 
     def settle(self, changes: Callable[[], DataFrame], outcome: Outcome, batch: Batch) -> None:
-        """Keep what the sink refused, and close what later changes have settled.
+        """Record the rejected rows as dead letters, and close the dead letters that later changes supersede.
 
-        ``changes``: what the reduction was given. It is made only where rows are refused or a letter may be closed.
+        Args:
+            changes: Returns the input of the reduction. It is called only for a rejected row or a dead letter to close.
+            outcome: The result of the delivery.
+            batch: The identity of the batch.
         """
         if outcome.rejected:
             self._keep(changes(), outcome, batch)
@@ -86,11 +91,11 @@ class Rejections:
             self._close_superseded(changes(), outcome, batch)
 
     def count_letters(self) -> None:
-        """Read how many letters of the route are open now, and report it."""
+        """Read the number of the route's open dead letters, and report it."""
         self._remember(self.letters.known(self.route.name, most_known(self.sink)))
 
     def void_older(self, epoch: int) -> None:
-        """Close the letters of older epochs: the snapshot that began this one has said all about their keys."""
+        """Close the dead letters of older epochs: the snapshot of this epoch has rewritten their keys."""
         if self.known.open:
             older = F.col("guard") < guard_of(epoch, 0, upsert=False)
             self.letters.close(self.route.name, older, "void")
@@ -101,7 +106,7 @@ class Rejections:
         self.report.dead_letters(known.open)
 
     def _keep(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
-        """Keep what was refused, and remove the older entry of its keys."""
+        """Record the rejected rows as dead letters, and delete the older entries of their keys."""
         self._check_share(outcome, asked_for=bool(batch.request))
         rejected = self._rejected(changes, outcome, batch).persist()
         try:
@@ -114,30 +119,30 @@ class Rejections:
         self._remember(self.known.with_more(added, outcome.letters, most_known(self.sink)))
 
     def _rejected(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> DataFrame:
-        """Return the rows that were refused, each with its ``code`` and ``reason``."""
+        """Return the rejected rows, each with its ``code`` and ``reason``."""
         keys = {letter.key for letter in outcome.letters}
-        if len(keys) <= FEW:  # only these are reduced once more
+        if len(keys) <= FEW:  # then Spark reduces only these keys again
             named = F.col(change.KEY).isin(*(key for key in keys if key is not None))
             changes = changes.where(named | F.col(change.KEY).isNull() if None in keys else named)
         rejected = self.letters.select(change_frame.reduced(changes, self.sink, batch), _single(outcome)).drop(
             change.DOUBLED
         )
-        if outcome.rejected[change.DUPLICATE_KEY]:  # these rows are not among what was delivered
+        if outcome.rejected[change.DUPLICATE_KEY]:  # the sink did not receive these rows
             several = {"code": F.lit(change.DUPLICATE_KEY), "reason": F.lit(SEVERAL_ROWS)}
             rejected = rejected.unionByName(change_frame.doubled_rows(changes).withColumns(several))
         return rejected
 
     def _closes(self, batch: Batch) -> bool:
-        """Whether its changes close older letters: in an append sink none takes an earlier one's place.
+        """Return whether the batch's changes close older dead letters; in an append sink no change replaces another.
 
-        A bootstrap leaves them to its end, which voids those of older epochs, and a redrive closes its own.
+        A bootstrap closes the dead letters of older epochs at its end. A redrive closes its own dead letters.
         """
         return self.sink.mode == "upsert" and not (batch.is_bootstrap or batch.request)
 
     def _close_superseded(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
         if self.known.keys is not None and len(outcome.met) <= FEW:
             self.letters.close_superseded(self.route.name, outcome.met)
-        else:  # more than a query may list: the table is asked for every key of the micro-batch
+        else:  # too many for the text of a query: join the table with every key of the micro-batch
             columns = f"{change.KEY} string, {change.GUARD} long"
             named = [(letter.key, letter.guard) for letter in outcome.letters]
             refused = F.broadcast(changes.sparkSession.createDataFrame(named, columns))
@@ -147,10 +152,10 @@ class Rejections:
         self.count_letters()
 
     def _check_share(self, outcome: Outcome, *, asked_for: bool) -> None:
-        """``asked_for``: by an operator who has letters redriven, and knows that they were refused."""
+        """Raise ``HaltError`` for too many rejected rows; ``asked_for`` is true for a redrive, which has no limit."""
         rejected = sum(outcome.rejected.values())
         too_many = rejected > allowed(outcome.changes, self.limits) and not asked_for
-        if too_many or rejected > len(outcome.letters):  # more than is named can't be kept
+        if too_many or rejected > len(outcome.letters):  # a row without its ``Letter`` can't be recorded
             example = outcome.letters[0]
             raise HaltError(
                 "too_many_rejected",
@@ -161,18 +166,18 @@ class Rejections:
             )
 
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:
-        """Remove the older entry of a key whose newest change was refused.
+        """Delete the older entry of a key whose newest change was rejected.
 
-        What a sink shows must not depend on how commits were split into micro-batches (design rule 17).
+        The content of a sink must not depend on how commits were split into micro-batches (docs/design.md, rule 17).
         """
-        # What was delivered of a key with several rows is its delete already.
+        # For a key with several rows the sink already received a delete.
         single = F.col(change.KEY).isNotNull() & (F.col("code") != change.DUPLICATE_KEY)
         upserts = rejected.where(single & ~change.is_delete())
         deletes = upserts.drop("code", "reason").withColumns(
             {
                 change.GUARD: F.col(change.GUARD) - 1,
                 change.CHANGE_TYPE: F.lit("delete"),
-                change.DOUBLED: F.lit(None).cast("long"),  # told already
+                change.DOUBLED: F.lit(None).cast("long"),  # already rejected
             }
         )
         outcome = deliver(deletes, self.sink, batch, self.policy)
@@ -181,22 +186,22 @@ class Rejections:
 
 
 def allowed(changes: int, limits: Delivery) -> int:
-    """Return how many of a micro-batch's changes, or of a snapshot's rows, may be refused."""
+    """Return how many of a micro-batch's changes, or of a snapshot's rows, the sink may reject."""
     return max(ALWAYS_ALLOWED, int(limits.max_rejected_share * changes))
 
 
 def most_known(sink: Sink) -> int:
-    """How many keys of open letters are looked out for: workers do it by a hash, a query by a list in its plan."""
+    """Return the number of keys to keep in memory: workers compare them by a hash, a query by a list in its plan."""
     return FEW if isinstance(sink, FrameSink) else MANY
 
 
 def several_rows(changes: DataFrame, doubled: DataFrame) -> list[Letter]:
-    """Return the keys of which the joins and filters of a route leave several rows; ``doubled``: those that may be."""
+    """Return a ``Letter`` for each key of ``doubled`` that has several rows after the route's joins and filters."""
     rows = change_frame.doubled_rows(changes.join(F.broadcast(doubled), change.KEY, "left_semi"))
     found = rows.select(change.KEY, change.GUARD).distinct().toLocalIterator()
     return [duplicate_key(key, guard) for key, guard in found]
 
 
 def _single(outcome: Outcome) -> list[Letter]:
-    """The refused changes that are one row each."""
+    """Return the rejected changes that consist of a single row."""
     return [letter for letter in outcome.letters if letter.code != change.DUPLICATE_KEY]

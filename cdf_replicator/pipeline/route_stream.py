@@ -1,4 +1,7 @@
-"""One run of a route: from start to a clean stop of its query. ``runner`` begins the next one after a failure."""
+"""Run a route once: prepare its target, bootstrap it if needed, follow the source table until the query stops.
+
+``runtime.route_runner`` starts the next run after a failure.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from connectors import RetryableError, RouteSpec, Sink, Watermark
 
 LOOK_ON_SECONDS: Final = 5.0
-"""How often the lag is told during a bootstrap."""
+"""Interval at which a bootstrap reports the lag."""
 
 
 class Stream:
@@ -49,7 +52,11 @@ class Stream:
         self._fits: StructType | None = None
 
     def run(self, source: SourceTable, sink: Sink, asked: int | None, wake: threading.Event) -> None:
-        """Prepare, bootstrap if need be, follow; returns once interrupted or, with ``once``, when all is delivered."""
+        """Prepare the target, bootstrap it if needed, then follow the source table.
+
+        Returns after an interruption or, with ``once``, after every commit is delivered. ``asked`` is the
+        ``--starting-version`` of this run. ``wake`` ends the wait between two polls.
+        """
         self._policy.retrying(self._unreached)(sink.check)
         self._report.sink_up()
         share = self._service.settings.delivery.max_removed_share
@@ -60,7 +67,7 @@ class Stream:
         self._report.position(state.generation, state.epoch, str(folder))
         delivering = self.delivering(sink)
         self._fits = None
-        # Cancelled by this group, a bootstrap takes no other route's jobs along.
+        # The job group limits the cancellation of a bootstrap to the jobs of this route.
         context = self._service.spark.sparkContext
         context.setJobGroup(f"cdf-{self._route.name}", self._route.name, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", self._route.name)
@@ -76,7 +83,7 @@ class Stream:
             upkeep.cancel()
 
     def onlooker(self, source: SourceTable) -> Watch | None:
-        """Looks at the source of a route that rests; None before its first start."""
+        """Return a watch of the source table for a route without a query; None before the route's first start."""
         state_path = self._service.state_path
         state = state_path.load(self._route.name)
         if state is None:
@@ -93,7 +100,7 @@ class Stream:
         return Delivering(self._route, sink, self._policy, self._report, rejections, self._dimensions)
 
     def batch(self, state: RouteState, number: int) -> Batch:
-        """Identity of a micro-batch; it says whether an append sink may hold rows of it already."""
+        """Return the identity of a micro-batch; ``replay`` is true if an append sink may already hold rows of it."""
         spec = self._spec(state)
         delivered = spec.mark.version if state.streamed and spec.mark else (state.start_version or 0) - 1
         return Batch(
@@ -105,16 +112,16 @@ class Stream:
         )
 
     def _spec(self, state: RouteState) -> RouteSpec:
-        """What a write is to find in the target."""
+        """Return the route's spec with the watermark that a write must find in the target."""
         state_path = self._service.state_path
         return replace(state_path.spec(self._route, state), mark=watermark.known(state, state_path))
 
     def row_schema(self, table: StructType) -> StructType:
-        """Return what the sink gets of rows of the source table, with what is joined; raises ``HaltError``."""
+        """Return the schema of the rows that the sink receives, joined columns included; raises ``HaltError``."""
         return change_frame.row_schema(table, self._route, self._dimensions.columns(table))
 
     def prepare(self, state: RouteState, table: StructType, sink: Sink) -> RouteState:
-        """Make the target fit for what is about to be written, once for each schema of a run."""
+        """Prepare the target for the row schema, once per schema of a run."""
         row = self.row_schema(table)
         if state.prepared and row == self._fits:
             return state
@@ -151,20 +158,20 @@ class Stream:
             return bootstrap.run(state)
         finally:
             ended.set()
-            onlooker.join()  # what it tells would stand beside what the query's watch tells next
+            onlooker.join()  # its last report must precede the reports of the query's watch
 
     def _look_on(self, ended: threading.Event) -> None:
-        """Tell the lag while the route's own thread is busy with a snapshot."""
-        source = None  # its own: a commit log is looked at by one thread
+        """Report the lag while the route's own thread loads a snapshot."""
+        source = None  # not shared with the route's thread: an object of a commit log belongs to a single thread
         while not ended.wait(LOOK_ON_SECONDS):
-            with suppress(Exception):  # what is wrong with table or state path, the bootstrap will say
+            with suppress(Exception):  # the bootstrap reports a fault of the table or of the state path
                 source = source or SourceTable(self._service.spark, self._route.source)
-                watch = self.onlooker(source)  # of the state as it is now: the snapshot may be pinned anew
+                watch = self.onlooker(source)  # reads the state again: the bootstrap may pin a newer snapshot
                 if watch is not None:
                     watch.look_at_source()
 
     def _prepare_snapshot(self, state: RouteState, source: SourceTable, sink: Sink) -> RouteState:
-        """Make the target fit for the pinned snapshot, and remember the columns the epoch begins with."""
+        """Prepare the target for the pinned snapshot and save the columns with which the epoch starts."""
         assert state.pinned_version is not None
         snapshot = source.snapshot(state.pinned_version)
         known = schema_evolution.known_as(source, snapshot, state.pinned_version)
@@ -173,7 +180,7 @@ class Stream:
         return state
 
     def _load(self, state: RouteState, source: SourceTable, delivering: Delivering) -> int:
-        """Write the pinned snapshot; returns how many of its rows an upsert sink did not take, since it held newer ones."""
+        """Write the pinned snapshot; returns the number of rows for which an upsert sink held a newer entry."""
         version = state.pinned_version
         assert version is not None
         at = source.log.committed_at(version) or time.time()
@@ -192,7 +199,7 @@ class Stream:
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         committed = checkpoint.last_committed(folder)
         schema_log = str(folder / "schema") if source.metadata.column_mapping else None
-        # Delta reads a schema to be tracked at the version of the first commit to follow, and fails without it.
+        # Delta reads a tracked schema at the version of the first commit to follow, and fails if that commit is absent.
         if schema_log and committed is None and not self._query.await_commit(source, state, wake):
             return
         planned = source.newest_of(state.table_id)
@@ -222,5 +229,5 @@ class Stream:
         self._query.follow(changes, deliver, source, state, committed, upkeep, wake)
 
     def _mark(self, sink: Sink, spec: RouteSpec, reached: Watermark) -> None:
-        """Tell the sink how far it is, before Spark is told that a batch is committed, or the state path of a phase."""
+        """Record the watermark in the target, before Spark commits the micro-batch or the state path saves a phase."""
         self._policy.retrying(lambda _: None)(sink.mark, spec, reached)

@@ -1,4 +1,4 @@
-"""Where a route starts: what its state says, what the table still offers, what the target already holds."""
+"""Decide where a route starts, from its state, the source table's log and the target's claim."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def resolve(
     replay_from: int | None = None,
     share: float | None = None,
 ) -> RouteState:
-    """Return where the route stands, durably written if that is new; raises ``HaltError``.
+    """Return the state from which the route starts, after saving it; raises ``HaltError``.
 
-    ``asked``: the ``--starting-version`` of this run. Only the last value asked for is compared, so that fixed
-    arguments of a container never stop a restart. ``replay_from``: an operator wants everything from this version on again.
-    Either begins a new epoch where the target is gone or was emptied. ``share``: of the target's entries, what may be removed
-    of an epoch that the state path knows nothing of. What the target has lost is delivered again: the state returned says
-    from where.
+    ``asked`` is the ``--starting-version`` of this run. A value equal to that of the last run has no effect, so that
+    fixed arguments of a container never prevent a restart. ``replay_from`` is the version from which an operator's
+    command delivers again. Both start a new epoch if the target is gone or was emptied. ``share`` is the largest share
+    of the target's entries that a sweep may remove if the target was claimed before. If the target has lost changes,
+    the state starts early enough to deliver them again.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -48,7 +48,7 @@ def resolve(
     if state is None or (wanted and not state.prepared and state.epoch == 1):  # nothing was written yet
         state = _first(route, source, identity, asked)
     else:
-        if not state.prepared:  # nothing was written under the definition it was saved with: a wrong one is corrected
+        if not state.prepared:  # nothing was written under the saved definition: the operator may have corrected it
             state = replace(state, identity=identity)
         _same_route(state, identity, source)
         version = asked if wanted else replay_from
@@ -68,15 +68,15 @@ def resolve(
 
 
 def asked_replay(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, version: int) -> RouteState:
-    """Return what an operator's ``replay`` makes of a route; raises ``HaltError``, and then the route goes on as it was."""
+    """Return the state of an operator's ``replay``; raises ``HaltError`` and then the route continues as before."""
     state = resolve(route, source, sink, state_path, replay_from=version)
-    if not state.prepared and state.start_version == version:  # a new epoch, or a first start, that begins there anyway
+    if not state.prepared and state.start_version == version:  # a new epoch or a first start already begins there
         return state
     return generation.replayed(route, state, version, source, sink, state_path, asked=state.asked)
 
 
 def asked_resync(route: Route, source: SourceTable, sink: Sink, state_path: StatePath, *, share: float) -> RouteState:
-    """What an operator's ``resync`` makes of a route: the next epoch, or the end of one whose sweep was refused."""
+    """Return the state of an operator's ``resync``: the next epoch, or the present epoch if its sweep was refused."""
     try:
         state = state_path.load(route.name)
     except StateError:
@@ -101,9 +101,10 @@ def resync_state(
     above: int = 0,
     share: float | None = None,
 ) -> RouteState:
-    """The next epoch, above whatever the target was filled with, from today's snapshot and today's definition.
+    """Return the next epoch, above every epoch in the target, from the newest snapshot and the present definition.
 
-    ``above``: an epoch found in the target that its claim says nothing of. ``share``: see ``RouteState``.
+    ``above`` is an epoch that the target's entries have and its claim does not show. For ``share``, see
+    ``RouteState.max_removed_share``.
     """
     latest = source.log.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)
@@ -112,7 +113,7 @@ def resync_state(
     identity = route.identity(sink.target(spec))
     try:
         state = state_path.load(route.name)
-    except StateError:  # damaged: what matters of it is in the target and in the names of the checkpoints
+    except StateError:  # damaged: the target's claim and the names of the checkpoint folders replace it
         state = None
     if state is None:
         newest = state_path.newest_generation(route.name)
@@ -122,11 +123,11 @@ def resync_state(
 
 
 def _resumable(state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
-    """Go on in a new generation where Spark can't in the old one; raises ``HaltError`` when commits are lost.
+    """Return the state, in a new generation if Spark can't continue the old; raises ``HaltError`` if commits are lost.
 
-    On a restart Spark plans the last committed micro-batch once more, without running it, and fails if log cleanup has
-    removed its commits, though they are delivered (design rule 5). Of a checkpoint that is not whole, what can be read is
-    believed, and what may have been delivered since is delivered again.
+    On a restart Spark plans the last committed micro-batch again, without running it. Spark fails if log cleanup has
+    removed the commits of that batch, although they are delivered. The route uses the readable part of a damaged
+    checkpoint and delivers again what it may have delivered since.
     """
     folder = state_path.checkpoint(state.route, state.generation)
     committed, damaged = checkpoint.last_committed(folder), generation.is_damaged(state, folder)
@@ -170,7 +171,7 @@ def _first(route: Route, source: SourceTable, identity: dict[str, object], asked
 
 
 def _same_route(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:
-    """A changed definition on an existing checkpoint would leave orphans (design rule 16)."""
+    """Check that the definition and the source table are unchanged: another definition would leave orphans."""
     names = {**state.identity, **identity}
     changed = [name for name in names if identity.get(name) != state.identity.get(name)]
     if changed:
@@ -180,9 +181,9 @@ def _same_route(state: RouteState, identity: dict[str, object], source: SourceTa
 
 
 def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float | None) -> RouteState:
-    """Begin in an epoch above where a first bootstrap is not the first: the state path is a copy from before it.
+    """Start a new epoch if the target was already claimed: the state path was restored from an older copy.
 
-    What was deleted since then is swept at its end.
+    The sweep of the new epoch removes the entries of keys that were deleted since.
     """
     ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
     if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
@@ -191,12 +192,12 @@ def _anew(claim: Claim, state: RouteState, state_path: StatePath, share: float |
 
 
 def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
-    """Go on in a generation above what the target has recorded, where that is more than the state path knows of.
+    """Start a generation above that of the claim if the target recorded a batch that the state path does not know.
 
-    Then the state path was brought back from a copy: a batch whose number the target has seen would be taken for the one it had.
+    The state path was then restored from a copy. The target would skip a batch whose number it has recorded.
     """
     planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
-    # The first batch of an epoch has the number 0, and before it the state is saved as prepared.
+    # The first batch of an epoch has the number 0, and the service saves the state as prepared before that batch.
     known = state.generation * GENERATION_STEP + (planned + 1 if state.prepared else -1)
     if claim.txn_version <= known:
         return state
@@ -210,7 +211,10 @@ def _above(claim: Claim, state: RouteState, source: SourceTable, state_path: Sta
 
 
 def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: StatePath) -> RouteState:
-    """Deliver again what the target has lost, or load it again if nothing else was written; raises ``HaltError``."""
+    """Return a state that delivers the changes that the target has lost again; raises ``HaltError``.
+
+    If the target has received the snapshot only, the state loads the snapshot again.
+    """
     if not state.prepared or not (claim.restored or claim.epoch < state.epoch):
         return state
     first, newest = source.log.available()
@@ -219,7 +223,7 @@ def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: S
             "the target was brought back from a copy: loading again", route=state.route, version=state.pinned_version
         )
         again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
-        return replace(again, generation=state.generation + 1)  # Delta drops what has the number of a batch it has had
+        return replace(again, generation=state.generation + 1)  # Delta skips a batch with a recorded number
     if claim.mark is None or claim.epoch < state.epoch:
         raise _restored(state, -1)
     version = watermark.replay_from(state, claim.mark)
@@ -240,35 +244,36 @@ def _restored(state: RouteState, held: int) -> HaltError:
 
 
 def _claimed(route: Route, sink: Sink, state: RouteState, state_path: StatePath) -> Claim | None:
-    """See that the target is this route's, and of no later epoch."""
+    """Return the target's claim; raises ``HaltError`` if it is missing or belongs to another route or a later epoch."""
     spec = replace(state_path.spec(route, state), mark=watermark.known(state, state_path))
     claim = sink.claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:
         if state.prepared:
             raise HaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
-    elif (other := claim.other(spec)) is not None:  # a resync takes over, above it
+    elif (other := claim.other(spec)) is not None:  # only a resync takes the target over, in a higher epoch
         raise _taken(target, claim, other, route)
     elif claim.epoch > state.epoch:
         raise HaltError(
             "target_claimed",
-            f"{target} holds epoch {claim.epoch}, the state path says {state.epoch}: it was restored from an older backup.",
+            f"{target} holds epoch {claim.epoch}, and the state path epoch {state.epoch}: the state path was restored from an "
+            "older backup.",
             RESYNC,
         )
     return claim
 
 
 def _taken(target: str, claim: Claim, other: str, route: Route) -> HaltError:
-    """Say who fills the target, and what an operator may do about it."""
+    """Return the error that names the writer of the target and the operator's options."""
     if claim.route in {"", route.name}:
         return HaltError(
             "target_claimed",
-            f"{target} was filled from {other}; what that one delivered would not be removed, and newer epochs of it would win.",
-            "Use that state path, or rebuild the target from this one. " + RESYNC,
+            f"{target} was filled from {other}; its entries would stay, and its newer epochs would win.",
+            "Use that state path, or rebuild the target from this state path. " + RESYNC,
         )
     return HaltError(
         "target_claimed",
         f"{target} is filled by {other}: two routes in one target would overwrite and remove each other's rows.",
-        f"Give either route another target. If this route is {claim.route} under a new name, give it the old name back; if "
-        f"{claim.route} is no more, take the target over. " + RESYNC,
+        f"Give either route another target. If this route is {claim.route} under a new name, restore the old name. If "
+        f"{claim.route} no longer exists, take the target over. " + RESYNC,
     )

@@ -1,4 +1,4 @@
-"""The streaming query of a route: begun, watched, begun anew where it stands still, ended between two micro-batches."""
+"""Start, poll and restart the streaming query of a route, and stop it between two micro-batches."""
 
 from __future__ import annotations
 
@@ -35,11 +35,19 @@ POLL_SECONDS: Final = 0.5
 
 
 class StoppedError(Exception):
-    """Raised inside foreachBatch instead of writing: a parked call must never return normally (design rule 7)."""
+    """Raised in foreachBatch instead of a write: after a normal return Spark would commit the micro-batch."""
 
 
 class Query:
-    """``interrupted``: whether to stop after the running micro-batch; ``looked``: called now and then with the watch."""
+    """The streaming queries of a route, one after the other.
+
+    Args:
+        service: The objects that all routes share.
+        route: The route.
+        report: Receives the route's position and state.
+        interrupted: Returns true if the query must stop after the running micro-batch.
+        ``looked``: Receives the watch and the route's state after each poll.
+    """
 
     def __init__(
         self,
@@ -75,9 +83,10 @@ class Query:
         upkeep: Upkeep,
         wake: threading.Event,
     ) -> None:
-        """Give ``deliver`` each micro-batch and its number until interrupted, with ``once`` until there is no more.
+        """Run the query: pass each micro-batch and its number to ``deliver``.
 
-        Raises what ended the query, and ``StalledError`` where it is to be begun anew.
+        Returns after an interruption or, with ``once``, after the last available micro-batch. Raises the error that
+        ended the query, and ``StalledError`` if the query must restart.
         """
         query = self._started(changes, deliver, state, free=source.log.is_local)
         self._report.state("running")
@@ -92,9 +101,9 @@ class Query:
                 self._hang_up()
 
     def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
-        """Wait for the first commit to follow. False: there is none, and nothing to wait for.
+        """Wait for the first commit to follow; returns False after an interruption or, with ``once``, at once.
 
-        Raises what a query would raise of a table that is absent, and ``HaltError`` if another one has taken its place.
+        Raises the error that a query raises for an absent table, and ``HaltError`` if another table has replaced it.
         """
         first = state.start_version or 0
         if source.log.latest_version() >= first:
@@ -115,13 +124,13 @@ class Query:
         return True
 
     def onlooker(self, source: SourceTable, state: RouteState, committed: Offset | None) -> Watch:
-        """Looks at the source alone, while no query runs."""
+        """Return a watch of the source table alone, for the time without a query."""
         return self._watch(None, source, state, committed)
 
     def _watch(
         self, query: StreamingQuery | None, source: SourceTable, state: RouteState, committed: Offset | None
     ) -> Watch:
-        """Look on from where the former watch of the same generation was: a checkpoint alone may say less."""
+        """Return a watch that continues from the generation's previous watch: the checkpoint alone may know less."""
         began, headroom = lambda: self._batches, self._headroom
         watch = Watch(query, source, self._report, state, committed, batches=began, headroom=headroom)
         if self._former is not None and self._former[0] == state.generation:
@@ -132,7 +141,7 @@ class Query:
     def _watched(
         self, query: StreamingQuery, watch: Watch, state: RouteState, upkeep: Upkeep, wake: threading.Event
     ) -> None:
-        """Look at a query until it ends, and raise what ended it."""
+        """Poll the query until it ends; raises the error that ended it."""
         while query.isActive:
             if self.interrupted():
                 self._finish(query)
@@ -144,7 +153,7 @@ class Query:
                 upkeep.look()
             self._rest(query, wake)
         if self.interrupted():
-            return  # a query that ended now ended because its next batch was parked
+            return  # an error is the StoppedError of the next micro-batch
         error = query.exception()
         watch.look(idle=error is None)
         self._looked(watch, state)
@@ -152,16 +161,16 @@ class Query:
             raise self._batch_error or error
 
     def _rest(self, query: StreamingQuery, wake: threading.Event) -> None:
-        """Until the next look: one that comes to an end by itself is not waited for any longer than it takes."""
+        """Wait until the next poll; with ``once``, no longer than the query runs."""
         if self._service.once:
             with suppress(StreamingQueryException):
-                query.awaitTermination(self._look_seconds)  # type: ignore[arg-type]  # it takes parts of a second too
+                query.awaitTermination(self._look_seconds)  # type: ignore[arg-type]  # it accepts fractions
         else:
             wake.wait(self._look_seconds)
         wake.clear()
 
     def _check_movement(self, query: StreamingQuery, watch: Watch) -> None:
-        """Begin a query anew that has not moved for too long; if that has not helped, say so until it moves."""
+        """Raise ``StalledError`` if the query does not move; report a second stall until the query moves."""
         stands = self._standstill.look(movement(self._service.spark, query, watch), delivers=watch.healthy)
         if stands != self._stalled:
             self._stalled = stands
@@ -183,13 +192,13 @@ class Query:
                 self._begin_batch()
                 deliver(frame, number)
             except BaseException as error:
-                self._batch_error = error  # Spark would leave only its text
+                self._batch_error = error  # Spark keeps only its text
                 raise
             finally:
                 self._in_batch.clear()
 
         self._hang_up = None
-        self._batch_error = None  # that of an earlier run says nothing of this one
+        self._batch_error = None  # forget the error of an earlier run
         settings = self._service.settings
         folder = self._service.state_path.checkpoint(self._route.name, state.generation)
         seconds = intervals.trigger_seconds(settings.trigger_seconds, len(settings.resolved), free=free)
@@ -202,14 +211,14 @@ class Query:
         return writer.trigger(**trigger).foreachBatch(on_batch).start()
 
     def _begin_batch(self) -> None:
-        """Raises ``StoppedError`` instead, once told to stop."""
+        """Count the micro-batch; raises ``StoppedError`` if the query must stop."""
         self._hang_up = self._hang_up or callback.hanging_up(self._service.spark)
         if self.interrupted():
             raise StoppedError
         self._batches += 1
 
     def _finish(self, query: StreamingQuery) -> None:
-        """Let the running micro-batch end and be committed; the next one raises before it writes."""
+        """Stop the query after the running micro-batch is committed; the next micro-batch raises before it writes."""
         deadline = time.monotonic() + self._service.settings.shutdown_seconds
         while query.isActive and time.monotonic() < deadline:
             if not self._in_batch.is_set() and not query.status["isTriggerActive"]:
@@ -219,7 +228,7 @@ class Query:
 
 
 def _ended(query: StreamingQuery) -> None:
-    """No query outlives the look at it. One that does not end in time keeps its name, for which the next one then waits."""
+    """Stop a query that is still active; if it does not end in time, the next start waits for the query's name."""
     if query.isActive:
         with suppress(PySparkException, Py4JJavaError):
             query.stop()

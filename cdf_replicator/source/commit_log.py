@@ -1,4 +1,4 @@
-"""The commit files of a Delta table: which there are, since when, what they set. Read by their names and times alone."""
+"""Read the commit files of a Delta table: available versions, commit times, and the metadata that a commit sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
 
 
 class CommitLog:
-    """Of the table at a location; raises what Hadoop raises when it is absent."""
+    """The commit files of the table at a location. Raises Hadoop's error if the folder is absent."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         jvm: Any = spark._jvm
@@ -34,14 +34,14 @@ class CommitLog:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies in this machine's own file system."""
+        """Return whether the log is in this machine's own file system."""
         return bool(self._files.getUri().getScheme() == "file")
 
     def available(self) -> tuple[int, int]:
         """Return (earliest, latest) commit version from which changes can be read.
 
-        Earliest: version 0, or the oldest checkpoint from which every later commit file is still there (a start needs
-        the table's state at that version: facts of ``startingVersion``).
+        The earliest is version 0, or the oldest checkpoint from which all later commit files exist. A stream that starts
+        at a version (``startingVersion``) needs the table's state at that version.
         """
         names = [status.getPath().getName() for status in self._files.listStatus(self._log)]
         commits = {int(m.group(1)) for name in names if (m := COMMIT.match(name))}
@@ -56,26 +56,26 @@ class CommitLog:
         return min(starts, default=latest), latest
 
     def latest_version(self) -> int:
-        """Return the newest commit version, by looking only for files newer than the last one seen."""
+        """Return the newest commit version. Checks only for files after the last known version."""
         while self._files.exists(self._next):
             self._latest += 1
             self._next = self._commit_file(self._latest + 1)
         return self._latest
 
     def committed_at(self, version: int) -> float | None:
-        """Return when a version was committed, in epoch seconds, by its file; None when the file is gone."""
+        """Return the modification time of a commit file in epoch seconds; None if the file was removed."""
         path = self._commit_file(version)
         if not self._files.exists(path):
             return None
         return float(self._files.getFileStatus(path).getModificationTime()) / 1000
 
     def first_since(self, moment: float) -> int:
-        """Return the first version committed since then (epoch seconds), by its file; one above the newest if none was."""
+        """Return the first version whose file is not older than ``moment`` (epoch seconds); newest + 1 if none."""
         versions = range(self._latest + 1)
         return bisect_left(versions, True, key=lambda version: (self.committed_at(version) or 0.0) >= moment)
 
     def metadata_at(self, version: int) -> Metadata | None:
-        """Return the metadata that a commit sets; None if it sets none, or its file is gone."""
+        """Return the metadata that a commit sets; None if it sets none or its file was removed."""
         path = self._commit_file(version)
         if not self._files.exists(path):
             return None

@@ -1,7 +1,7 @@
-"""What a table's columns are, what became of them, and whether a route may go on with it.
+"""Compare table schemas and decide whether a route may continue after a schema change.
 
-Schemas are kept in the JSON form that Delta's log and Spark share. A column is known by its column mapping id where the
-table has ids, else by its name. Order, comments, nullability and constraints make no difference here.
+Schemas have the JSON form that Delta's log and Spark share. A column is identified by its column mapping id if the table
+has ids, else by its name. Order, comments, nullability and constraints are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ ID: Final = "delta.columnMapping.id"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``column``: its dotted path, as it was called before. ``what``: the change in words."""
+    """A change of a table's columns.
+
+    ``column`` is the dotted path under its former name. ``what`` describes the change in words.
+    """
 
     kind: Kind
     column: str
@@ -36,7 +39,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """As of a commit ``version``. ``columns``: the struct as JSON. ``partitioned_by``: None where it is not known."""
+    """A table's schema at a commit ``version``.
+
+    ``columns`` is the struct as JSON. ``partitioned_by`` is None if it is not known.
+    """
 
     version: int
     columns: dict[str, Any]
@@ -48,7 +54,7 @@ class TableSchema:
 
     @property
     def identified(self) -> bool:
-        """Whether its columns have ids."""
+        """Return whether all columns have column mapping ids."""
         return all(ID in field["metadata"] for field in self.columns["fields"])
 
     @classmethod
@@ -59,7 +65,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A table's metadata as a commit sets it."""
+    """A table's metadata as set by a commit."""
 
     table_id: str
     schema: TableSchema
@@ -67,7 +73,7 @@ class Metadata:
 
     @classmethod
     def parse(cls, version: int, action: str) -> Metadata:
-        """``action``: a line of Delta's log, ``{"metaData": ...}``."""
+        """Parse the line ``{"metaData": ...}`` of a commit file."""
         fields = json.loads(action)["metaData"]
         columns = json.loads(fields["schemaString"])
         schema = TableSchema(version, columns, tuple(fields["partitionColumns"]))
@@ -83,7 +89,7 @@ class Metadata:
 
 
 def compare(old: TableSchema, new: TableSchema) -> list[Change]:
-    """Tell what was done to the columns between two schemas, in no order that means anything."""
+    """Return the changes of columns and partitioning between two schemas, in no particular order."""
     changes = _replaced(_struct(old.columns, new.columns, ""))
     if old.partitioned_by is not None and new.partitioned_by is not None:
         names = {c.column: c.what.rsplit(" to ", 1)[1] for c in changes if c.kind == "renamed"}
@@ -94,16 +100,20 @@ def compare(old: TableSchema, new: TableSchema) -> list[Change]:
 
 
 def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool) -> None:
-    """Raise ``HaltError`` unless the route may go on with changes made up to a commit version.
+    """Raise ``HaltError`` unless the route may continue after schema changes.
 
-    ``mapped``: the table has column mapping, so that Delta itself can follow a renamed or dropped column; without it
-    no stream gets past such a commit after a restart, and only a new snapshot helps.
+    Args:
+        route: The route with its schema change policy.
+        changes: The changes to classify.
+        version: Commit version that made the last of the changes.
+        mapped: True if the table has column mapping, so that Delta can follow a renamed or dropped column. Without
+            column mapping, no stream can pass such a commit after a restart; a resync is required.
     """
     table = f"Table {route.source.slug} ({route.source.location})"
     what = f"{table} changed at version {version}: {'; '.join(f'{c.kind} {c.what}' for c in changes)}."
     stops = {"retyped", "replaced", "repartitioned"} | (set() if mapped else {"dropped"})
     if any(change.kind in stops or _retypes_key(change, route) for change in changes):
-        raise HaltError("schema_change", f"{what} The stream can't go on across it.", RESYNC)
+        raise HaltError("schema_change", f"{what} The stream can't continue across this change.", RESYNC)
     asks = {"fail": {"added", "widened", "dropped", "renamed"}}.get(route.schema_changes, {"dropped", "renamed"})
     allowed = route.source.allow_schema_change
     if not any(change.kind in asks for change in changes) or allowed in ("always", version):
@@ -113,13 +123,13 @@ def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool
     raise HaltError(
         "schema_change",
         what,
-        f"Approve it: set {variable}={version}{follow}, then restart. Entries that no change touches afterwards keep "
-        f"the columns they have. To make them uniform instead, run: cdf-replicator resync {route.name}",
+        f"Approve it: set {variable}={version}{follow}, then restart. Entries that are not changed later keep their "
+        f"present columns. To rewrite all entries instead, run: cdf-replicator resync {route.name}",
     )
 
 
 def without_added(old: TableSchema, new: TableSchema) -> TableSchema:
-    """The new schema less the columns, and fields of columns, that the old one has not: what policy ``ignore`` delivers."""
+    """Return the new schema without columns and nested fields that the old one lacks, for policy ``ignore``."""
     return TableSchema(new.version, _kept(old.columns, new.columns), new.partitioned_by)
 
 
@@ -156,7 +166,10 @@ def _type(old: Any, new: Any, path: str) -> list[Change]:
 
 
 def _replaced(changes: list[Change]) -> list[Change]:
-    """A column dropped and added anew under its name: the old values are gone, and the feed says nothing of it."""
+    """Merge a dropped and an added column of the same name into ``replaced``.
+
+    The old values are lost, and the change feed has no changes for them.
+    """
     dropped, added = ({c.column for c in changes if c.kind == kind} for kind in ("dropped", "added"))
     both = dropped & added
     rest = [change for change in changes if change.kind not in ("dropped", "added") or change.column not in both]
@@ -164,7 +177,10 @@ def _replaced(changes: list[Change]) -> list[Change]:
 
 
 def _retypes_key(change: Change, route: Route) -> bool:
-    """A key column's values must stay the same text, or every row would get a second entry (design rule 16)."""
+    """Return whether a widened key column changes the key text.
+
+    If it did, each row would get a second entry (docs/design.md).
+    """
     if change.kind != "widened" or change.column not in route.keys:
         return False
     was, now = change.what.rsplit(" from ", 1)[1].split(" to ")
@@ -188,7 +204,7 @@ def _identity(field: dict[str, Any], *, by_id: bool) -> object:
 
 
 def _bare(kind: Any) -> Any:
-    """Without what makes no difference: comments and the like."""
+    """Return a schema without the attributes that a comparison ignores, such as comments."""
     if isinstance(kind, list):
         return [_bare(item) for item in kind]
     if not isinstance(kind, dict):

@@ -1,7 +1,7 @@
-"""Keeps a route in step with its table's schema: judged when its stream starts, looked after with each micro-batch.
+"""Detect and check schema changes of a source table at each start of a stream and before each micro-batch.
 
-Delta ends a stream that meets a new schema, mostly; the stream then starts again and what changed is judged here,
-before anything of it is delivered. What Delta passes over in silence is found in the commits of the micro-batch.
+Delta ends a stream at most schema changes. The stream restarts, and this module checks the change before its rows are
+delivered. For changes that Delta does not report, it reads the commits of each micro-batch.
 """
 
 from __future__ import annotations
@@ -39,11 +39,18 @@ def settled(
     first: int,
     row_schema: Callable[[StructType], StructType],
 ) -> tuple[RouteState, DataFrame]:
-    """Judge the schema that a stream is about to deliver against the one the route knows; raises ``HaltError``.
+    """Reconcile the schema of a stream with the schema in the route's state; raises ``HaltError``.
 
-    ``first``: the first commit not delivered. ``row_schema``: of a table's schema, what the route makes of it; raises
-    where its definition does not fit. Returns the state that knows the new schema, to be saved, and the feed
-    without what the route's policy leaves out.
+    Returns the state with the new schema, which the caller saves, and the feed without columns that policy ``ignore``
+    leaves out.
+
+    Args:
+        route: The route with its schema change policy.
+        source: The route's source table.
+        state: The route's state.
+        frame: The change feed as a stream.
+        first: First commit version that is not delivered.
+        row_schema: Returns the schema of ``row`` for a table schema; raises if the route's definition does not fit it.
     """
     if not source.metadata.change_feed:
         raise _feed_off(route, source, source.log.latest_version())
@@ -55,7 +62,7 @@ def settled(
         known = _identified(source, known, now.version)
         state = replace(state, table_schema=known.to_json())
     changes = schema.compare(known, now)
-    if changes and now.version > known.version:  # a replay meets schemas that are older
+    if changes and now.version > known.version:  # a replay reads older schemas too
         mapped = source.metadata.column_mapping
         if mapped:
             _still_readable(route, lambda: row_schema(frame.schema), changes, now.version)
@@ -69,10 +76,15 @@ def settled(
 
 
 def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:
-    """The table's schema that a frame shows, with its ids, as of the commit that made it.
+    """Return the table schema that a frame has, with column mapping ids and the version of its commit.
 
-    A stream that tracks schemas may show an older one than the table has by now. ``first``: where to begin to look
-    for it; ``known``: if the newest is that one, there is nothing to look for.
+    A stream with schema tracking may have an older schema than the table.
+
+    Args:
+        source: The source table.
+        frame: The change feed or a snapshot.
+        first: Commit version at which the search starts.
+        known: Schema in the route's state; if the newest schema equals it, no search is needed.
     """
     shown, newest = TableSchema(-1, _columns(frame)), source.newest_metadata().schema
     current = not schema.compare(shown, newest)
@@ -88,22 +100,22 @@ def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSche
 
 
 class Lookout:
-    """Of one run of a stream: looks into the commits of each micro-batch, before it is delivered.
+    """Checks the commits of each micro-batch before delivery; belongs to one run of a stream.
 
-    ``planned``: the table's newest metadata, read before the stream was planned.
+    ``planned`` is the table's newest metadata, read before Spark planned the stream.
     """
 
     def __init__(self, route: Route, source: SourceTable, frame: DataFrame, first: int, planned: Metadata) -> None:
         self._route, self._source = route, source
-        self._planned: Metadata | None = planned  # until the first micro-batch: the query has started then
+        self._planned: Metadata | None = planned  # None after the first micro-batch, when the query has started
         self._delivered = TableSchema(-1, _columns(frame))
         self._next = first
 
     def check(self, last: int) -> None:
-        """See that nothing was passed over up to a commit version; raises ``HaltError``.
+        """Check the commits up to a version for changes that Delta's stream does not report; raises ``HaltError``.
 
-        A change feed that was switched off and on again leaves inserts and deletes where updates were, a column dropped
-        without column mapping reads as null, and a table replaced in place goes on: Delta's stream raises none of it.
+        After a change feed was disabled and enabled again, updates appear as inserts and deletes. A column dropped
+        without column mapping reads as null. A table replaced in place continues under a new id.
         """
         if self._planned is not None:
             self._check_plan(self._planned)
@@ -117,15 +129,15 @@ class Lookout:
             if not metadata.change_feed:
                 raise _feed_off(self._route, self._source, version)
             if not self._source.metadata.column_mapping and self._lost(metadata.schema):
-                lost = self._lost(self._source.newest_metadata().schema)  # a column that came back is delivered again
+                lost = self._lost(self._source.newest_metadata().schema)  # a column that was added again is delivered
                 schema.judge(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
 
     def _check_plan(self, planned: Metadata) -> None:
-        """See that the table did not change between the plan of the stream and the start of its query.
+        """Check that the table did not change between the plan of the stream and the start of its query.
 
-        Delta reads with the schema it finds at the start, Spark takes the columns by their position, with the types of the
-        plan: columns that were moved arrive swapped, numbers of a wider type cut off, and neither of them raises.
+        Delta reads with the schema at the start. Spark takes columns by position, with the types of the plan. Moved
+        columns would be swapped and numbers of a wider type truncated, without an error.
         """
         newest = self._source.newest_of(planned.table_id)
         for version in range(planned.schema.version + 1, newest.schema.version + 1):
@@ -134,7 +146,7 @@ class Lookout:
                 source = self._route.source
                 raise SchemaChangedError(
                     f"Table {source.slug} ({source.location}) changed its columns at version {version}, while its stream "
-                    "was being started."
+                    "started."
                 )
 
     def _lost(self, now: TableSchema) -> list[schema.Change]:
@@ -142,7 +154,7 @@ class Lookout:
 
 
 def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSchema:
-    """What the route knows with the ids it got when column mapping was switched on, so that a rename is told as one."""
+    """Return the known schema with the ids that enabling column mapping assigned, so that a rename is detected."""
     for version in range(known.version + 1, until + 1):
         metadata = source.log.metadata_at(version)
         if metadata is not None and metadata.schema.identified:
@@ -153,7 +165,7 @@ def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSch
 
 
 def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[schema.Change], version: int) -> None:
-    """See that the route's definition does not name what has gone; raises ``HaltError``."""
+    """Check that the route's definition names no dropped or renamed column; raises ``HaltError``."""
     try:
         read()
     except Exception as error:
@@ -164,7 +176,7 @@ def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[
         raise HaltError(
             "schema_change",
             f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
-            f"The route's definition names it: {verdict.what}",
+            f"The route's definition does not fit the new schema: {verdict.what}",
             "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then "
             + RESYNC[0].lower()
             + RESYNC[1:],
@@ -174,8 +186,8 @@ def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[
 def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
     return HaltError(
         "change_feed_off",
-        f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}: what "
-        "changed there can't be told from it.",
+        f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}, so the "
+        "feed lacks the changes of that version.",
         f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
         "(delta.enableChangeDataFeed = true). Then " + RESYNC[0].lower() + RESYNC[1:],
     )
@@ -184,8 +196,8 @@ def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
 def _replaced(route: Route, version: int) -> HaltError:
     return HaltError(
         "table_replaced",
-        f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id, "
-        "so that what the sink holds may be of no row any more.",
+        f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id. "
+        "The sink may hold entries of rows that no longer exist.",
         RESYNC,
     )
 

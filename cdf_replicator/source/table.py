@@ -1,4 +1,4 @@
-"""A source table as Delta shows it: identity, versions, schema, and what of its history is still there."""
+"""Read a source table through Delta: identity, versions, schema, available history and change feed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class SourceTable:
-    """One source table, asked through one Spark session. Raises what Delta raises when the table is absent.
+    """A source table, read through one Spark session. Raises Delta's error if the table is absent.
 
-    ``metadata``: as it was when the table was opened.
+    ``metadata`` is the table's metadata at the time the table was opened.
     """
 
     def __init__(self, spark: SparkSession, source: Source) -> None:
@@ -42,11 +42,11 @@ class SourceTable:
 
     @property
     def sql_name(self) -> str:
-        """What the table is called in a SQL statement."""
+        """Return the name of the table in a SQL statement."""
         return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
 
     def _located(self) -> str:
-        """A path without the three seconds that the plan of the first DESCRIBE DETAIL takes; a name as Spark resolves it."""
+        """Return the table's folder. For a path, this avoids DESCRIBE DETAIL, whose first plan takes three seconds."""
         if self.source.path:
             return str(DeltaTable.forPath(self._spark, self.source.path)._jdt.deltaLog().dataPath().toString())
         row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
@@ -54,30 +54,30 @@ class SourceTable:
         return str(row["location"])
 
     def schema(self) -> StructType:
-        """Return today's schema."""
+        """Return the present schema."""
         reader = self._spark.read.format("delta")
         frame = reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
         return frame.schema
 
     def newest_metadata(self) -> Metadata:
-        """Return the newest metadata, with what Spark's schema lacks: the ids of column mapping."""
+        """Return the newest metadata. Unlike Spark's schema, it has the ids of column mapping."""
         snapshot = self._newest()
         return Metadata.parse(int(snapshot.version()), snapshot.metadata().json())
 
     def newest_of(self, table_id: str) -> Metadata:
-        """Return the newest metadata of the table that has this id; raises ``HaltError`` if another one has taken its place."""
+        """Return the newest metadata; raises ``HaltError`` if the table at this location now has a different id."""
         newest = self.newest_metadata()
         if newest.table_id != table_id:
             raise HaltError(
                 "table_replaced",
-                f"Table {self.source.slug} ({self.source.location}) was recreated: it has a new table id and starts again at "
-                "version 0, so what the sink holds may be of no row any more.",
+                f"Table {self.source.slug} ({self.source.location}) was recreated: it has a new table id and restarts at "
+                "version 0. The sink may hold entries of rows that no longer exist.",
                 RESYNC,
             )
         return newest
 
     def kept_seconds(self) -> float:
-        """Return how long the table's properties have change files and commits kept, the shorter of the two."""
+        """Return the table's retention of change files or of commits in seconds, whichever is shorter."""
         configs: Any = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaConfigs")
         metadata = self._newest().metadata()
         kept = [configs.TOMBSTONE_RETENTION()]
@@ -86,18 +86,22 @@ class SourceTable:
         return min(float(configs.getMilliSeconds(each.fromMetaData(metadata))) for each in kept) / 1000
 
     def _newest(self) -> Any:
-        # By their whole names: for `jvm.org.apache...`, py4j searches every jar for a class at each dot.
+        # Full class names avoid a search: for `jvm.org.apache...`, py4j searches every jar for a class at each dot.
         none = getattr(self._jvm, "scala.Option").empty()
         log = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(
             self._spark._jsparkSession, self.location
         )
         snapshot = log.update(False, none, none)
         if snapshot.version() < 0:
-            self._located()  # raises what Delta raises of a table that is absent
+            self._located()  # raises Delta's error for an absent table
         return snapshot
 
     def vacuumed_after_seconds(self, commits: int) -> float:
-        """Return the shortest time that a VACUUM among so many newest commits was told to keep files; infinity if none was."""
+        """Return the shortest retention in seconds given to a VACUUM among the newest commits; infinity if none.
+
+        Args:
+            commits: Number of newest commits to search.
+        """
         history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT {commits}")
         told = history.select(
             F.expr("try_cast(operationParameters['specifiedRetentionMillis'] AS BIGINT)").alias("told")
@@ -106,9 +110,10 @@ class SourceTable:
         return math.inf if shortest is None or shortest[0] is None else float(shortest[0]) / 1000
 
     def check_range(self, version: int) -> None:
-        """See that changes can be read from ``version`` on; raises ``HaltError`` naming the range that can.
+        """Check that changes can be read from ``version`` on; raises ``HaltError`` with the available range.
 
-        Needed because Delta accepts any future version silently once a stream may start at V+1 (design rule 5).
+        Streams must be able to start at V+1. The Delta setting for that accepts any future version silently
+        (docs/design.md).
         """
         earliest, latest = self.log.available()
         if not earliest <= version <= latest:
@@ -116,14 +121,14 @@ class SourceTable:
                 "start_out_of_range",
                 f"Starting version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
                 f"versions {earliest} to {latest} are available.",
-                "Ask for one of those, or leave it out to start from the current snapshot.",
+                "Use a version of that range, or omit it to start from the current snapshot.",
             )
 
     def version_at(self, timestamp: str) -> int:
-        """Resolve ``startingTimestamp`` as Delta does: the first commit at or after it, the earliest if older.
+        """Resolve ``startingTimestamp`` as Delta does: the first available commit at or after it.
 
-        UTC unless the text has an offset, whatever the time zones of session and process. Raises ``HaltError`` when it
-        is later than the newest commit.
+        A text without an offset is UTC. The time zones of session and process have no effect. Raises ``HaltError`` if
+        the time is later than the newest commit.
         """
         latest = self.log.available()[1]
         found = self._dated(F.col("timestamp") >= _literal(timestamp)).agg(F.min("version")).first()
@@ -132,12 +137,12 @@ class SourceTable:
                 "start_out_of_range",
                 f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
                 f"(version {latest}).",
-                "Ask for an earlier time (UTC), or leave it out to start from the current snapshot.",
+                "Use an earlier time (UTC), or omit it to start from the current snapshot.",
             )
         return int(found[0])
 
     def version_until(self, timestamp: str) -> int:
-        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if none is."""
+        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if none."""
         earliest = self.log.available()[0]
         found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
         if found is None or found[0] is None:
@@ -145,19 +150,22 @@ class SourceTable:
                 "start_out_of_range",
                 f"Timestamp {timestamp} of table {self.source.slug} is earlier than its oldest commit "
                 f"(version {earliest}).",
-                "Ask for a later time (UTC).",
+                "Use a later time (UTC).",
             )
         return int(found[0])
 
     def _dated(self, when: Column) -> DataFrame:
-        """Versions of the available range, by their commit's time: the in-commit timestamp where the table has it."""
+        """Return the available versions whose commit time meets a condition.
+
+        Delta's history gives the in-commit timestamp if the table has it, else the time of the commit file.
+        """
         history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}")
         return history.where(when & F.col("version").between(*self.log.available())).select("version")
 
     def feed_since(self) -> int | None:
-        """Return the version from which the change feed is on without a gap, as far as the log tells; None if it is off.
+        """Return the version from which the change feed is on without a gap, by the available log; None if it is off.
 
-        Every commit that changes the table's metadata holds all of its properties.
+        Each commit that changes the table's metadata contains all of its properties.
         """
         if not self.metadata.change_feed:
             return None
@@ -187,12 +195,12 @@ class SourceTable:
         return True
 
     def enable_feed(self) -> None:
-        """Turn the change feed on, from the next commit on; raises what Delta raises."""
+        """Enable the change feed from the next commit on; raises Delta's errors."""
         self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({CHANGE_FEED_PROPERTY} = true)")
         self.metadata = self.newest_metadata()
 
     def snapshot(self, version: int) -> DataFrame:
-        """Return the table as it was at a version."""
+        """Return the table's rows at a version."""
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
 
@@ -207,7 +215,12 @@ class SourceTable:
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
 
     def stream(self, starting_version: int | None, schema_log: str | None) -> DataFrame:
-        """Return the change feed from a version on. To be built anew at each (re)start (design rule 8)."""
+        """Return the change feed as a stream. Callers build it again at each restart (docs/design.md).
+
+        Args:
+            starting_version: First version to read; None leaves ``startingVersion`` unset.
+            schema_log: Folder of Delta's schema tracking log; None without column mapping.
+        """
         reader: DataStreamReader = self._spark.readStream.format("delta").option("readChangeFeed", "true")
         reader = reader.option("maxFilesPerTrigger", self.source.max_files_per_trigger)
         if self.source.max_bytes_per_trigger:
@@ -216,15 +229,15 @@ class SourceTable:
             reader = reader.option("startingVersion", starting_version)
         if schema_log:
             reader = reader.option("schemaTrackingLocation", schema_log)
-            # What changed is judged by us (``evolution``), in the same way with column mapping and without.
+            # ``schema_evolution`` checks schema changes, with and without column mapping, so Delta's check is off.
             for change in ("Rename", "Drop", "TypeChange"):
                 reader = reader.option(f"allowSourceColumn{change}", "always")
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
 
 
 def _literal(timestamp: str) -> Column:
-    """A moment as a literal that no time zone can shift."""
+    """Return a timestamp literal that does not depend on a time zone."""
     at = moment(timestamp)
     if at is None:
-        raise ValueError(f"{timestamp!r} is no date or time")
+        raise ValueError(f"{timestamp!r} is not a date or time")
     return F.timestamp_micros(F.lit((at - _EPOCH) // timedelta(microseconds=1)))

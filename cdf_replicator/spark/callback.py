@@ -1,7 +1,7 @@
-"""The connection over which a query's thread in the JVM calls this process.
+"""Close the connection over which a query's thread in the JVM calls this process.
 
-py4j opens one for each such thread, and closes none before the process ends: each run of a query would leave a socket and a
-thread behind, and a sink that is away has its route begun anew a hundred times an hour.
+py4j opens a connection per thread and closes it only when the process ends. Each run of a query would leak a socket and a
+thread, and a route whose sink is away restarts its query a hundred times per hour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def hanging_up(spark: SparkSession) -> Callable[[], None]:
-    """Return what closes the connection over which this function was called. Not before the query has ended."""
+    """Return a function that closes the connection of the present call. The caller calls it after the query has ended."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way
     assert gateway is not None
     client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()  # noqa: SLF001

@@ -1,4 +1,7 @@
-"""What a target surely had, as the state path knows it: what it shows later must reach that, or it has lost something."""
+"""Compute watermarks from the state path.
+
+A target whose own watermark is lower than the computed one has lost acknowledged writes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def known(state: RouteState, state_path: StatePath) -> Watermark | None:
-    """Return the watermark of the last micro-batch that Spark committed, or that with which the generation began.
+    """Return the watermark of the last committed micro-batch, or the first watermark of the generation.
 
-    None: nothing was written of the epoch that the state path could know of.
+    Returns None if the state path records no write of the epoch.
     """
     committed = checkpoint.last_batch(state_path.checkpoint(state.route, state.generation))
     if committed is not None:
@@ -29,7 +32,7 @@ def known(state: RouteState, state_path: StatePath) -> Watermark | None:
 
 
 def after(state: RouteState, batch: int, version: int) -> Watermark:
-    """Return that of a micro-batch, by Spark's number of it."""
+    """Return the watermark after a micro-batch with Spark's id ``batch``."""
     return Watermark(state.generation, batch + 1, version)
 
 
@@ -39,15 +42,15 @@ def bootstrapped(state: RouteState) -> Watermark:
 
 
 def beginning(state: RouteState) -> Watermark:
-    """Return that of a generation whose stream begins."""
+    """Return the watermark of a generation at the start of its stream."""
     return Watermark(state.generation, 0, (state.start_version or 0) - 1)
 
 
 def replay_from(state: RouteState, held: Watermark) -> int:
-    """Return the version from which everything is delivered again to a target that has ``held`` only.
+    """Return the version from which changes are redelivered to a target whose watermark is ``held``.
 
-    Of an older generation than the route's it says nothing of what the present one has delivered again, all of it from its
-    first version on.
+    A watermark of an older generation does not cover redeliveries of the present generation. Those start at the
+    generation's first version at the latest.
     """
     version = held.version + 1
     older = 0 <= held.generation < state.generation

@@ -1,7 +1,7 @@
 """Convert rows of Delta to the change frame: filter, key, guard, projection.
 
-All of it happens before ``writeStream``. If a route joins other tables, ``row`` keeps every source column until
-``finished``, which runs in the micro-batch. No function here runs a Spark action or reads a row in Python.
+The conversion happens before ``writeStream``. If a route joins other tables, ``row`` keeps every source column until
+``finished``, which runs in the micro-batch. No function of this module runs a Spark action or reads a row in Python.
 """
 
 from __future__ import annotations
@@ -40,27 +40,30 @@ if TYPE_CHECKING:
 FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != "snapshot")
 NOTHING: Final = StructType([])
 EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
-"""Of a key column; a number with a point may be written in two ways, a text may be compared by a collation."""
+"""Types of key columns whose values are equal exactly if their texts are.
+
+A floating-point number has several texts. A collation may treat different texts as equal.
+"""
 
 
 def change_frame(feed: DataFrame, route: Route, *, epoch: int) -> DataFrame:
-    """Shape a change feed.
+    """Convert a change feed to the change frame.
 
-    A filter on source columns applies to every image, so that a row that stops matching is deleted by its preimage
-    (design rule 3); Spark pushes it down to the files.
+    A filter on source columns applies to every image: the preimage of a row that stops matching deletes it
+    (docs/design.md). Spark pushes such a filter down to the files.
     """
     version = F.col("_commit_version")
     return _shaped(feed, route, epoch, _known_type(version), version, F.col("_commit_timestamp"))
 
 
 def _known_type(version: Column) -> Column:
-    """Return the type of a change; one that no feed has is an error that names its commit, before any sink sees it.
+    """Return the type of a change. For an unknown type Spark raises an error that names the commit, before any write.
 
-    Taken for an upsert, an image of another writer's own naming would bring a deleted row back.
+    Another writer may name an image differently. If it were treated as an upsert, it could restore a deleted row.
     """
     kind = F.col("_change_type")
     said = F.format_string(
-        f"{UNKNOWN_CHANGE} Commit %d of the table holds a change of type '%s', which is none of the change feed's.",
+        f"{UNKNOWN_CHANGE} Commit %d of the table holds a change of type '%s', which a change feed does not define.",
         version,
         F.coalesce(kind, F.lit("null")),
     )
@@ -68,7 +71,7 @@ def _known_type(version: Column) -> Column:
 
 
 def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: int, committed_at: float) -> DataFrame:
-    """Shape the snapshot at a version: every row an upsert of that version, marked ``snapshot``."""
+    """Convert a snapshot to the change frame: each row is an upsert of its version, of type ``snapshot``."""
     at = F.timestamp_seconds(F.lit(committed_at))
     return _shaped(snapshot, route, epoch, F.lit("snapshot"), F.lit(version).cast("long"), at)
 
@@ -76,7 +79,12 @@ def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: in
 def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) -> StructType:
     """Return the schema of ``row``: the route's columns under their names in the sink; raises ``HaltError``.
 
-    ``joined``: what the route's dimensions add. Judges the filter and the computed columns too.
+    Checks the keys, the filter and the computed columns too.
+
+    Args:
+        table: Schema of the source table; columns of the change feed are ignored.
+        route: The route whose definition applies.
+        joined: Columns that the route's dimensions add.
     """
     source = StructType([field for field in table.fields if field.name not in FEED_COLUMNS])
     everything = StructType([*source.fields, *joined.fields])
@@ -90,14 +98,14 @@ def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) ->
 
 
 def finished(frame: DataFrame, route: Route) -> DataFrame:
-    """Filter and project rows that have been joined: their ``row`` has the columns of source and dimensions.
+    """Filter and project joined rows, whose ``row`` has the columns of the source and of the dimensions.
 
-    A filter on joined columns says nothing of the past: a deleted row, and the image before an update, always pass,
-    an image after it that fails becomes a delete (design rule 3).
+    A filter on joined columns can't be applied to earlier images, because dimensions change. Deletes and preimages
+    always pass. A postimage that fails the filter becomes a delete (docs/design.md).
     """
     row = frame.schema[change.ROW].dataType
     assert isinstance(row, StructType)
-    # Beside the row's columns, whatever those are called: a table with a change feed has none of this name.
+    # A reserved name of the change feed can't clash with the row's columns: Delta refuses it in a table with a feed.
     own = F.struct(*(name for name in frame.columns if name != change.ROW)).alias(FEED_COLUMNS[0])
     passes = F.expr(route.filter) if route.filter and route.filter_is_joined else F.lit(True)
     delivered = F.struct(*_delivered(row.fieldNames(), route)).alias(change.ROW)
@@ -114,12 +122,11 @@ def finished(frame: DataFrame, route: Route) -> DataFrame:
 
 
 def latest_per_key(frame: DataFrame) -> DataFrame:
-    """Keep the change of the highest guard per key: what an upsert sink gets. Adds ``doubled`` (see ``change``).
+    """Return the change with the highest guard per key, for an upsert sink. Adds ``doubled`` (see ``change``).
 
-    A commit leaves one row of a key, or its key columns do not identify a row. That shows here, and none of several rows
-    may win silently: where they are the newest, the key becomes a delete of their commit. Rows whose key is null are no
-    key's rows: each stays by itself, to become a dead letter. A deleted one of them was never delivered, so there is
-    nothing to do. One shuffle and one sort, for all of it.
+    If the key columns do not identify a row, one commit can leave several rows per key. None of them may win silently:
+    if they are the newest, the key becomes a delete of their commit. Each upsert with a null key is kept, to become a
+    dead letter. A delete with a null key is dropped, because its row was never delivered. Costs one shuffle and one sort.
     """
     deleted = change.is_delete()
     frame = frame.where(F.col(change.KEY).isNotNull() | ~deleted)
@@ -132,7 +139,7 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
     newest_first = of_key.orderBy(F.desc(change.GUARD))
     again = F.col(change.KEY).isNotNull() & ~deleted & (F.lead(guard).over(newest_first) == guard)
     ranked = frame.withColumns({"rank": F.row_number().over(newest_first), "again": F.when(again, guard)})
-    ranked = ranked.where("rank = 1 OR again IS NOT NULL")  # the next window has to look at no other
+    ranked = ranked.where("rank = 1 OR again IS NOT NULL")  # reduces the input of the next window
     newest = ranked.withColumn(change.DOUBLED, F.max("again").over(of_key)).where("rank = 1")
     several = F.col(change.DOUBLED).eqNullSafe(guard)
     gone = {
@@ -143,59 +150,59 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
 
 
 def reduced(changes: DataFrame, sink: Sink, batch: Batch) -> DataFrame:
-    """Return what a sink is given of changes: all of them, or the newest of each key."""
+    """Return the changes that the sink receives: all of them for an append sink, else the newest per key."""
     if sink.mode == "append":
         return changes
     return none_doubled(changes) if batch.is_bootstrap else latest_per_key(changes)
 
 
 def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:
-    """Return the keys that a snapshot has several rows of: ``key`` and ``rows``.
+    """Return the keys that have several rows in a snapshot: ``key`` and ``rows``.
 
-    Counted by the key columns themselves where two of their values are one exactly if their texts are: half the work.
+    If all key columns are of ``EXACT_KEYS``, Spark groups by the columns instead of the key text, which halves the work.
     """
     frame = _filtered(snapshot, route)
     key = key_column(frame.schema, route)
     exact = all(isinstance(frame.schema[name].dataType, EXACT_KEYS) for name in route.keys)
     by = [F.col(quote_identifier(name)) for name in route.keys] if exact else [key.alias(change.KEY)]
-    several = F.col(FEED_COLUMNS[0])  # a name that no column of a table with a change feed has
+    several = F.col(FEED_COLUMNS[0])  # reserved by the change feed, so no column has this name
     counted = frame.groupBy(*by).agg(F.count("*").alias(FEED_COLUMNS[0])).where(several > 1)
     told = counted.select((key if exact else F.col(change.KEY)).alias(change.KEY), several.alias("rows"))
     return told.where(F.col(change.KEY).isNotNull())
 
 
 def none_doubled(frame: DataFrame) -> DataFrame:
-    """What ``latest_per_key`` makes of a frame in which no key is there twice: a snapshot, once it is checked."""
+    """Return the result of ``latest_per_key`` for a frame without duplicate keys, such as a checked snapshot."""
     return frame.withColumn(change.DOUBLED, F.lit(None).cast("long"))
 
 
 def doubled_rows(frame: DataFrame) -> DataFrame:
-    """Every row of which one commit left several of its key; ``latest_per_key`` tells whether there are any."""
+    """Return the upserts that share key and commit with another row; ``latest_per_key`` reports whether any exist."""
     same = Window.partitionBy(change.KEY, change.GUARD)
     upserts = frame.where(F.col(change.KEY).isNotNull() & ~change.is_delete())
     return upserts.withColumn("rows", F.count(F.lit(1)).over(same)).where("rows > 1").drop("rows")
 
 
 def without_preimages(frame: DataFrame) -> DataFrame:
-    """What an append sink gets unless preimages were asked for."""
+    """Return the changes for an append sink without INCLUDE_PREIMAGES."""
     return frame.where(F.col(change.CHANGE_TYPE) != "update_preimage")
 
 
 def _check_keys(table: StructType, route: Route) -> None:
-    """Raise ``HaltError`` for a key column whose type can't be a key."""
+    """Raise ``HaltError`` for a key column of a type that has no unique text per value."""
     keyless = [name for name in route.keys if isinstance(table[name].dataType, KEYLESS)]
     if keyless:
         told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
         raise HaltError(
             "bad_expression",
-            f"Key column {told} of table {route.source.slug} has a type that can't be a key: two equal values of it may be "
-            "written in two ways.",
+            f"Key column {told} of table {route.source.slug} has a type that can't be a key: equal values can have "
+            "different texts.",
             f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart.",
         )
 
 
 def key_column(table: StructType, route: Route) -> Column:
-    """Key text of the route's key columns; null where one of them is null, or where the route has none."""
+    """Return the key text of the route's key columns; null if one of them is null or the route has none."""
     if not route.keys:
         return F.lit(None).cast("string")
     return key_text([(F.col(quote_identifier(name)), table[name].dataType) for name in route.keys])
@@ -228,7 +235,7 @@ def _filtered(frame: DataFrame, route: Route) -> DataFrame:
 
 
 def _delivered(names: Sequence[str], route: Route) -> list[Column]:
-    """The columns of ``row``, from rows that have columns of these names."""
+    """Return the columns of ``row`` for a frame that has columns of these names."""
     columns = [F.col(quote_identifier(name)) for name in _wanted(names, route)]
     columns += [F.expr(text) for text in route.computed.values()]
     return [column.alias(name) for column, name in zip(columns, _sink_names(names, route), strict=True)]
@@ -243,7 +250,12 @@ def _sink_names(names: Sequence[str], route: Route) -> list[str]:
 
 
 def _check_names(has: Sequence[str], route: Route) -> None:
-    """Raise ``HaltError`` for a column that is not there, or two of one name. ``has``: those of the source table."""
+    """Raise ``HaltError`` for an absent column or for two columns of the same name.
+
+    Args:
+        has: Column names of the source table.
+        route: The route whose definition applies.
+    """
     names = [*has, *(name for dimension in route.enrich for name in dimension.columns.values())]
     missing = [name for name in (*_wanted(names, route), *route.rename) if name not in names]
     missing += [name for name in route.keys if name not in has]
@@ -264,11 +276,11 @@ def _check_names(has: Sequence[str], route: Route) -> None:
         raise HaltError(
             "bad_expression",
             f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
-            "Give each column a name of its own (case does not count), or leave one out of COLUMNS, then restart.",
+            "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart.",
         )
 
 
 def _doubled(names: Sequence[str]) -> str:
-    """Names that are there twice; to Spark and Delta case makes no difference."""
+    """Return the duplicate names as text. Spark and Delta compare names without case."""
     lower = [name.lower() for name in names]
     return ", ".join(sorted({name for name in names if lower.count(name.lower()) > 1}))

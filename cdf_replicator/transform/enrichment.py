@@ -1,7 +1,7 @@
-"""Joins the tables that a route enriches its rows with.
+"""Join the dimensions of a route to its changes.
 
-Each micro-batch sees a dimension at one version, its newest when the micro-batch begins: the frame is evaluated more
-than once, and must say the same each time. Spark sends a small dimension to the workers whole (broadcast), by its size.
+Each micro-batch reads a dimension at one version, the newest when the micro-batch starts. Spark evaluates the frame more
+than once and must get equal rows each time. Spark broadcasts a dimension below ``spark.sql.autoBroadcastJoinThreshold``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 EXAMPLES: Final = 3
 NEXT_STEPS: Final = {
     "table_missing": "Create it, or correct its PATH or NAME; the route waits for it.",
-    "schema_change": "Nothing: the route starts again with its new columns.",
+    "schema_change": "No action needed: the route restarts with the new columns.",
 }
-NEXT_STEP: Final = "Correct that table; nothing of the route is lost."
+NEXT_STEP: Final = "Correct that table. The route loses no data."
 
 
 class Dimensions:
-    """All that a route joins; each run of the route begins with ``columns``."""
+    """The dimensions of one route. Each run of the route calls ``columns`` first."""
 
     def __init__(self, spark: SparkSession, route: Route) -> None:
         self._route = route
@@ -48,14 +48,14 @@ class Dimensions:
     def columns(self, source: StructType) -> StructType:
         """Open the dimensions and return the columns they add, under their names in the row.
 
-        Raises ``DimensionError`` if one can't be read, ``HaltError`` if it lacks a column, or its type does not fit.
+        Raises ``DimensionError`` if a dimension can't be read; ``HaltError`` if it lacks a column or a type does not fit.
         """
         return StructType([field for table in self._tables for field in table.columns(source)])
 
     def pin(self) -> Callable[[DataFrame], DataFrame]:
-        """Look up the newest version of each dimension; return what joins these versions to a change frame.
+        """Look up the newest version of each dimension; return a function that joins these versions to a change frame.
 
-        The frame's ``row`` must have every column of the source; it gets those of the dimensions too.
+        The frame's ``row`` must have every column of the source. The join adds the columns of the dimensions.
         """
         snapshots = [table.pinned() for table in self._tables]
         return lambda frame: _joined(frame, self._route, snapshots)
@@ -69,17 +69,17 @@ class _Table:
         self._table: SourceTable | None = None
         self._schema = StructType([])
         self._checked: tuple[str, int] | None = None
-        """Table id and version of what was checked: a table that is made anew has the versions of the former one too."""
+        """Table id and version of the last checked snapshot. A recreated table repeats versions but has a new id."""
 
     def columns(self, source: StructType) -> list[StructField]:
-        """Open the table anew and check it against the source; return what it adds to the row."""
+        """Reopen the table and check it against the source; return the columns that it adds to the row."""
         self._open()
         self._check_columns(source)
         columns = self._dimension.columns.items()
         return [StructField(name, self._schema[column].dataType) for column, name in columns]
 
     def pinned(self) -> DataFrame:
-        """Return the newest version; of each, it is seen once that no key is there twice."""
+        """Return the snapshot of the newest version. Each version is checked once for duplicate keys."""
         table = self._table or self._open()
         version = self._read(lambda: table.log.available()[1])
         newest = self._read(table.newest_metadata).table_id, version
@@ -106,20 +106,23 @@ class _Table:
                 "Correct its ON or COLUMNS",
             )
         if missing := sorted({name for name in self._dimension.on if name not in source.fieldNames()}):
-            what = f"it is to be joined on {', '.join(missing)}, which table {self._route.source.slug} does not have"
+            what = f"ON names {', '.join(missing)}, which table {self._route.source.slug} does not have"
             raise self._halt(what, "Correct its ON")
         for left, right in self._dimension.on.items():
             types = source[left].dataType, self._schema[right].dataType
             if not _comparable(*types):
                 what = f"{left} is {types[0].simpleString()} and {right} is {types[1].simpleString()}"
-                raise self._halt(f"the columns to join on differ in type: {what}", "Join columns of one type")
+                raise self._halt(f"the join columns differ in type: {what}", "Join columns of the same type")
 
     def _check_schema(self, schema: StructType) -> None:
-        """A changed type or a lost column ends the run; the next one tells the sink, or the operator."""
+        """Raise ``DimensionError`` for a changed type or a dropped column, so that the route restarts.
+
+        The next run applies the new type at the sink, or halts if a column is missing.
+        """
         wanted = [*self._dimension.on.values(), *self._dimension.columns]
         known = {field.name: field.dataType for field in schema.fields}
         if any(known.get(name) != self._schema[name].dataType for name in wanted):
-            what = self._named("a column has changed its type or is gone")
+            what = self._named("a joined column changed its type or was dropped")
             raise DimensionError(Verdict("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
 
     def _check_unique(self, snapshot: DataFrame, version: int) -> None:

@@ -1,6 +1,7 @@
-"""What Spark makes of a route's SQL: its type, and whether it is an expression of one row that never changes its mind.
+"""Check the SQL expressions of a route: each depends on one row only, is deterministic, and has a usable type.
 
-Judged by the analysed plan and not by the text: only Spark knows that ``unix_timestamp()`` is a clock.
+The checks read Spark's analysed plan instead of the text, because only the plan shows that ``unix_timestamp()`` reads
+the clock.
 """
 
 from __future__ import annotations
@@ -22,32 +23,34 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Route
 
-_TIMELY: Final = "a time such as 'now' or 'today' changes every day; nothing would remove or renew what ages"
+_TIMELY: Final = (
+    "a time such as 'now' or 'today' changes every day; delivered rows would not be updated when it changes"
+)
 _TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
 _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
 _TIMELY_LITERAL: Final = re.compile(
     r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
 )
-"""Spark's parser replaces such a literal by today's value, so that the analysed plan does not show it."""
+"""Spark's parser replaces such a literal by its present value, so the analysed plan does not show it."""
 
 
 def check_filter(schema: StructType, route: Route) -> None:
-    """See that the filter is a condition on a row of this schema; raises ``HaltError``."""
+    """Check that the filter is a condition on a row of this schema; raises ``HaltError``."""
     if route.filter is None:
         return
     found = _judged(schema, {"FILTER": route.filter}, route)["FILTER"]
     if not isinstance(found, BooleanType):
-        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, and not true or false")
+        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, not boolean")
 
 
 def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
-    """Types of the computed columns over rows of this schema; raises ``HaltError``."""
+    """Return the types of the computed columns over rows of this schema; raises ``HaltError``."""
     names = {f"COMPUTED {name}": name for name in route.computed}
     found = _judged(schema, {setting: route.computed[name] for setting, name in names.items()}, route)
     for setting, kind in found.items():
         if isinstance(kind, NullType):
             text = route.computed[names[setting]]
-            raise _wrong(route, setting, text, "it has no type; give it one, such as cast(null as string)")
+            raise _wrong(route, setting, text, "it has no type; add a type, such as cast(null as string)")
     return {names[setting]: kind for setting, kind in found.items()}
 
 
@@ -69,17 +72,19 @@ def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[
 
 
 def _fault(plan: Any) -> str | None:
-    """What keeps an analysed ``SELECT expression`` from being a function of the row; None if nothing does."""
+    """Return why an analysed ``SELECT expression`` is not a function of one row; None if it is."""
     patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
-        return "it looks at more than one row, or makes several of one (an aggregate, a window, explode)"
+        return "it reads or returns more than one row (an aggregate, a window, explode)"
     expression = plan.projectList().apply(0)
     if expression.containsPattern(patterns.PLAN_EXPRESSION()):
-        return "it asks another table (a subquery), whose changes nobody would tell; to join one, use ENRICH"
+        return "it reads another table (a subquery), whose changes would not be delivered; to join a table, use ENRICH"
     if expression.containsPattern(patterns.CURRENT_LIKE()):
-        return "it depends on when, where or by whom it is evaluated; nothing would remove or renew what ages"
+        return (
+            "it depends on when, where or by whom it is evaluated; delivered rows would not be updated when it changes"
+        )
     if not expression.deterministic():
-        return "it gives another answer each time; a repeated delivery would differ from the first"
+        return "it gives another answer each time; a redelivery would differ from the first delivery"
     if any(_is_timely(node) for node in _nodes(expression)):
         return _TIMELY
     return None
@@ -97,7 +102,7 @@ def _children(expression: Any) -> list[Any]:
 
 
 def _is_timely(node: Any) -> bool:
-    """Whether the text of a special moment becomes a time here: ``day > 'today'``, ``to_date('yesterday')``."""
+    """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``to_date('yesterday')``."""
     if not node.getClass().getSimpleName().startswith(_TO_TIME):
         return False
     texts = [str(child) for child in _children(node) if child.getClass().getSimpleName() == "Literal"]

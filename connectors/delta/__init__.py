@@ -1,4 +1,4 @@
-"""Sinks that are Delta tables: ``delta_audit`` keeps every change, ``delta_replica`` the rows, ``delta_features`` a query's answer.
+"""Write to Delta tables: ``delta_audit`` keeps every change, ``delta_replica`` the rows, ``delta_features`` aggregates.
 
-``table`` holds what a Delta table at a path can be asked and told, ``sink`` what the three have in common.
+``table`` reads and changes the Delta table at a path. ``sink`` is the base class of the three sinks.
 """

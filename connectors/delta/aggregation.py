@@ -36,7 +36,7 @@ def aggregate(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, s
 
 
 def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str], route: str) -> StructType:
-    """Return the schema of the aggregation over ``rows``; raises ``PermanentError`` with the name of a wrong aggregate."""
+    """Return the schema of the aggregation over ``rows``; raise ``PermanentError`` with the name of an invalid aggregate."""
     for name, text in aggregates.items():
         try:
             plan = aggregate(rows, entity, {name: text})._jdf.queryExecution().analyzed()

@@ -1,10 +1,11 @@
-"""``delta_audit``: every change of a source table, appended to a Delta table at ``<PATH>/<table slug>``.
+"""Append every change of a source table to the Delta table ``<PATH>/<table slug>`` (sink type ``delta_audit``).
 
-Columns: those of the route, then ``change_type``, ``commit_version``, ``commit_timestamp`` (the feed's own names are
-reserved in Delta), ``commit_date`` (the partition), ``source_table``, ``source_table_id``, ``route``, ``generation``,
-``batch``. Exactly once: an append carries ``txnAppId`` and ``txnVersion``, and a replay appends what is missing,
-compared by (table id, version, change type, whole row) with multiplicity, over all micro-batches of a version. A row is
-cast to the types that the table holds.
+The table has the route's columns, then ``change_type``, ``commit_version``, ``commit_timestamp`` (Delta reserves the
+feed's own names), ``commit_date`` (the partition), ``source_table``, ``source_table_id``, ``route``, ``generation`` and
+``batch``. The sink casts a row to the types of the table.
+
+The table holds each change exactly once. An append carries ``txnAppId`` and ``txnVersion``. A replay appends the missing
+rows only. It compares by (table id, version, change type, whole row) with multiplicity, over all micro-batches of a version.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ OWN_COLUMNS: Final = (
     "batch",
 )
 COUNTED_SECONDS: Final = 30.0
-"""How long to wait for the counts of an append that has ended."""
+"""Longest wait for the counts of an append that has ended."""
 
 
 class DeltaAuditSink(DeltaSink):
-    """Append-only history of a source table."""
+    """A sink that keeps the append-only history of a source table."""
 
     Settings = DeltaSettings
     mode: ClassVar[Mode] = "append"
@@ -57,7 +58,7 @@ class DeltaAuditSink(DeltaSink):
         return f"{self.settings.path.rstrip('/')}/_replays/{route.table}/{route.name}"
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
-        """Create the table, or see that it is one of ours and takes the columns."""
+        """Create the table, or check that it belongs to the route and can hold its columns."""
         path = self.target(route)
         self.check_columns(schema, route, OWN_COLUMNS)
         if table.exists(path):
@@ -66,14 +67,14 @@ class DeltaAuditSink(DeltaSink):
             table.grow(path, schema)
         else:
             columns = type(schema)([*schema.fields, *_own_schema().fields])
-            # A session default may switch the feed on for every new table: the audit table has no use for one.
+            # spark.databricks.delta.properties.defaults.enableChangeDataFeed may enable a feed, which nothing reads here.
             given = {"delta.enableChangeDataFeed": "false"}
             table.create(path, columns, partitioned_by="commit_date", **given)
         self.record_claim(route)
         return ()
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:
-        """All commits before that of its newest row are in it."""
+        """Return the version before the commit of the newest row: every commit up to it is in the table."""
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = table.at(self.target(route), restored_at).where(F.col("route") == route.name)
@@ -81,16 +82,16 @@ class DeltaAuditSink(DeltaSink):
         return None if told is None or told[0] is None else int(told[0]) - 1
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Append in one action; a redelivered batch is skipped by its number, a replayed row by its content.
+        """Append in one action; skip a redelivered batch by its number and a replayed row by its content.
 
-        Delta drops the append without an error if another writer records the batch's number after this one has looked it up.
+        Delta drops the append without an error if another writer records the batch's number after the check here.
         """
         from connectors.delta import shape
 
         path = self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
         self.check_kept(batch.route)
-        outside = batch.replay and not batch.number  # of the generation's sequence
+        outside = batch.replay and not batch.number  # not in the generation's sequence of batches
         if not outside and table.recorded(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
         number = batch.txn_version
@@ -105,16 +106,22 @@ class DeltaAuditSink(DeltaSink):
         if not self._forgot:
             replays.forget(self.replay_path(batch.route))
             self._forgot = True
-        # A snapshot's rows are all of one day. A feed's may be of several, and the sort is then the cheaper way.
+        # The rows of a snapshot share one commit_date. Those of a feed may have several, and then Spark's sort is cheaper.
         with table.unsorted(frame.sparkSession) if batch.is_bootstrap else nullcontext():
             return _append(rows, path, options)
 
     def _append_missing(
         self, rows: DataFrame, given: StructType, batch: Batch, path: str, options: Mapping[str, Any]
     ) -> FrameResult:
-        """Append the rows of a replay that the table lacks; of identical twins in one version as many as are missing.
+        """Append the rows of a replay that the table lacks, and as many copies of identical rows as are missing.
 
-        ``given``: the schema that the rows came with, before they got the types of the table.
+        Args:
+            rows: The rows of the micro-batch, in the types of the table.
+            given: The schema of the rows before the cast.
+            batch: The micro-batch.
+            path: The audit table.
+            options: The transaction of the append.
+
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -173,10 +180,17 @@ def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResu
 
 
 def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Column) -> DataFrame:
-    """Version, change type and hash of rows of the audit table, or of ones for it.
+    """Return version, change type and hash of rows, of the audit table or of a replay.
 
-    Two rows are one change where all that was given is equal, whatever the order of a struct's fields was, and whichever of
-    two types a number came in.
+    Two rows have the same hash if all given columns are equal. The order of a struct's fields and the width of a number do
+    not count.
+
+    Args:
+        rows: The rows.
+        given: The schema that the rows of the replay had before the cast.
+        held: The schema of the audit table.
+        further: Columns to add to the result.
+
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -191,7 +205,10 @@ def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Colu
 
 
 def _missing(told: DataFrame, held: DataFrame, before: DataFrame) -> DataFrame:
-    """Rows beyond as many as the table holds; it holds those first that the replay was given before."""
+    """Return the rows in excess of the copies that the table holds.
+
+    Rows that the replay received in earlier micro-batches use up copies of the table first.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

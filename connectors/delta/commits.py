@@ -1,6 +1,6 @@
-"""Commits of another writer: a RESTORE, a TRUNCATE or an overwrite takes back what the sink has acknowledged.
+"""Detect commits of another writer that remove acknowledged rows: RESTORE, TRUNCATE, overwrite.
 
-A DELETE with a condition does not: an operator removes old or private rows by it.
+A DELETE with a condition is allowed: operators remove old or private rows by it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _WHOLE: Final = (
 )
 _NO_CONDITION: Final = ("None", "[]", '["true"]')
 _OURS: Final = "cdf-replicator:"
-"""With it begins the ``txnAppId`` of our batches. A sweep of ours is none, and compares guards."""
+"""The prefix of the sinks' ``txnAppId``. The commit of a sweep has none, but its condition names the guard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One of the log. ``transactions``: by ``txnAppId``. ``takes_back``: it is none of ours, and removes rows."""
+    """A commit of the log.
+
+    ``transactions`` are by ``txnAppId``. ``takes_back`` is true if another writer removed acknowledged rows with it.
+    """
 
     version: int
     operation: str
@@ -38,7 +41,7 @@ class Commit:
 
 
 def read(path: str, version: int) -> Commit | None:
-    """Return None where log cleanup has removed it."""
+    """Read a commit; return None if log cleanup has removed it."""
     text = table.commit_text(path, version)
     if text is None:
         return None
@@ -59,16 +62,21 @@ def _is_of_every_row(operation: str, info: dict[str, Any]) -> bool:
 
 
 def taken_back(path: str, since: int, until: int) -> Commit | None:
-    """Return the newest commit that takes rows back, after a version and up to another one."""
+    """Return the newest commit that removed acknowledged rows, after version ``since`` and up to version ``until``."""
     commits = (read(path, version) for version in range(until, since, -1))
     return next((commit for commit in commits if commit is not None and commit.takes_back), None)
 
 
 def taken_back_since(path: str, app: str, known: int, until: int) -> Commit | None:
-    """As ``taken_back``, after the last transaction of an application, or of a request to it.
+    """Return the newest commit that removed acknowledged rows, after the last transaction of an application.
 
-    ``known``: the transaction that Spark has committed last, -1 if that is not known. A later one may have been written after
-    the commit that is looked for: the mark that followed it has then kept Spark from committing it.
+    Args:
+        path: The table.
+        app: The ``txnAppId``; those of requests to the application begin with it.
+        known: The last transaction whose micro-batch Spark committed, -1 if unknown. A later transaction may follow the
+            removal: the check of the watermark then stopped Spark from committing its micro-batch.
+        until: The newest version to read.
+
     """
     for version in range(until, -1, -1):
         commit = read(path, version)

@@ -1,4 +1,4 @@
-"""What an error of Delta means to a sink: another writer was faster, or a column has become what its table can't hold."""
+"""Classify Delta's errors: a conflict with another writer is retryable, an unfit column type or a constraint permanent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 from connectors.errors import PermanentError, RetryableError
 
-OVERTAKEN: Final = "cdf-replicator: somebody has written to a table that was empty"
-"""Raised by a MERGE of ours."""
+OVERTAKEN: Final = "cdf-replicator: another writer has written to a table that was empty"
+"""The sink's MERGE into a table that was empty raises this text if it matches a row."""
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", OVERTAKEN)
 _TYPE_ERRORS: Final = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
@@ -22,7 +22,7 @@ _CONSTRAINT: Final = re.compile(r"DELTA_VIOLATE_CONSTRAINT\S*\] (CHECK constrain
 
 
 def classified(error: Exception, path: str) -> Exception:
-    """The error as a sink says it; itself where it is none of the sink's."""
+    """Return the sink error for an error of Delta; the error itself if its text names no known condition."""
     text = str(error)
     for name in _CONFLICTS:
         if name in text:
@@ -31,7 +31,7 @@ def classified(error: Exception, path: str) -> Exception:
         if name in text:
             return unfit(path, line(error, name))
     if found := _CONSTRAINT.search(text):
-        return PermanentError(  # no table of ours has one
+        return PermanentError(  # the sinks create no constraints
             f"a constraint that another user put on the Delta table {path} refuses a row: {found[1]}.",
             f"Drop it: ALTER TABLE delta.`{path}` DROP CONSTRAINT {found[2]}. Then restart.",
         )
@@ -39,7 +39,7 @@ def classified(error: Exception, path: str) -> Exception:
 
 
 def unfit(path: str, why: str) -> PermanentError:
-    """The table can't hold what a column has become."""
+    """Return the error for a column whose new type does not fit the table."""
     return PermanentError(
         f"the Delta table {path} can't take the changed type of a column: {why}.",
         "Move the table away or give the sink another PATH, then resync the route.",
@@ -49,11 +49,11 @@ def unfit(path: str, why: str) -> PermanentError:
 def line(error: Exception, named: str = "") -> str:
     """Return the first line of the error's text that holds a condition.
 
-    The first line of an error that py4j passes on names only the call.
+    The first line of a py4j error names only the call.
 
     Args:
-        error: Of Spark or Delta.
-        named: The condition, as Delta spells it; any line will do without it.
+        error: An error that Spark or Delta raised.
+        named: The condition, as Delta spells it. Without it, the first line is returned.
 
     """
     lines = str(error).strip().splitlines() or ["no message"]

@@ -59,13 +59,13 @@ class DeltaFeaturesOptions(RouteOptions):
         names = [name.lower() for name in (*self.entity, *self.aggregates)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(
-                f"each column once in entity and aggregates (case does not count), but {twice} is there twice"
+                f"each column once in entity and aggregates (case does not count), but {twice} occurs twice"
             )
         return self
 
 
 class DeltaFeaturesSink(DeltaSink):
-    """One row per entity."""
+    """A sink that keeps one row per entity."""
 
     Settings = DeltaFeaturesSettings
     Options = DeltaFeaturesOptions

@@ -1,8 +1,8 @@
-"""What a replay has been given of a commit whose rows take several micro-batches, beside the audit table.
+"""Record which rows of a commit a replay has received, if the commit takes several micro-batches.
 
-Twins of one commit may come in different micro-batches. To tell a twin that is missing from a row that the table holds,
-a replay has to know what it was given of the commit before: the hashes of its rows, kept in one folder for each
-micro-batch, ``<folder>/<owner>.<generation>.<version>.<batch>``. A micro-batch given again writes its own once more.
+Identical rows of a commit may arrive in different micro-batches. The audit table alone does not show whether a row is
+missing or is a copy that an earlier micro-batch appended. Each micro-batch therefore writes the hashes of its rows into
+the folder ``<folder>/<owner>.<generation>.<version>.<batch>``. A repeated micro-batch overwrites its folder.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ _GIVEN: Final = f"{COMMIT_VERSION} long, {CHANGE_TYPE} string, {HASH} string"
 
 
 def given_before(folder: str, batch: Batch, version: int) -> DataFrame:
-    """Rows of a commit that earlier micro-batches of the generation were given; what is needed no more is removed.
+    """Return the rows of a commit that earlier micro-batches of the generation received, and remove obsolete folders.
 
-    ``version``: the oldest commit of the micro-batch; an earlier micro-batch has begun none of its later ones.
+    Args:
+        folder: The folder of all micro-batches.
+        batch: The present micro-batch.
+        version: The oldest commit of the micro-batch. No earlier micro-batch holds rows of its later commits.
+
     """
     spark = table.session()
     earlier = []
@@ -40,13 +44,13 @@ def given_before(folder: str, batch: Batch, version: int) -> DataFrame:
 
 
 def remember(given: DataFrame, folder: str, batch: Batch, version: int) -> None:
-    """Keep what a micro-batch was given of its newest commit, of which the next micro-batch may bring more."""
+    """Write the rows of a micro-batch's newest commit, since the next micro-batch may continue that commit."""
     rows = given.where(f"{COMMIT_VERSION} = {version}").select(COMMIT_VERSION, CHANGE_TYPE, HASH)
     rows.write.mode("overwrite").parquet(f"{folder}/{_beginning(batch, version)}.{batch.number}")
 
 
 def forget(folder: str) -> None:
-    """Remove what the last replay has left."""
+    """Remove the folders of the last replay."""
     root, files = table.file_system(folder)
     files.delete(root, True)
 

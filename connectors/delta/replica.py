@@ -1,12 +1,12 @@
-"""``delta_replica``: the rows of a source table, as they are now, in a Delta table at ``<PATH>/<table slug>``.
+"""Keep the present rows of a source table in the Delta table ``<PATH>/<table slug>`` (sink type ``delta_replica``).
 
-Columns: those of the route, then ``_cdf_key`` (the key text, on which a micro-batch is merged) and ``_cdf_guard`` (a
-change of a lower guard never overwrites). A reader finds the source's rows and no others: what is remembered of deleted
-keys, so that an older upsert of one loses, is a table of its own, at ``<PATH>/_tombstones/<table slug>``. With
-``SOFT_DELETE=true`` a deleted row stays instead, with ``_cdf_deleted``, for good.
+The table has the route's columns, ``_cdf_key`` (the key text, on which the sink merges) and ``_cdf_guard`` (a change of a
+lower guard never overwrites). It holds the source's rows and no others. The table ``<PATH>/_tombstones/<table slug>``
+holds deleted keys, so that an older upsert does not revive one of them. With ``SOFT_DELETE=true`` a deleted row stays in
+the replica for good, marked in ``_cdf_deleted``, and there are no tombstones.
 
-A micro-batch is one MERGE, before it an append of tombstones where keys are deleted. Both carry ``txnAppId`` and
-``txnVersion``, so that a redelivered one is dropped, and a leftover writer of an older generation loses.
+A micro-batch is one MERGE. If it deletes keys, the sink appends their tombstones first. Both commits carry ``txnAppId``
+and ``txnVersion``. Delta therefore drops a redelivered commit, and a commit of a leftover writer of an older generation.
 """
 
 from __future__ import annotations
@@ -55,15 +55,17 @@ class DeltaReplicaSettings(DeltaSettings):
         default=False, description="Keep deleted rows, marked in the column _cdf_deleted. Resync after a change."
     )
     tombstone_seconds: int = Field(
-        86_400, gt=0, description="How long a deleted key is remembered, so that a late older row can't revive it."
+        86_400,
+        gt=0,
+        description="Seconds to keep a deleted key's tombstone, which stops a late older row from reviving the key.",
     )
     history: bool = Field(
-        default=False, description="Switch the replica's own change feed on, which tells every state it has shown."
+        default=False, description="Enable the replica's own change feed, which records every state of the replica."
     )
 
 
 class DeltaReplicaSink(DeltaSink):
-    """One row per key."""
+    """A sink that keeps one row per key."""
 
     Settings = DeltaReplicaSettings
     mode: ClassVar[Mode] = "upsert"
@@ -78,7 +80,7 @@ class DeltaReplicaSink(DeltaSink):
         return f"{self.settings.path.rstrip('/')}/_tombstones/{route.table}"
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
-        """Create the tables, or see that they are ours and take the columns."""
+        """Create the tables, or check that they belong to the route and can hold its columns."""
         from connectors.delta import shape
 
         path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
@@ -102,7 +104,7 @@ class DeltaReplicaSink(DeltaSink):
         return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
 
     def claim(self, route: RouteSpec) -> Claim | None:
-        """A batch is recorded by its tombstones first."""
+        """Read the claim, with the later transaction of both tables: the tombstones record a batch first."""
         claim, tombs = super().claim(route), self.tombstone_path(route)
         if claim is None or not table.exists(tombs):
             return claim
@@ -124,7 +126,7 @@ class DeltaReplicaSink(DeltaSink):
             raise classified(error, path) from error
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:
-        """All commits before that of its newest row are in it."""
+        """Return the version before the commit of the newest row: every commit up to it is in the table."""
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = table.at(self.target(route), restored_at)
@@ -132,7 +134,7 @@ class DeltaReplicaSink(DeltaSink):
         return None if told is None or told[0] is None else commit_version_of(told[0]) - 1
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:
-        """Count rows by their guard; a soft-deleted one, like a tombstone, is no entry."""
+        """Count rows by their guard, without soft-deleted rows and tombstones."""
         from pyspark.sql import functions as F  # noqa: N812
 
         path = self.target(route)
@@ -147,7 +149,7 @@ class DeltaReplicaSink(DeltaSink):
         return Held(told[0], told[1], highest)
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
-        """Remove, or mark, the rows no change of the new epoch was about."""
+        """Delete the rows that no change of the new epoch wrote; with ``SOFT_DELETE`` mark them as deleted."""
         name, orphans = table.identifier(self.target(route)), f"({HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard})"
         if self.settings.soft_delete:
             done = f"UPDATE {name} SET {DELETED} = true WHERE {orphans} AND coalesce({DELETED}, false) = false"  # noqa: S608 - as below
@@ -159,7 +161,7 @@ class DeltaReplicaSink(DeltaSink):
         return int(told["num_affected_rows"])
 
     def next_upkeep(self, route: RouteSpec) -> float | None:
-        """Tombstones have to be forgotten, whether the table is compacted or not."""
+        """Return the time of the next compaction or of the next removal of tombstones, whichever is earlier."""
         compacting = super().next_upkeep(route)
         if self.settings.soft_delete:
             return compacting
@@ -167,19 +169,19 @@ class DeltaReplicaSink(DeltaSink):
         return forgetting if compacting is None else min(compacting, forgetting)
 
     def upkeep(self, route: RouteSpec) -> str:
-        """Forget old tombstones, then as every Delta sink; each in its time."""
+        """Remove old tombstones if that is due, then compact the table if that is due."""
         path, seconds = self.tombstone_path(route), self.settings.tombstone_seconds
         if not self.settings.soft_delete and time.time() >= tombstones.next_forgetting(path, seconds):
             tombstones.forget(path, seconds)
         return super().upkeep(route)
 
     def _is_empty(self, route: RouteSpec) -> bool:
-        """Whether there is no row and no tombstone that a change could meet."""
+        """Return whether the table and its tombstones are empty."""
         tables = [self.target(route)] if self.settings.soft_delete else [self.target(route), self.tombstone_path(route)]
         return all(map(table.is_empty, tables))
 
     def _apply(self, frame: DataFrame, batch: Batch, path: str, app: str) -> FrameResult:
-        """Remember what the micro-batch deletes, then merge it; it is read once and kept until both tables have it."""
+        """Append the tombstones of the micro-batch, then merge it. Spark caches it until both tables hold it."""
         changes = frame.persist()
         try:
             given, oldest = _counted(changes)
@@ -196,21 +198,23 @@ class DeltaReplicaSink(DeltaSink):
             changes.unpersist()
 
     def _remember(self, changes: DataFrame, batch: Batch, given: Counter[str], oldest: int) -> DataFrame:
-        """Append the batch's tombstones, and return the changes without the upserts that a tombstone beats."""
+        """Append the batch's tombstones, and return the changes without the upserts that an earlier tombstone beats."""
         path = self.tombstone_path(batch.route)
         newer = tombstones.newer(path, oldest)
-        nothing_newer = newer.isEmpty()  # asked before the batch's own are there, of which none beats an upsert of it
+        nothing_newer = (
+            newer.isEmpty()
+        )  # read before the append, since the batch's own tombstones beat none of its upserts
         if any(given[kind] for kind in DELETES):
             tombstones.remember(changes.where(is_delete()), batch, path)
         return changes if nothing_newer else tombstones.unbeaten(changes, newer)
 
     def _merge(self, changes: DataFrame, batch: Batch, path: str, app: str) -> tuple[int, int]:
-        """Merge in one commit; return how many rows that changed, and how many of them it deleted."""
+        """Merge in one commit; return the number of changed rows, and how many of them the merge deleted."""
         from pyspark.sql import functions as F  # noqa: N812
 
         held = table.schema_of(path)
         merge, columns = _merging(changes, batch, path, app, _same(), held), _columns(changes, held)
-        # Without a guard the row is not ours: somebody else wrote it.
+        # A row without a guard comes from another writer, and the change overwrites it.
         not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
         if self.settings.soft_delete:
             columns[quote_identifier(DELETED)] = F.col("change.deleted")
@@ -225,10 +229,10 @@ class DeltaReplicaSink(DeltaSink):
 
 
 def _fill(snapshot: DataFrame, batch: Batch, path: str, app: str) -> int:
-    """Insert a snapshot into a table seen empty: read once, joined with nothing. Returns how many rows there are.
+    """Insert a snapshot into a table that was found empty, and return the number of inserted rows.
 
-    It would pass over a row written between that look and its own beginning: so it fails where there is any, and the next
-    try is an ordinary one.
+    The MERGE has no clause for a matching row. It therefore fails if another writer has added a row of the same key since
+    the check. The next attempt finds the table filled and merges in the ordinary way.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -241,7 +245,10 @@ def _fill(snapshot: DataFrame, batch: Batch, path: str, app: str) -> int:
 
 
 def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column, held: StructType) -> DeltaMergeBuilder:
-    """A MERGE of ``change`` into ``held`` that the table will record. A MERGE wants structs to be as the table's are."""
+    """Return a MERGE of ``change`` into ``held`` that records the batch's transaction.
+
+    The rows get the struct layout of the table, since MERGE refuses structs with other fields.
+    """
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -261,7 +268,7 @@ def _same() -> Column:
 
 
 def _counted(changes: DataFrame) -> tuple[Counter[str], int]:
-    """Changes by type, and the lowest guard; it is this action that fills the cache."""
+    """Count the changes by type and return the counts and the lowest guard. This action fills the cache."""
     from pyspark.sql import functions as F  # noqa: N812
 
     told = changes.groupBy(CHANGE_TYPE).agg(F.count("*"), F.min(GUARD)).collect()
@@ -269,7 +276,7 @@ def _counted(changes: DataFrame) -> tuple[Counter[str], int]:
 
 
 def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
-    """What the merge sets: every column of the table, null where the changes lack it."""
+    """Return a value for every column of the table; null if the changes lack the column."""
     from pyspark.sql import functions as F  # noqa: N812
 
     given = {name.lower(): name for name in changes.select(f"{ROW}.*").columns}
@@ -283,7 +290,7 @@ def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
 
 
 def _told(changes: DataFrame, given: Mapping[str, int], deleted: int, path: str) -> FrameResult:
-    """What became of a batch that was not taken as a whole, read from what the table holds now."""
+    """Return the outcome of a batch that the table applied in part, by comparing guards with the table's rows."""
     from pyspark.sql import functions as F  # noqa: N812
 
     held = changes.sparkSession.read.format("delta").load(path)
@@ -293,7 +300,7 @@ def _told(changes: DataFrame, given: Mapping[str, int], deleted: int, path: str)
     applied = Counter({row[0]: row[1] + row[2] for row in told})
     stale = sum(given.values()) - sum(applied.values())
     noop = left = sum(row[2] for row in told) - deleted
-    for kind in DELETES:  # which of the absent keys were there before, Delta does not say
+    for kind in DELETES:  # Delta does not report which of the absent keys existed before the MERGE
         fewer = min(left, applied[kind])
         applied[kind] -= fewer
         left -= fewer

@@ -1,4 +1,4 @@
-"""The shape of rows: structs at any depth in the order of another schema, values in the wider of two types."""
+"""Convert rows to another schema: reorder the fields of structs at any depth, and cast values to the wider type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Type = TypeVar("Type", bound=DataType)
 def merged(held: DataType, given: DataType) -> DataType:
     """Return the type of a column that holds both: fields in the order of ``held``, then those that only ``given`` has.
 
-    A value has the type of ``held`` where that is the wider one, else the type of ``given``.
+    A value has the type of ``held`` if that type is wider, else the type of ``given``.
     """
     return _together(held, given, _all_fields)
 
@@ -51,7 +51,7 @@ def fit(rows: DataFrame, held: StructType) -> DataFrame:
 
 
 def left_over(held: DataType, given: DataType, path: str = "") -> Iterator[str]:
-    """Name the fields of ``held`` that ``given`` lacks, at any depth, by their paths as ALTER TABLE has them."""
+    """Yield the paths of the fields of ``held`` that ``given`` lacks, at any depth, in the notation of ALTER TABLE."""
     within = f"{path}." if path else ""
     if isinstance(held, StructType) and isinstance(given, StructType):
         known = _by_name(given)
@@ -73,9 +73,9 @@ def without(struct: StructType, names: Collection[str]) -> StructType:
 
 
 def shaped(column: Column, given: DataType, wanted: DataType) -> Column:
-    """Build a value of one type as another: structs field by field, null where ``given`` lacks one, numbers cast.
+    """Convert a value to another type: structs field by field, numbers by a cast. A field that ``given`` lacks is null.
 
-    A value that can't become the other type without a loss stays what it is: Delta refuses it by the name of its column.
+    A value whose conversion could lose data keeps its type. Delta then refuses it with the name of its column.
     """
     if given.simpleString() == wanted.simpleString():
         return column
@@ -99,7 +99,14 @@ def _field(struct: Column, given: StructField | None, wanted: StructField) -> Co
 
 
 def _together(held: DataType | None, given: DataType | None, fields: Fields) -> DataType:
-    """Join two types, of which one may be absent; ``fields``: name and both types of each field of two structs."""
+    """Merge two types, of which at most one is None.
+
+    Args:
+        held: The type in the table.
+        given: The type of the rows.
+        fields: Returns the name and both types of each field of two structs.
+
+    """
     if held is None or given is None:
         one = given if held is None else held
         assert one is not None
@@ -132,5 +139,5 @@ def _given_fields(held: StructType, given: StructType) -> Iterable[tuple[str, Da
 
 
 def _by_name(struct: StructType) -> dict[str, StructField]:
-    """To Spark and Delta the case of a name makes no difference."""
+    """Return the fields by lower-case name, since Spark and Delta ignore the case of a name."""
     return {field.name.lower(): field for field in struct}

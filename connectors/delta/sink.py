@@ -1,4 +1,4 @@
-"""What the Delta sinks have in common: where they are, who fills a table, and its upkeep outside the batch path."""
+"""Define the base class of the Delta sinks: the table's path, its claim, and compaction outside the batch path."""
 
 from __future__ import annotations
 
@@ -30,30 +30,28 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 LOOK_SECONDS: Final = 600
 MOST_SMALL_FILES: Final = 50
-"""As Delta's own auto compaction has it, which would run within a micro-batch."""
+"""The default of Delta's auto compaction (``spark.databricks.delta.autoCompact.minNumFiles``), which delays a micro-batch."""
 
 
 class DeltaSettings(SinkSettings):
-    """``path``: the folder that holds the sink's tables."""
+    """Settings of every Delta sink: the folder of its tables, and their compaction."""
 
     path: str = Field(min_length=1, description="Folder of the sink's Delta tables, one each: <PATH>/<table slug>.")
     optimize_hours: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="Compact small files so often, beside the running stream."
+        None, gt=0, allow_inf_nan=False, description="Hours between two compactions of small files, beside the stream."
     )
     zorder_by: tuple[str, ...] = Field((), description="Cluster by these columns while compacting.")
-    auto_compact: bool = Field(
-        default=False, description="Compact when small files have piled up, beside the running stream."
-    )
+    auto_compact: bool = Field(default=False, description="Compact when there are 50 small files, beside the stream.")
 
     @model_validator(mode="after")
     def _zorder_needs_optimize(self) -> Self:
         if self.zorder_by and self.optimize_hours is None and not self.auto_compact:
-            raise ValueError("zorder_by needs optimize_hours or auto_compact: it is done while compacting")
+            raise ValueError("zorder_by needs optimize_hours or auto_compact: compaction clusters the rows")
         return self
 
 
 class DeltaSink(FrameSink):
-    """One Delta table per route, or per source table. ``what``: what such a table is called in messages."""
+    """A sink with one Delta table per route, or per source table. ``what`` is the kind of table in messages."""
 
     settings: DeltaSettings
     what: ClassVar[str]
@@ -71,11 +69,11 @@ class DeltaSink(FrameSink):
         return frozenset({f"delta {place.folder(self.target(route))}"})
 
     def check(self) -> None:
-        """See that the folder can be written, where that can be seen without writing: a path Spark knows."""
+        """Check that Spark can write to the folder, by a file that is removed again."""
         table.reach(self.settings.path, self.what)
 
     def claim(self, route: RouteSpec) -> Claim | None:
-        """Read the table property that ``prepare`` set, and the last transaction of ours."""
+        """Read the table property that ``prepare`` set, and the last transaction of the route."""
         path = self.target(route)
         held = _claim_of(path) if table.exists(path) else None
         if held is None:
@@ -90,23 +88,30 @@ class DeltaSink(FrameSink):
         return replace(held, mark=mark, restored=back is not None, txn_version=table.recorded(path, app))
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:  # noqa: ARG002
-        """Return the version up to which every commit is surely in a table that was brought back; None if nothing says so.
+        """Return the source version up to which a restored table holds every commit; None if the table does not show it.
 
-        ``restored_at``: the table's version that the RESTORE made.
+        Args:
+            route: The route that fills the table.
+            restored_at: The table's version that the RESTORE committed.
+
         """
         return None
 
-    def mark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002 - each write records its batch
-        """See that nobody has taken back what is in the table."""
+    def mark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002
+        """Check that no other writer has removed the route's rows. Each write records its batch itself."""
         self.check_kept(route)
 
     def check_kept(self, route: RouteSpec) -> None:
-        """Read the commits since the last check; raises ``RetryableError`` after a RESTORE, a TRUNCATE and the like.
+        """Read the commits since the last check, and raise an error if one of them removed the route's rows.
 
-        Raises ``PermanentError`` if another route or another state path has taken the table over. The check reads each
-        commit once, but a micro-batch needs two checks. The check of the write finds a RESTORE before the sink's own
-        transaction follows it. The check of the watermark finds a RESTORE between the check of the write and its commit,
-        before Spark commits the micro-batch.
+        The check reads each commit once, but a micro-batch needs two checks. The check of the write finds a RESTORE before
+        the sink's own transaction follows it. The check of the watermark finds a RESTORE between the check of the write and
+        its commit, before Spark commits the micro-batch.
+
+        Raises:
+            RetryableError: A RESTORE, a TRUNCATE or an overwrite removed rows.
+            PermanentError: Another route or another state path has taken the table over.
+
         """
         path = self.target(route)
         claim = _claim_of(path)
@@ -115,15 +120,21 @@ class DeltaSink(FrameSink):
         newest = table.newest_version(path)
         if self._seen is not None:
             if newest < self._seen:
-                raise lost(f"the Delta table {path} is another one now")
+                raise lost(f"the Delta table {path} was replaced by another table")
             if (back := commits.taken_back(path, self._seen, newest)) is not None:
-                raise lost(f"somebody has taken rows of the Delta table {path} back ({back.operation})")
+                raise lost(f"another writer has removed rows of the Delta table {path} ({back.operation})")
         self._seen = newest
 
     def record_claim(self, route: RouteSpec, definition: str = "") -> None:
-        """Ends ``prepare``. ``definition``: what may not change under an epoch, see ``refuse_redefinition``.
+        """Record the route's claim as a table property, at the end of ``prepare``.
 
-        Raises ``PermanentError`` where another route has recorded its claim meanwhile.
+        Args:
+            route: The route that fills the table.
+            definition: Options that must not change within an epoch, as text; see ``redefined``.
+
+        Raises:
+            PermanentError: Another route has recorded its claim in the meantime.
+
         """
         _refuse_another(self.target(route), route)
         given = {_CLAIM: f"{route.owner}:{route.epoch}:{route.name}"}
@@ -132,7 +143,7 @@ class DeltaSink(FrameSink):
         table.set_properties(self.target(route), given)
 
     def redefined(self, route: RouteSpec, definition: str, options: str) -> bool:
-        """Whether a new epoch may rebuild the table by another definition; raises ``PermanentError`` within one."""
+        """Return whether the definition changed in a new epoch; raise ``PermanentError`` if it changed within an epoch."""
         path = self.target(route)
         held = table.properties(path).get(_DEFINITION, definition)
         if held == definition:
@@ -140,13 +151,13 @@ class DeltaSink(FrameSink):
         claim = self.claim(route)
         if claim is not None and claim.epoch >= route.epoch:
             raise PermanentError(
-                f"{options} of route {route.name} has changed, and the rows of {path} were made by the old one.",
+                f"{options} of route {route.name} has changed, but the rows of {path} come from the old value.",
                 f"Run: cdf-replicator resync {route.name}",
             )
         return True
 
     def check_columns(self, schema: StructType, route: RouteSpec, own: Iterable[str]) -> None:
-        """See that no column of the route has the name of one of the sink's own; raises ``PermanentError``."""
+        """Raise ``PermanentError`` if a column of the route has the name of a column that the sink adds."""
         if clashing := sorted({name.lower() for name in schema.fieldNames()} & set(own)):
             raise PermanentError(
                 f"column {', '.join(clashing)} of route {route.name} has the name of {_an(self.what)} column.",
@@ -154,7 +165,7 @@ class DeltaSink(FrameSink):
             )
 
     def check_sole(self, path: str, route: RouteSpec) -> None:
-        """See that no other route fills an existing table in the same epoch; raises ``PermanentError``."""
+        """Raise ``PermanentError`` if another route claims an existing table, or if it holds rows without a claim."""
         if (
             not _refuse_another(path, route)
             and route.epoch == 1
@@ -166,7 +177,7 @@ class DeltaSink(FrameSink):
             )
 
     def check_table(self, path: str, own: Iterable[str]) -> None:
-        """See that an existing table is one of the sink's; raises ``PermanentError``."""
+        """Raise ``PermanentError`` if an existing table lacks a column that the sink adds to its tables."""
         if missing := sorted(set(own) - set(table.schema_of(path).fieldNames())):
             raise PermanentError(
                 f"the Delta table {path} is no {self.what} table: it lacks {', '.join(missing)}.",
@@ -174,7 +185,7 @@ class DeltaSink(FrameSink):
             )
 
     def next_upkeep(self, route: RouteSpec) -> float | None:
-        """When to compact by the clock, or to look for small files."""
+        """Return the time of the next compaction, or of the next count of small files, in epoch seconds."""
         times = []
         if self.settings.optimize_hours is not None:
             times.append(self._next_compaction(route, self.settings.optimize_hours))
@@ -183,7 +194,7 @@ class DeltaSink(FrameSink):
         return min(times, default=None)
 
     def upkeep(self, route: RouteSpec) -> str:
-        """Compact the table if it is time. Its rows stay the same, and a write that meets it is tried again."""
+        """Compact the table if it is due. The rows stay the same; the service retries a write that conflicts with it."""
         hours, now = self.settings.optimize_hours, time.time()
         if hours is not None and now >= self._next_compaction(route, hours):
             return self._compact(route)
@@ -215,7 +226,7 @@ def _claim_of(path: str) -> Claim | None:
 
 
 def _refuse_another(path: str, route: RouteSpec) -> bool:
-    """Return whether the table is claimed; raises ``PermanentError`` where another route holds the claim."""
+    """Return whether the table is claimed; raise ``PermanentError`` if another route holds the claim."""
     claim = _claim_of(path)
     if claim is not None and (other := claim.other(route)) is not None:
         raise claimed(f"the Delta table {path}", other, "PATH")
@@ -223,7 +234,14 @@ def _refuse_another(path: str, route: RouteSpec) -> bool:
 
 
 def due(path: str, what: str, seconds: float) -> float:
-    """When something is to be done again that a table has recorded, in epoch seconds; of no table, soon."""
+    """Return the time at which a job is due again, in epoch seconds; in a minute if the table does not exist.
+
+    Args:
+        path: The table that records the job's last run.
+        what: The ``txnAppId`` of the job.
+        seconds: The time between two runs.
+
+    """
     if not table.exists(path):
         return time.time() + _MINUTE
     return table.recorded(path, what) + seconds

@@ -1,7 +1,7 @@
-"""A Delta table at a path: what it remembers (properties, transactions), how its schema grows.
+"""Read and change the Delta table at a path: its properties, its transactions, its schema.
 
-Facts of Delta 4.4: a MERGE honours ``txnAppId`` and ``txnVersion`` of its session, and is dropped without a word where
-the table has recorded that version; an append of no rows records them too.
+In Delta 4.4 a MERGE takes ``txnAppId`` and ``txnVersion`` from its session. Delta drops it without an error if the table
+has recorded that version. An append without rows records the transaction too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from connectors.change import RouteSpec
 
 _NEED_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""What Parquet does not take in a column's name: Delta then needs column mapping."""
+"""Characters that Parquet refuses in a column's name; Delta then needs column mapping."""
 _FEATURES: Final = re.compile(r"DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT.*?feature\(s\): ([\w, -]+)\.", re.DOTALL)
 _CONCURRENT_WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _SMALL_BYTES: Final = 64 * 2**20
@@ -39,7 +39,7 @@ def session() -> SparkSession:
 
 
 def identifier(path: str) -> str:
-    """The table in SQL."""
+    """Return the table's name in SQL."""
     return f"delta.{quote_identifier(path)}"
 
 
@@ -64,7 +64,7 @@ def properties(path: str) -> dict[str, str]:
 
 
 def set_properties(path: str, given: Mapping[str, str]) -> None:
-    """Set those that differ, in one commit."""
+    """Set the properties that differ, in one commit."""
     held = properties(path) if given else {}
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items() if held.get(name) != value)
     if listed:
@@ -72,7 +72,7 @@ def set_properties(path: str, given: Mapping[str, str]) -> None:
 
 
 def file_system(path: str) -> tuple[Any, Any]:
-    """A path, and the file system that it is of, as Hadoop has them in the JVM."""
+    """Return a path and its file system, as Hadoop's objects in the JVM."""
     spark = session()
     jvm: Any = spark._jvm
     folder = getattr(jvm, "org.apache.hadoop.fs.Path")(path)
@@ -80,7 +80,7 @@ def file_system(path: str) -> tuple[Any, Any]:
 
 
 def reach(path: str, what: str) -> None:
-    """See that a folder can be written, by a file that is removed again; raises ``SinkError``."""
+    """Check that Spark can write to a folder, by a file that is removed again; raise ``SinkError`` if it can't."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -88,7 +88,7 @@ def reach(path: str, what: str) -> None:
         folder, files = file_system(path)
         path_of = getattr(session()._jvm, "org.apache.hadoop.fs.Path")
         _write_probe(files, folder, path_of(folder, f".cdf-probe-{uuid.uuid4().hex}"))
-    except (Py4JJavaError, PySparkException) as error:  # what Java said; that there is no Java is none of the path's
+    except (Py4JJavaError, PySparkException) as error:  # Java's answers; a missing JVM is no fault of the path
         if any(name in str(error) for name in STORAGE_AWAY):
             raise RetryableError("unreachable", f"the {what} path {path}: {line(error)}") from error
         raise PermanentError(
@@ -98,7 +98,7 @@ def reach(path: str, what: str) -> None:
 
 
 def _write_probe(files: Any, folder: Any, probe: Any) -> None:
-    """Write an empty file and remove it, with the folders that were made for it."""
+    """Write an empty file, then remove it and the folders that Hadoop created for it."""
     from py4j.protocol import Py4JJavaError
 
     made, at = [], folder
@@ -108,7 +108,7 @@ def _write_probe(files: Any, folder: Any, probe: Any) -> None:
     files.create(probe, False).close()
     files.delete(probe, False)
     for each in made:
-        with suppress(Py4JJavaError):  # somebody has put something there meanwhile
+        with suppress(Py4JJavaError):  # another writer has put a file into the folder in the meantime
             files.delete(each, False)
 
 
@@ -116,32 +116,32 @@ def _write_probe(files: Any, folder: Any, probe: Any) -> None:
 
 
 def application(route: RouteSpec, path: str, request: str = "") -> str:
-    """Who writes, as Delta's ``txnAppId``.
+    """Return the ``txnAppId`` of a route's writes to a table.
 
-    A generation's number is in the version, so that a leftover writer of an older one loses. Generations are counted
-    by the state path, the owner: another one that takes the target over begins again. A request has a sequence of its own.
+    ``txnVersion`` contains the generation, so that Delta drops a write of an older generation. Each state path (the owner)
+    counts its own generations, and each request its own batches. The identifier therefore contains the owner and the request.
     """
     asked = f":{request}" if request else ""
     return f"cdf-replicator:{route.owner}:{route.name}:{path}{asked}"
 
 
 def recorded(path: str, app: str) -> int:
-    """The last ``txnVersion`` the table holds for an application; -1 if none.
+    """Return the last ``txnVersion`` that the table holds for an application; -1 without any.
 
-    Delta drops such a write by itself, but silently, and then nobody could count its rows.
+    The sinks compare it before a write. Delta drops a repeated write without an error, and then reports no row counts.
     """
     version = _snapshot(path).transactions().get(app)
     return int(version.get()) if version.isDefined() else -1
 
 
 def observed(counted: Observation, seconds: float) -> dict[str, Any] | None:
-    """Return what Spark counted during a write that has ended; None if Delta dropped the write, which then read no row.
+    """Return the counts of a write that has ended; None if Delta dropped the write, which then read no row.
 
-    A thread of Spark's hands the counts on, perhaps after the write has ended; those of a dropped write never come.
+    A listener thread of Spark delivers the counts, sometimes after the end of the write. It delivers none for a dropped write.
 
     Args:
-        counted: Observes the frame that was written.
-        seconds: How long to wait for the counts.
+        counted: The observation of the frame that was written.
+        seconds: The longest wait for the counts.
 
     """
     from py4j.protocol import Py4JJavaError
@@ -158,14 +158,14 @@ def observed(counted: Observation, seconds: float) -> dict[str, Any] | None:
 
 
 def is_empty(path: str) -> bool:
-    """Whether it has no file: told by the checksum of the last commit, if it has one, else by all of the log."""
+    """Return whether the table has no file, by the checksum of the last commit; without a checksum by the whole log."""
     snapshot = _snapshot(path)
     checksum = snapshot.checksumOpt()
     return int(checksum.get().numFiles() if checksum.isDefined() else snapshot.numOfFiles()) == 0
 
 
 def small_files(path: str) -> int:
-    """Of the table's files, those that compacting would do away with: small ones, less one for each partition."""
+    """Return the number of files that compaction would remove: the small files, less one file per partition."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -176,10 +176,10 @@ def small_files(path: str) -> int:
 
 
 def _snapshot(path: str) -> Any:
-    """The newest, as Delta has it in the JVM.
+    """Return the newest snapshot, as Delta's object in the JVM.
 
-    Delta reads the log with the active session of its caller's thread where a checkpoint is of format v2, or where a kill took
-    the checksum of the last commit. A thread of ours has none before Spark has planned something in it.
+    Delta reads the log with the active session of the calling thread if a checkpoint has format v2, or if a kill prevented
+    the checksum of the last commit. A Python thread has no active session until Spark has planned a query in it.
     """
     spark = session()
     jvm: Any = spark._jvm
@@ -192,19 +192,19 @@ def _snapshot(path: str) -> Any:
 
 
 def latest_version(spark: SparkSession, name: str) -> int:
-    """The newest version of a table as SQL names it."""
+    """Return the newest version of a table; ``name`` is its name in SQL."""
     newest = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").first()
     assert newest is not None
     return int(newest["version"])
 
 
 def private_session(spark: SparkSession) -> SparkSession:
-    """A copy of a session whose settings and views nobody else sees: a bootstrap's frame is of the one all share."""
+    """Return a copy of a session with separate settings and views, since a bootstrap's frame belongs to the shared session."""
     return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
 def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
-    """A session for one MERGE, DELETE or UPDATE, which the table then records."""
+    """Return a session for one MERGE, DELETE or UPDATE, which the table records as this transaction."""
     private = private_session(spark)
     private.conf.set("spark.databricks.delta.write.txnAppId", app)
     private.conf.set("spark.databricks.delta.write.txnVersion", str(version))
@@ -213,7 +213,7 @@ def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
 
 @contextmanager
 def unsorted(spark: SparkSession) -> Iterator[None]:
-    """Have a task write rows of up to two partitions as they come, and sort only what is of others."""
+    """Let each task write to two partitions at once, so that Spark sorts only the rows of further partitions."""
     before = spark.conf.get(_CONCURRENT_WRITERS) or "0"
     spark.conf.set(_CONCURRENT_WRITERS, "2")
     try:
@@ -227,7 +227,7 @@ def newest_version(path: str) -> int:
 
 
 def commit_text(path: str, version: int) -> str | None:
-    """The actions of one commit as the log has them, a JSON object each line; None where log cleanup has removed it."""
+    """Return the actions of a commit from the log, a JSON object per line; None if log cleanup has removed the commit."""
     spark = session()
     jvm: Any = spark._jvm
     file = getattr(jvm, "org.apache.hadoop.fs.Path")(f"{path.rstrip('/')}/_delta_log/{version:020d}.json")
@@ -242,7 +242,7 @@ def commit_text(path: str, version: int) -> str | None:
 
 
 def record(path: str, app: str, version: int) -> None:
-    """Commit the transaction alone."""
+    """Commit a transaction without rows."""
     _append(empty(schema_of(path)), path, {"txnAppId": app, "txnVersion": version})
 
 
@@ -250,10 +250,15 @@ def record(path: str, app: str, version: int) -> None:
 
 
 def varying(value: object, beside: str) -> Column:
-    """A text that is another one in each micro-batch, as a column.
+    """Return a column with a text that differs from micro-batch to micro-batch.
 
-    A number would stand in the code that Spark generates, which then were compiled anew each time; so would a literal text
-    that is cast to one. ``beside``: a column of text, never null, of which nothing is taken, but Spark can't fold what has it.
+    Spark writes a literal number, or a literal text cast to a number, into its generated code. It would then compile that
+    code again for each micro-batch.
+
+    Args:
+        value: The value, which becomes text.
+        beside: A text column that is never null. The result contains nothing of it, but keeps Spark from folding the text.
+
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -261,13 +266,18 @@ def varying(value: object, beside: str) -> Column:
 
 
 def empty(schema: StructType) -> DataFrame:
-    """No rows, which Spark does not know while it plans."""
+    """Return a frame without rows, of an RDD whose size Spark does not know while it plans."""
     spark = session()
     return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
 
 
 def create(path: str, schema: StructType, *, partitioned_by: str | None = None, **given: str) -> None:
-    """Create the table, every column nullable; its names may be odd. Raises ``PermanentError`` in another's folder."""
+    """Create the table with every column nullable, and with column mapping if a name needs it.
+
+    Raises:
+        PermanentError: The folder holds other files than a Delta table's.
+
+    """
     from delta.tables import DeltaTable
 
     if any(_NEED_MAPPING.search(name) for name in _names(schema)):
@@ -288,9 +298,9 @@ def create(path: str, schema: StructType, *, partitioned_by: str | None = None, 
 
 
 def grow(path: str, schema: StructType) -> None:
-    """Give the table the columns it lacks and the wider types it needs; raises ``PermanentError`` where it can't.
+    """Add the columns that the table lacks and widen types; raise ``PermanentError`` if a type does not fit.
 
-    A column of a narrower type, or a struct in another order or with fewer fields, fits: see ``shape``.
+    A column of a narrower type needs no change; nor does a struct with fewer fields or another order. See ``shape``.
     """
     from connectors.type_widening import widened
 
@@ -303,7 +313,7 @@ def grow(path: str, schema: StructType) -> None:
         lacking = _lacking(path, schema)
         _map_names(path, lacking)
         if lacking:
-            # With what is there already: an append needs the partition columns.
+            # The frame has all columns of the table, since an append needs the partition columns.
             given = {field.name.lower(): field for field in [*schema_of(path), *lacking]}
             _append(empty(type(schema)([*given.values()]).toNullable()), path, {"mergeSchema": "true"})
     except PermanentError:
@@ -313,7 +323,12 @@ def grow(path: str, schema: StructType) -> None:
 
 
 def _lacking(path: str, schema: StructType) -> list[StructField]:
-    """Columns as they have to be where the table lacks them, or fields within them; raises ``PermanentError``."""
+    """Return the columns to append because the table lacks them or fields within them.
+
+    Raises:
+        PermanentError: The type of a column can't become the new type.
+
+    """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     from connectors.delta import shape
@@ -330,7 +345,7 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
 
 
 def replace(path: str, schema: StructType) -> None:
-    """Empty the table and give it this schema."""
+    """Empty the table and replace its schema."""
     _map_names(path, schema)
     app = "cdf-replicator:replace"
     writer = empty(schema.toNullable()).write.format("delta").mode("overwrite").option("txnAppId", app)
@@ -338,7 +353,7 @@ def replace(path: str, schema: StructType) -> None:
 
 
 def _map_names(path: str, fields: Iterable[StructField]) -> None:
-    """Switch column mapping on where a column's name needs it."""
+    """Enable column mapping if a column's name needs it."""
     if any(_NEED_MAPPING.search(name) for name in _names(fields)):
         set_properties(path, {"delta.columnMapping.mode": "name"})
 
@@ -356,7 +371,7 @@ def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> None:
 
 
 def _names(fields: Iterable[StructField]) -> Iterable[str]:
-    """Of the columns, and of the fields inside them."""
+    """Yield the names of the columns and of the fields within them, at any depth."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     for field in fields:

@@ -1,4 +1,4 @@
-"""What a replica remembers of deleted keys, in a table of its own: so that an older upsert of one loses."""
+"""Keep the guards of a replica's deleted keys in a separate table, so that an older upsert does not revive a key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def prepare(path: str) -> None:
 
 
 def remember(deleted: DataFrame, batch: Batch, path: str) -> None:
-    """Append deletes, as a transaction of the batch."""
+    """Append a tombstone for each deleted key, as a transaction of the batch."""
     now = table.varying(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
     writer = deleted.select(KEY, GUARD, now.alias("deleted_at")).write.format("delta").mode("append")
     writer.option("txnVersion", batch.txn_version).option(
@@ -37,14 +37,17 @@ def remember(deleted: DataFrame, batch: Batch, path: str) -> None:
 
 
 def newer(path: str, guard: int) -> DataFrame:
-    """Those above a guard. A batch is newer than the batches before it, so that statistics leave nearly every file out."""
+    """Return the tombstones above a guard.
+
+    A batch has higher guards than the batches before it. Delta's file statistics therefore skip nearly every file.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     return table.session().read.format("delta").load(path).where(F.col(GUARD) > guard)
 
 
 def unbeaten(changes: DataFrame, among: DataFrame) -> DataFrame:
-    """The changes without the upserts that one of these tombstones beats."""
+    """Return the changes without the upserts whose key has a tombstone of a higher guard."""
     from pyspark.sql import functions as F  # noqa: N812
 
     same = F.col("change.key") == F.col("tombstone.key")
@@ -53,7 +56,7 @@ def unbeaten(changes: DataFrame, among: DataFrame) -> DataFrame:
 
 
 def highest(path: str) -> int:
-    """The highest guard; 0 if there is none, or no table."""
+    """Return the highest guard; 0 without a tombstone or a table."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if not table.exists(path):
@@ -71,7 +74,7 @@ def next_forgetting(path: str, seconds: int) -> float:
 
 
 def forget(path: str, seconds: int) -> None:
-    """Remove those older than ``seconds``, and compact what is left."""
+    """Remove the tombstones older than ``seconds``, and compact the table."""
     from delta.tables import DeltaTable
 
     started = int(time.time())

@@ -1,4 +1,4 @@
-"""Elasticsearch: one document per key."""
+"""Write to Elasticsearch: one document per key."""
 
 from connectors.elasticsearch.sink import ElasticsearchSink
 from connectors.registry import require

@@ -1,4 +1,4 @@
-"""The bulk request: its body out of an Arrow column, and what became of each change out of its answer."""
+"""Build the body of a bulk request from an Arrow column, and classify each item of the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# Positions are places in ``items``: every item keeps its ``status``, so that none vanishes.
+# A position is an index of ``items``. Every item keeps its ``status``, so that the filter removes no item.
 ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
 
 NO_ERRORS: Final = b'"errors":false'
@@ -23,7 +23,7 @@ APPLIED: Final = b'"status":20'  # 200 or 201
 
 INVALID: Final = "invalid"
 TOO_LARGE: Final = "too_large"
-# Labels of metrics, hence few; any other refusal of a row is ``invalid``.
+# The codes are labels of a metric, and therefore few. Every other refusal of a row is ``invalid``.
 CODES: Final = {
     "document_parsing_exception": "document_parsing",
     "mapper_parsing_exception": "document_parsing",
@@ -31,7 +31,7 @@ CODES: Final = {
     "illegal_argument_exception": "illegal_argument",
 }
 REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
-# What a 400 says of the index, whatever the row, and what to do about it. Such an answer never makes a dead letter.
+# Reasons of a 400 that are faults of the index, each with the operator's next step. They never make a dead letter.
 FAULTS_OF_INDEX: Final = (
     (
         re.compile(r"pipeline with id \[.*\] does not exist"),
@@ -46,7 +46,7 @@ FAULTS_OF_INDEX: Final = (
         "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. Then restart.",
     ),
 )
-# An empty document that is never stored: no document has that sequence number. All else the index demands of it.
+# An empty document that Elasticsearch checks but never stores, since no document has that sequence number.
 PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'
 WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
 
@@ -54,7 +54,7 @@ OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 200, 400, 403, 404, 
 
 
 def body_of(column: pa.Array) -> bytes:
-    """The text of all rows, one after the other, as one copy of the values buffer; rows are not looked at."""
+    """Return the concatenated text of all rows, by one copy of the values buffer and without work per row."""
     layout = "<q" if column.type == "large_string" else "<i"
     _, offsets, values = column.buffers()
     width = struct.calcsize(layout)
@@ -65,9 +65,9 @@ def body_of(column: pa.Array) -> bytes:
 
 
 def all_applied(answer: bytes, changes: int) -> bool:
-    """Whether an answer says so of every change. Most do, and are not read item by item: that takes as long as sending them.
+    """Return whether the answer reports every change as applied, without parsing it: parsing takes as long as the request.
 
-    Without errors there is nothing in it but statuses, and a quoted text could not hold these bytes: its quotes are escaped.
+    An answer without errors contains statuses only. A quoted text can't contain these bytes, since its quotes are escaped.
     """
     return NO_ERRORS in answer and answer.count(APPLIED) == changes
 
@@ -75,9 +75,12 @@ def all_applied(answer: bytes, changes: int) -> bool:
 def result_of(
     items: Sequence[dict[str, dict[str, Any]]], *, changes: int, route: str, sent_bytes: int = 0
 ) -> WriteResult:
-    """Classify every item of an answer (facts: the table of error classes; asserted by the contract tests).
+    """Classify every item of an answer.
 
-    Raises ``RetryableError`` if nothing got through and all of it may later, ``PermanentError`` if the target is gone.
+    Raises:
+        RetryableError: No change was applied, and a retry may apply all of them.
+        PermanentError: The target is gone or refuses every write.
+
     """
     if len(items) != changes:
         raise RetryableError("unavailable", f"{changes} changes sent, {len(items)} answered")
@@ -109,11 +112,11 @@ def result_of(
 
 
 def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
-    if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # of an upsert, of a delete
+    if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # for an upsert, for a delete
         raise PermanentError(
             f"the index is gone, or another instance has taken over: {reason}.",
-            "If another instance has taken over: nothing, this one ends by itself. Else the index is not created again while a "
-            f"route runs, since it would lack rows: run `cdf-replicator resync {route}`.",
+            "If another instance has taken over, this instance ends by itself. If the index was deleted, run "
+            f"`cdf-replicator resync {route}`: a running route does not create it again, since it would lack rows.",
         )
     if kind == "illegal_argument_exception" and reason.startswith("no write index"):
         raise PermanentError(f"{reason}.", "Mark one of its indices with is_write_index: true.")
@@ -130,14 +133,14 @@ def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> 
 
 
 def _check_row_is_to_blame(said: str) -> None:
-    """Raise ``PermanentError`` where a refusal is about the index."""
+    """Raise ``PermanentError`` if the reason of a refusal is a fault of the index."""
     for pattern, hint in FAULTS_OF_INDEX:
         if pattern.search(said):
-            raise PermanentError(f"the index takes no row as it is: {said}.", hint)
+            raise PermanentError(f"the index can't take any row: {said}.", hint)
 
 
 def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> str:
-    """Return the type of error for which every upsert of an answer was refused; empty if there is no such."""
+    """Return the error type for which every upsert of an answer was refused; empty if there is none."""
     kinds = {
         item["index"]["error"]["type"] if item["index"]["status"] == BAD_REQUEST else ""
         for item in items
@@ -151,7 +154,7 @@ def too_large(position: int) -> WriteResult:
 
 
 def joined(first: WriteResult, second: WriteResult, offset: int) -> WriteResult:
-    """The result of two neighbouring parts of a chunk, the second of which begins at ``offset``."""
+    """Join the results of two adjacent parts of a chunk. The second part begins at position ``offset``."""
     reasons = {part.retry_reason for part in (first, second) if part.retry}
     return WriteResult(
         stale=[*first.stale, *(position + offset for position in second.stale)],

@@ -1,8 +1,8 @@
-"""Requests to one cluster, and what its refusals mean.
+"""Send requests to one cluster, and classify its refusals.
 
-Below the client's typed API, whose media type is bound to one major version: a plain content type and our own auth
-header work with 8.x and 9.x alike. Bodies go in and come out as bytes. Nothing is retried here, except that a request
-goes to another host where one can't be reached.
+The requests bypass the client's typed API, whose media type belongs to one major version. A plain content type and an
+authorization header built here work with 8.x and 9.x. Bodies are bytes. Nothing is retried here, with one exception: if
+a host can't be reached, the request goes to another host.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ OLDEST: Final = 8
 PRODUCT: Final = ("x-elastic-product", "Elasticsearch")
 
 CONNECTIONS: Final = 64
+"""Connections to one node at once. The routes of a process share the client, and a further request waits without a limit."""
 EXISTS: Final = "resource_already_exists_exception"
-"""To one node at once: the routes of a process share its client, and one more would wait for as long as it takes."""
 
 UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_LARGE, TOO_MANY, SERVER_ERROR = 401, 403, 404, 413, 429, 500
 
@@ -56,13 +56,13 @@ class Reply:
 
     @property
     def genuine(self) -> bool:
-        """Elasticsearch names itself in every answer; a proxy in front of it does not."""
+        """Return whether Elasticsearch sent the answer: it names itself in a header. A proxy does not."""
         name, product = PRODUCT
         return self.headers.get(name) == product
 
     @property
     def error(self) -> tuple[str, str]:
-        """Type and reason, or the beginning of what came instead."""
+        """Return type and reason of the error; without them an empty type and the first 200 characters of the body."""
         try:
             error = orjson.loads(self.body)["error"]
             return (error["type"], error["reason"]) if isinstance(error, dict) else ("", str(error))
@@ -75,17 +75,17 @@ class Reply:
         return float(text) if text.isdecimal() else None
 
     def json(self) -> Any:
-        """Raises ``RetryableError`` if it is not Elasticsearch that answered."""
+        """Return the parsed body; raise ``RetryableError`` if Elasticsearch did not send it."""
         if self.genuine:
             try:
                 return orjson.loads(self.body)
             except ValueError:
                 pass
-        raise RetryableError("unavailable", f"the answer is not Elasticsearch's: {self.error[1]!r}")
+        raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {self.error[1]!r}")
 
 
 class Cluster:
-    """Raises ``RetryableError`` and ``PermanentError`` only, except for bugs."""
+    """A client of one cluster. It raises ``RetryableError`` and ``PermanentError`` only, except for bugs."""
 
     def __init__(self, settings: Settings) -> None:
         self._headers = {"accept": JSON, **_authorization(settings)}
@@ -110,10 +110,10 @@ class Cluster:
     def send(
         self, method: str, target: str, body: bytes | None = None, content_type: str = JSON, **headers: str
     ) -> Reply:
-        """Any answer, whatever its status; raises if there is none."""
+        """Return the answer, whatever its status; raise an error if there is none."""
         headers = {**self._headers, "content-type": content_type, **headers}
         try:
-            # Below the client, whose own timeout and retries don't reach this far down.
+            # The client's own timeout and retries do not apply to a request of its transport.
             meta, data = self._client.transport.perform_request(
                 method,
                 target,
@@ -125,25 +125,25 @@ class Cluster:
         except elastic_transport.ConnectionTimeout as error:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
         except elastic_transport.TlsError as error:
-            _clusters.pop(self._settings, None)  # the next one reads CA_CERTS again
+            _clusters.pop(self._settings, None)  # the next client reads CA_CERTS again
             raise certificate_refused("Elasticsearch", error.message) or RetryableError(
                 "unreachable", error.message
             ) from error
         except elastic_transport.ConnectionError as error:
             raise RetryableError("unreachable", error.message) from error
         except elastic_transport.SerializationError as error:
-            raise RetryableError("unavailable", f"the answer is not Elasticsearch's: {error}") from error
+            raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {error}") from error
         return Reply(meta.status, meta.headers, data or b"")
 
     def ask(self, method: str, target: str, body: object = None) -> Any:
-        """The JSON of a good answer; raises what ``refusal`` says of any other."""
+        """Send JSON and return the JSON of the answer; raise the error of ``refusal`` if the status is not 2xx."""
         reply = self.send(method, target, None if body is None else orjson.dumps(body))
         if not reply.ok:
             raise refusal(reply, f"{method} {target}")
         return reply.json()
 
     def find(self, target: str) -> Any:
-        """As ``ask`` with GET, None if there is no such index or alias."""
+        """Return the JSON of a GET; None if there is no such index or alias."""
         reply = self.send("GET", target)
         if reply.status == NOT_FOUND and reply.genuine:
             return None
@@ -152,7 +152,7 @@ class Cluster:
         return reply.json()
 
     def create(self, target: str, body: object) -> None:
-        """As ``ask`` with PUT; does nothing where the index is there already."""
+        """Create an index by a PUT; do nothing if the index exists."""
         reply = self.send("PUT", target, orjson.dumps(body))
         if not reply.ok and reply.error[0] != EXISTS:
             raise refusal(reply, f"PUT {target}")
@@ -166,9 +166,10 @@ class Cluster:
         return True
 
     def check(self) -> None:
-        """An authenticated call that needs no privilege; without security it does not exist, which is fine too.
+        """Check the credentials and the version of Elasticsearch.
 
-        A media type that Elasticsearch has known since 8 shows an older one: it refuses the header.
+        The request needs no privilege. A cluster without security answers that the path is unknown, which is accepted. Its
+        media type exists since Elasticsearch 8, and an older version refuses the header.
         """
         accept = f"application/vnd.elasticsearch+json; compatible-with={OLDEST}"
         reply = self.send("GET", "/_security/_authenticate", accept=accept)
@@ -177,7 +178,7 @@ class Cluster:
             raise refusal(reply, "GET /_security/_authenticate")
         if not reply.genuine:
             raise PermanentError(
-                f"what answers there (HTTP {reply.status}) is not Elasticsearch.", "Set HOSTS to its HTTP port."
+                f"the answer (HTTP {reply.status}) does not come from Elasticsearch.", "Set HOSTS to its HTTP port."
             )
         if kind == "media_type_header_exception":
             raise PermanentError(f"this Elasticsearch is older than {OLDEST}: {reason}.", "Upgrade it.")
@@ -187,13 +188,13 @@ _clusters: dict[Settings, Cluster] = {}
 
 
 def cluster_of(settings: Settings) -> Cluster:
-    """Return the process's one client of these settings. It outlives the runs of a route, and knows which hosts are silent."""
+    """Return the process's client of these settings. It outlives the runs of a route, and keeps the list of dead hosts."""
     known = _clusters.get(settings)
     return known or _clusters.setdefault(settings, Cluster(settings))
 
 
 def refusal(reply: Reply, request: str) -> SinkError:
-    """What to raise for an answer that is not 2xx (413 of a bulk aside, which means: send less)."""
+    """Return the error for an answer that is not 2xx. A 413 of a bulk request is handled before: the sink sends less."""
     kind, reason = reply.error
     said = f"{request}: HTTP {reply.status} {reason or kind}".rstrip()
     blocked = kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}

@@ -1,4 +1,4 @@
-"""How many fields an index may have: counted as the server counts them, and raised with the mapping."""
+"""Count the fields of an index as Elasticsearch does, and raise the index's field limit if the mapping needs more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_LIMIT: Final = 1000
 
 
 def make_room(cluster: Cluster, index: Index, mapping: Mapping[str, Any]) -> None:
-    """Raise the field limit of an index of ours to what it needs; raises ``PermanentError`` on any other."""
+    """Raise the field limit of an index that the sink created; raise ``PermanentError`` if another user created the index."""
     limit = int(index.settings.get("mapping", {}).get("total_fields", {}).get("limit", DEFAULT_LIMIT))
     needed = total_fields(index.mappings, mapping)
     if needed <= limit:
@@ -32,9 +32,9 @@ def make_room(cluster: Cluster, index: Index, mapping: Mapping[str, Any]) -> Non
 
 
 def total_fields(*mappings: Mapping[str, Any]) -> int:
-    """Count what mappings define together, as ``index.mapping.total_fields.limit`` does.
+    """Count the fields that the mappings define together, as ``index.mapping.total_fields.limit`` does.
 
-    Fields, their sub-fields, aliases, objects and runtime fields count, each once.
+    Each field, sub-field, alias, object and runtime field counts once.
     """
     return len({path for each in mappings for path in _defined(each)})
 

@@ -1,7 +1,7 @@
-"""The index of a route: found or created, mapped, claimed, and reached through an alias.
+"""Find or create the index of a route, map its fields, and record the route's claim.
 
-Every write goes through an alias with ``require_alias``: an index that vanishes is then refused instead of being created
-again, empty and with guessed types.
+Every write goes through an alias with ``require_alias``. If the index is deleted, Elasticsearch refuses the write. Without
+``require_alias`` it would create an empty index with guessed types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A concrete index. ``alias``: the name the route was given, if that is an alias; ``siblings``: further indices of it."""
+    """A concrete index.
+
+    ``alias`` is the name in the route's settings, if that is an alias. ``siblings`` are the alias's other indices.
+    """
 
     name: str
     alias: str | None
@@ -40,28 +43,28 @@ class Index:
 
     @property
     def identity(self) -> str:
-        """Another one after the index was made anew, or brought back from a snapshot, over itself too."""
+        """Return the ids of the index and its history; they change when it is created again or restored from a snapshot."""
         return f"{self.settings['uuid']} {self.settings.get('history', {}).get('uuid', '')}".strip()
 
     @property
     def writers(self) -> list[str]:
-        """The aliases through which it was ever written under a lease."""
+        """Return the aliases of all leases that have written to the index."""
         return [alias for alias in self.aliases if alias.startswith(writer_of(self.name))]
 
     @property
     def note(self) -> dict[str, Any]:
-        """What ``prepare`` wrote into the mapping's ``_meta``; empty if it never did."""
+        """Return the sink's entry in the mapping's ``_meta``; empty before the first ``prepare``."""
         note: dict[str, Any] = self.mappings.get("_meta", {}).get(META, {})
         return note
 
     @property
     def ours(self) -> bool:
-        """Created by us: then its mapping is ours to extend and its gc_deletes ours to set."""
+        """Return whether the sink created the index, and may therefore extend its mapping and set its gc_deletes."""
         return self.note.get("created") is True
 
     @property
     def is_copy(self) -> bool:
-        """Whether it is another one than it was when its claim was recorded."""
+        """Return whether the identity has changed since the claim was recorded."""
         return bool(self.note.get("identity", self.identity) != self.identity)
 
     def claim(self, route: RouteSpec) -> Claim | None:
@@ -76,16 +79,16 @@ class Index:
 
 
 def writer_of(index: str, fence: int | None = None) -> str:
-    """The alias to write through under a lease; what all of them begin with, without one.
+    """Return the alias to write through under a lease; without a lease, the prefix of all these aliases.
 
-    No index may have a capital letter in its name: a delete of an external version, to which ``require_alias`` does not apply,
-    would else create one where the alias is gone.
+    The prefix has capital letters, which the name of an index may not have. ``require_alias`` does not apply to a delete
+    with an external version, which would otherwise create an index if the alias is gone.
     """
     return f"CDF-writer-{index}-" + ("" if fence is None else str(fence))
 
 
 def identity_of(cluster: Cluster, index: str) -> str | None:
-    """Return the identity of an index, which is little to read; None if it is gone."""
+    """Return the identity of an index by a small request; None if the index is gone."""
     names = "*.settings.index.uuid,*.settings.index.history.uuid"
     found: dict[str, Any] | None = cluster.find(f"/{quote(index)}/_settings?filter_path={names}")
     if not found:
@@ -94,7 +97,12 @@ def identity_of(cluster: Cluster, index: str) -> str | None:
 
 
 def find(cluster: Cluster, name: str) -> Index | None:
-    """The index that a name leads writes to; None if the name is free. Raises ``PermanentError`` if it leads to none."""
+    """Return the index that writes to a name reach; None if the name is free.
+
+    Raises:
+        PermanentError: The name is a data stream, or an alias without a write index.
+
+    """
     found: dict[str, Any] | None = cluster.find(f"/{quote(name)}")
     if found is None:
         return None
@@ -121,10 +129,10 @@ def _index(name: str, alias: str | None, siblings: tuple[str, ...], info: Mappin
 
 
 def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_deletes: str) -> Index:
-    """``dynamic: strict``: the schema decides the types, never the first value that comes along.
+    """Create an index with ``dynamic: strict``, so that the schema determines the types and not the first value.
 
-    Fields beyond the default limit are mapped by ``adopt``, which knows the limit that a template may have set. Where another
-    instance has created the index at the same time, its claim is compared.
+    If the fields exceed the default limit, ``adopt`` maps them: it reads the limit that a template may have set. If another
+    instance creates the index at the same time, ``adopt`` compares its claim.
     """
     properties = properties_of(found, {})
     few = field_limit.total_fields({"properties": properties}) <= field_limit.DEFAULT_LIMIT
@@ -145,9 +153,11 @@ def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_
 
 
 def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -> None:
-    """Give the alias to write through to this lease, map what is missing, record the claim; nothing else is touched.
+    """Add the alias of this lease, map missing fields and record the claim. Everything else of the index stays unchanged.
 
-    Raises ``PermanentError`` if a later lease has the alias or another route the claim, and then has changed nothing.
+    Raises:
+        PermanentError: A later lease has the alias, or another route has the claim. The index is then unchanged.
+
     """
     held = index.claim(route)
     if held is not None and (other := held.other(route)) is not None:
@@ -157,7 +167,7 @@ def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -
         _take(cluster, index, route)
     note = {**index.note, **_note(route), "identity": index.identity}
     if held is None or not held.is_of(route) or held.epoch != route.epoch:
-        note.pop("mark", None)  # it says what was delivered of an epoch
+        note.pop("mark", None)  # the watermark belongs to the epoch
     if add or note != index.note:
         meta = {**index.mappings.get("_meta", {}), META: note}
         mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
@@ -167,7 +177,7 @@ def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -
 
 
 def _take(cluster: Cluster, index: Index, route: RouteSpec) -> None:
-    """Whoever writes through the alias of an older lease, or of another state path, finds it gone, at the same moment."""
+    """Replace the aliases of older leases and other state paths in one request, so that their writers fail from then on."""
     writer = writer_of(index.name, route.fence)
     others = [alias for alias in index.writers if alias != writer]
     same = index.note.get("owner", route.owner) == route.owner
@@ -186,14 +196,14 @@ def _fence_of(alias: str) -> int:
 
 
 def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark) -> None:
-    """Note how far the index is; raises ``SinkError`` where it is not the one that was prepared."""
+    """Record the watermark in the index; raise ``SinkError`` if another index or writer has replaced the prepared index."""
     if not index.note:
         raise gone(f"index {index.name!r} has lost its claim")
     taken = (index.note["owner"], index.note["route"]) != (route.owner, route.name)
     if taken or (index.alias is None and writer_of(index.name, route.fence) not in index.aliases):
         raise fenced(f"index {index.name!r}")
     if index.is_copy:
-        raise lost(f"index {index.name!r} was brought back from a copy")
+        raise lost(f"index {index.name!r} was restored from a copy")
     if index.note.get("mark") == str(watermark):
         return
     meta = {**index.mappings.get("_meta", {}), META: {**index.note, "mark": str(watermark)}}
@@ -201,17 +211,19 @@ def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark)
 
 
 def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:
-    """Which fields to map ourselves. On an index of somebody else only where no rule of theirs covers them.
+    """Return the fields that the sink maps. In another user's index these are fields that no rule of the index covers.
 
-    Raises ``PermanentError`` if the mapping can't take the route.
+    Raises:
+        PermanentError: The mapping can't take the route.
+
     """
     result = fit(found, index.mappings)
     variable = f"CDF_ROUTES__{route.name.upper()}__"
     if result.conflicts:
         cure = (
-            f"Delete the index and run `cdf-replicator resync {route.name}`, which builds it anew"
+            f"Delete the index and run `cdf-replicator resync {route.name}`, which creates it again"
             if index.ours
-            else f"Map it otherwise, name another index in {variable}INDEX"
+            else f"Map the field with another type, name another index in {variable}INDEX"
         )
         raise PermanentError(
             f"index {index.name!r} does not take the route: {'; '.join(result.conflicts)}.",
@@ -230,7 +242,7 @@ def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:
 
 
 def settle(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
-    """Set gc_deletes on an index of ours; on any other only say what it lacks."""
+    """Set gc_deletes if the sink created the index; otherwise return a warning if it is too short."""
     remembered = index.settings.get("gc_deletes", "60s")
     if index.ours and remembered != gc_deletes:
         cluster.ask("PUT", f"/{quote(index.name)}/_settings", {"index": {"gc_deletes": gc_deletes}})
@@ -238,13 +250,13 @@ def settle(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
     warnings = []
     if _seconds(remembered) < SHORTEST_GC_DELETES:
         warnings.append(
-            f"index {index.name!r} forgets deletes after {remembered}: a write that was held up longer could bring a "
+            f"index {index.name!r} forgets deletes after {remembered}: a write that is delayed longer could bring a "
             f"deleted row back; set index.gc_deletes to 1h"
         )
     if index.siblings:
         warnings.append(
-            f"alias {index.alias!r} also covers {', '.join(index.siblings)}: only {index.name!r} is kept in step, "
-            f"documents of the same keys in the others stay"
+            f"alias {index.alias!r} also covers {', '.join(index.siblings)}: only {index.name!r} receives changes, "
+            f"and documents of the same keys in the other indices stay"
         )
     return warnings
 

@@ -1,9 +1,9 @@
-"""What a Spark schema is in Elasticsearch, and whether an existing mapping takes it.
+"""Map a Spark schema to Elasticsearch fields, and check whether an existing mapping accepts it.
 
-Rows are JSON as ``connectors.rendering`` writes it. ``_source`` keeps that text as it is, so every choice below is about
-search only: a timestamp is a ``date``, which finds by milliseconds but takes every year up to 9999 (``date_nanos`` would
-refuse 9999-12-31); a whole number is a ``long`` and a float a ``double``, so that a widened column stays where it is.
-A dot in a name is a path, as everywhere in Elasticsearch.
+Rows are JSON as ``connectors.rendering`` writes it. ``_source`` keeps that text unchanged, so the types below affect search
+only. A timestamp is a ``date``, which has milliseconds but accepts every year up to 9999; ``date_nanos`` refuses
+9999-12-31. A whole number is a ``long`` and a float a ``double``, so that a widened column keeps its mapping. A dot in a
+name is a path, as everywhere in Elasticsearch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-# Elasticsearch refuses these in a document (9.2: every document with one of them), and offers no way round.
+# Elasticsearch 9.2 refuses every document that contains one of these names, and has no setting to allow them.
 METADATA: Final = frozenset({
     "_data_stream_timestamp", "_doc_count", "_field_names", "_id", "_ignored", "_ignored_source", "_index", "_index_mode",
     "_nested_path", "_primary_term", "_routing", "_seq_no", "_source", "_tier", "_version",
@@ -37,8 +37,8 @@ WHOLE: Final = REAL | {"long", "unsigned_long"}
 DATES: Final = frozenset({"date", "date_nanos"})
 OBJECTS: Final = frozenset({"object", "nested", "passthrough", "flattened"})
 
-# What no search could find is kept in ``_source`` and named in ``_ignored``, instead of having the row refused: NaN and
-# infinities, which JSON writes as text, and years after 9999.
+# ``ignore_malformed`` keeps a value that can't be indexed in ``_source`` and names its field in ``_ignored``. Without it
+# Elasticsearch refuses the row. Such values are NaN and infinities, which are text in JSON, and years after 9999.
 REAL_NUMBER: Final = {"type": "double", "ignore_malformed": True}
 DATE: Final = {"type": "date", "ignore_malformed": True}
 STRING: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
@@ -47,7 +47,11 @@ OPAQUE: Final = {"type": "object", "enabled": False}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``definition``: how we map it. ``accepts``: the mapped types that take it as well; None takes any."""
+    """The mapping of a Spark type.
+
+    ``definition`` is the mapping of a new field. ``accepts`` are the mapped types of an existing field that can hold the
+    type; None means every type.
+    """
 
     definition: Mapping[str, Any]
     accepts: frozenset[str] | None
@@ -55,7 +59,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One field. ``path``: dotted. ``column``: the column of the route it is in."""
+    """A field of the schema without fields of its own. ``path`` is dotted; ``column`` is the route's column that holds it."""
 
     path: str
     column: str
@@ -65,13 +69,13 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a schema meets a mapping: ``missing`` leaves with the ``dynamic`` that rules there, ``conflicts`` as text."""
+    """The difference between a schema and a mapping: missing leaves with the ``dynamic`` of their object, conflicts as text."""
 
     missing: list[tuple[Leaf, str]] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
 
 
-KINDS: Final = {  # by the name Spark has for a type
+KINDS: Final = {  # by Spark's name of the type
     "string": Kind(STRING, TEXTUAL | PARSED),
     "char": Kind(STRING, TEXTUAL | PARSED),
     "varchar": Kind(STRING, TEXTUAL | PARSED),
@@ -87,14 +91,14 @@ KINDS: Final = {  # by the name Spark has for a type
     "timestamp_ntz": Kind(DATE, DATES | TEXTUAL),
     "binary": Kind({"type": "binary"}, TEXTUAL | {"binary"}),
     "map": Kind({"type": "flattened", "ignore_above": LONGEST_TERM}, OBJECTS),
-    "struct": Kind({"type": "object"}, OBJECTS),  # one without fields
+    "struct": Kind({"type": "object"}, OBJECTS),  # a struct without fields
     "variant": Kind(OPAQUE, None),
 }
 AS_TEXT: Final = Kind({"type": "keyword"}, TEXTUAL)  # intervals, times of day
 
 
 def leaves(schema: StructType, route: str) -> list[Leaf]:
-    """The fields of a schema; raises ``PermanentError`` naming each column that Elasticsearch can't take."""
+    """Return the leaves of a schema; raise ``PermanentError`` with the name of each column that Elasticsearch refuses."""
     found = [leaf for column in schema.fields for leaf in _leaves(column.dataType, column.name, column.name)]
     paths = {leaf.path for leaf in found}
     wrong = {leaf.column: f"{leaf.path!r}: {fault}" for leaf in found if (fault := _fault(leaf.path, paths))}
@@ -111,7 +115,7 @@ def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Leaf]:
     from pyspark.sql.types import ArrayType, StructType
 
     source = data_type.simpleString()
-    while isinstance(data_type, ArrayType):  # to Elasticsearch any field may hold many values
+    while isinstance(data_type, ArrayType):  # every field of Elasticsearch may hold several values
         data_type = data_type.elementType
     if isinstance(data_type, StructType) and data_type.fields:
         for inner in data_type.fields:
@@ -127,7 +131,9 @@ def _kind(data_type: DataType) -> Kind:
 
     if isinstance(data_type, DecimalType):
         numbers = WHOLE if data_type.scale == 0 and data_type.precision <= LONG_DIGITS else REAL
-        if data_type.precision > EXACT_DIGITS:  # rendered as text; a numeric field takes that too, rounded for search
+        if (
+            data_type.precision > EXACT_DIGITS
+        ):  # rendered as text, which a numeric field accepts too and rounds for search
             return Kind({"type": "keyword"}, numbers | TEXTUAL)
         return Kind({"type": "double"}, numbers | TEXTUAL)
     return KINDS.get(data_type.typeName(), AS_TEXT)
@@ -136,7 +142,7 @@ def _kind(data_type: DataType) -> Kind:
 def _fault(path: str, paths: set[str]) -> str | None:
     names = path.split(".")
     if not all(name.strip() for name in names):
-        return "a name, or a part of one between dots, is empty"
+        return "the name, or a part of it between dots, is empty"
     if names[0] in METADATA:
         return "the name is reserved for metadata"
     above = (".".join(names[:depth]) for depth in range(1, len(names)))
@@ -146,7 +152,7 @@ def _fault(path: str, paths: set[str]) -> str | None:
 
 
 def properties_of(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> dict[str, Any]:
-    """``properties`` that add these fields to ``mappings``, whose objects keep their type."""
+    """Return the ``properties`` that add these fields to ``mappings``. Objects of ``mappings`` keep their type."""
     properties: dict[str, Any] = {}
     for leaf in found:
         *above, name = leaf.path.split(".")
@@ -160,7 +166,7 @@ def properties_of(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> dict[st
 
 
 def fit(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> Fit:
-    """Compare field by field with what an index has."""
+    """Compare each leaf with the mapping of an index."""
     result = Fit()
     for leaf in found:
         node, path, dynamic = _reach(leaf.path, mappings)
@@ -183,9 +189,10 @@ def _accepts(kind: Kind, mapped: str) -> bool:
 
 
 def _reach(path: str, mappings: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, str]:
-    """The node at ``path``, or the value or opaque object above it that would take it; its path; ``dynamic`` there.
+    """Return the mapped node at ``path``, its path, and the ``dynamic`` that applies there.
 
-    No node if none is mapped. Under ``subobjects: false`` names contain dots, hence the longest name first.
+    The node is a value or an opaque object above ``path`` if that would take the value, and None if nothing is mapped.
+    Under ``subobjects: false`` names contain dots. The search therefore tries the longest name first.
     """
     node: Mapping[str, Any] = mappings
     rest, dynamic = path.split("."), "true"

@@ -1,4 +1,4 @@
-"""A node of a cluster of several, which has to show within seconds that it answers before it is given a request."""
+"""Probe a node of a cluster of several hosts before a request, so that a silent host delays the request by seconds only."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 2.0
 KNOWN_SECONDS: Final = 10.0
-"""How long an answer shows that a node is there."""
+"""Time after an answer during which a node needs no probe."""
 
 
 class ProbedNode(Urllib3HttpNode):
-    """Sends ``HEAD /`` first where the node has not answered lately.
+    """A node that receives ``HEAD /`` before a request if its last answer is older than ``KNOWN_SECONDS``.
 
-    A host that accepts connections and says nothing would else hold each request for the whole of its timeout. A silent
-    probe is an error of the connection, after which the transport takes another node; a request that was sent and has
-    timed out is not, since a second copy of it would double the load of a cluster that is merely slow.
+    Without the probe, a host that accepts connections but sends no answer delays each request by the whole timeout. A
+    probe that times out is a connection error, and the transport uses another node. A request that times out is no
+    connection error: a second copy of it would double the load of a slow cluster.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -43,7 +43,7 @@ class ProbedNode(Urllib3HttpNode):
         headers: HttpHeaders | None = None,
         request_timeout: DefaultType | float | None = DEFAULT,
     ) -> NodeApiResponse:
-        """Probe the node if need be, then send the request; raises what the transport knows."""
+        """Probe the node if its last answer is too old, then send the request; raise the transport's errors only."""
         if time.monotonic() - self._answered_at > KNOWN_SECONDS:
             self._probe(headers)
         try:

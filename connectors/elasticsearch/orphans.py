@@ -1,4 +1,4 @@
-"""Counting and removing what an earlier epoch, or somebody else, left behind."""
+"""Count and delete the documents of an earlier epoch or of another writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GTE: Final = {"version_type": "external_gte"}
 
 
 def count(cluster: Cluster, index: str, below_guard: int) -> Held:
-    """Look at the version of every document: versions can't be searched for."""
+    """Read the version of every document and count, since Elasticsearch can't search for versions."""
     held = Held()
     for page in _pages(cluster, index):
         versions = [hit["_version"] for hit in page]
@@ -29,11 +29,18 @@ def count(cluster: Cluster, index: str, below_guard: int) -> Held:
 
 
 def sweep(cluster: Cluster, index: str, below_guard: int, bulk: Callable[[bytes, int], WriteResult]) -> int:
-    """Delete every document whose version is below the guard; ``bulk`` sends a body of so many actions.
+    """Delete every document whose version is below the guard, and return their number.
 
-    ``external_gte`` at the guard just below beats every orphan, also one that has that very guard, and loses to
-    whatever the new epoch writes meanwhile. A document that somebody else wrote has version 1, or one more than it had
-    from us, and perhaps a routing, without which it would not be found.
+    A delete has the guard just below and the version type ``external_gte``. It beats every orphan, and loses to every
+    concurrent write of the new epoch. A document of another writer has version 1, or the version after the sink's last one.
+    It may have a routing value, which the delete must contain.
+
+    Args:
+        cluster: The cluster.
+        index: The name of the index, quoted for a URL.
+        below_guard: The lowest guard of the new epoch.
+        bulk: Sends a body with a number of actions.
+
     """
     swept = 0
     for page in _pages(cluster, index):

@@ -1,4 +1,4 @@
-"""Where the cluster is, who we are to it, and what a route may say about its index."""
+"""Define the settings of the sink (hosts, credentials, limits) and a route's option (its index)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _some(hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _host(url: str) -> str:
-    """Raises ValueError without repeating the value, which may hold a password."""
+    """Check a URL. The text of the ``ValueError`` does not contain the value, which may hold a password."""
     try:
         parts = urlsplit(url)
         complete = parts.scheme in {"http", "https"} and parts.hostname and parts.port
@@ -46,13 +46,13 @@ def _host(url: str) -> str:
 
 
 def nodes(hosts: Iterable[str]) -> list[str]:
-    """Return where the nodes are, the same with and without TLS and for every spelling of a host."""
+    """Return the addresses of the nodes in one spelling of each host, with and without TLS alike."""
     parts = (urlsplit(host) for host in hosts)
     return [f"{place.server(part.hostname, part.port or 0)}{part.path.rstrip('/')}" for part in parts]
 
 
 def _index(name: str) -> str:
-    """The rules of Elasticsearch, less what our alias puts before and after."""
+    """Check a name by Elasticsearch's rules; the length leaves room for the prefix and suffix of the writer's alias."""
     wrong = FORBIDDEN & set(name) or name[:1] in {"", "-", "_", "+", "."} or name != name.lower()
     if wrong or len(name.encode()) > INDEX_BYTES:
         raise ValueError(
@@ -72,12 +72,12 @@ class Settings(ArrowSettings):
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
     verify_certs: bool = True
     request_timeout: float = Field(
-        15, gt=0, description="seconds until a request counts as lost; below RETRY_SECONDS, or it is not tried again"
+        15, gt=0, description="seconds until a request times out; it is retried only if this is below RETRY_SECONDS"
     )
     gc_deletes: str = Field(
         "1h",
         pattern=r"^\d+(s|m|h|d)$",
-        description="how long an index that we created remembers deletes (index.gc_deletes)",
+        description="time for which an index that the sink created remembers deletes (index.gc_deletes)",
     )
 
     @model_validator(mode="after")

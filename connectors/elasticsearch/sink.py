@@ -1,6 +1,6 @@
-"""``ElasticsearchSink``: whole documents under external versions, in bulk requests that the JVM has built.
+"""Write whole documents with external versions to Elasticsearch, in bulk requests that the JVM builds.
 
-Rooms that need Spark or the client are imported where they are used: a configuration is judged without them.
+Functions import the modules that need Spark or the client, so that a configuration is validated without them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lo
 
 
 class ElasticsearchSink(ArrowSink):
-    """One document per key. ``_id`` is the key text, its SHA-256 where that is longer than 512 bytes; ``_version`` the guard.
+    """A sink that keeps one document per key.
 
-    An upsert of the same guard writes again (``external_gte``), a delete must be newer (``external``): so a delivery that
-    is repeated changes nothing, and an upsert beats a delete of the same commit.
+    ``_id`` is the key text, or its SHA-256 if the key text is longer than 512 bytes. ``_version`` is the guard. An upsert
+    may have the guard of the document (``external_gte``); a delete must have a higher guard (``external``). A repeated
+    delivery therefore changes nothing, and an upsert beats a delete of the same commit.
     """
 
     Settings = configuration.Settings
@@ -72,7 +73,7 @@ class ElasticsearchSink(ArrowSink):
         self._index: tuple[str, str] | None = None
 
     def __reduce__(self) -> tuple[type[ElasticsearchSink], tuple[configuration.Settings]]:
-        """A copy starts unopened: connections stay in their process."""
+        """Pickle the settings only: a copy is not open, since connections stay in their process."""
         return type(self), (self.settings,)
 
     @property
@@ -83,7 +84,7 @@ class ElasticsearchSink(ArrowSink):
         return f"index {_name(route)}"
 
     def places(self, route: RouteSpec) -> frozenset[str]:
-        """Return an address for each node, since a cluster is reached by any of them."""
+        """Return an address for each node, since every node of a cluster leads to the same index."""
         return frozenset(f"elasticsearch {node} {_name(route)}" for node in configuration.nodes(self.settings.hosts))
 
     def check(self) -> None:
@@ -99,7 +100,7 @@ class ElasticsearchSink(ArrowSink):
         cluster, name = self._connected(), _name(route)
         index = find(cluster, name)
         if self._index is not None and (index is None or (index.name, index.identity) != self._index):
-            raise lost(f"index {name!r} is another one now")
+            raise lost(f"index {name!r} was replaced by another index")
         if index is None:
             index = create(cluster, name, fields, route, self.settings.gc_deletes)
             self._index = (index.name, index.identity)
@@ -147,7 +148,7 @@ class ElasticsearchSink(ArrowSink):
         return joined(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
 
     def mark(self, route: RouteSpec, watermark: Watermark) -> None:
-        """In the mapping's ``_meta``, which the whole cluster hears of: now and then."""
+        """Write the watermark into the mapping's ``_meta``, at most once a minute, since that updates the cluster state."""
         marked_at, of = self._marked
         if of == (replace(route, mark=None), watermark.generation) and time.monotonic() - marked_at < MARK_SECONDS:
             return
@@ -158,7 +159,7 @@ class ElasticsearchSink(ArrowSink):
         self._marked = time.monotonic(), (replace(route, mark=None), watermark.generation)
 
     def kept(self) -> bool:
-        """Whether it is the index that was claimed: one restored from a snapshot, over itself too, has another identity."""
+        """Return whether the index has the identity it was claimed with. A restore from a snapshot changes the identity."""
         return self._index is None or identity_of(self._connected(), self._index[0]) == self._index[1]
 
     def count(self, route: RouteSpec, below_guard: int) -> Held:
@@ -173,7 +174,7 @@ class ElasticsearchSink(ArrowSink):
         return sweep(self._connected(), quote(index.name), below_guard, self._swept)
 
     def close(self) -> None:
-        """Forget the target; the connections are the process's, and the next sink of these settings finds them."""
+        """Forget the target. The connections stay open for the next sink of these settings in the process."""
         self._cluster, self._target = None, ""
 
     def _connected(self) -> Cluster:
@@ -184,7 +185,7 @@ class ElasticsearchSink(ArrowSink):
         return self._cluster
 
     def _bulk(self, body: bytes, changes: int) -> WriteResult | None:
-        """One request; None if it is larger than the server takes."""
+        """Send one bulk request; return None if it is larger than the server accepts."""
         from connectors.elasticsearch.client import NDJSON, TOO_LARGE, refusal
 
         reply = self._connected().send("PUT", self._target, body, NDJSON)
@@ -201,10 +202,9 @@ class ElasticsearchSink(ArrowSink):
         return result
 
     def _check_rows_are_to_blame(self, kind: str) -> None:
-        """See that the index takes an empty document where it has refused every row for one reason.
+        """Send an empty document after the index refused every row for one reason; raise ``PermanentError`` if it is refused too.
 
-        Else the rows would become dead letters, and the older documents of their keys be deleted, for a fault of the index.
-        Raises ``PermanentError``.
+        Without this check a fault of the index would turn all rows into dead letters, and delete the documents of their keys.
         """
         from connectors.elasticsearch.client import NDJSON, refusal
 
@@ -215,14 +215,16 @@ class ElasticsearchSink(ArrowSink):
         error = item["index"].get("error") or {}
         if error.get("type") == kind:
             raise PermanentError(
-                f"the index refuses every document, also an empty one: {kind}: {error.get('reason')}.",
-                "Correct the index: its settings, its template, its pipelines. Then restart; nothing was deleted.",
+                f"the index refuses every document, even an empty document: {kind}: {error.get('reason')}.",
+                "Correct the settings, the template or the pipelines of the index, then restart. No document was deleted.",
             )
 
     def _swept(self, body: bytes, deletes: int) -> WriteResult:
         result = self._bulk(body, deletes)
         if result is None:
-            raise PermanentError(f"a request of {len(body)} bytes is refused.", "Raise http.max_content_length.")
+            raise PermanentError(
+                f"Elasticsearch refuses a request of {len(body)} bytes as too large.", "Raise http.max_content_length."
+            )
         if result.retry:
             raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
         return result

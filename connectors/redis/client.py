@@ -1,4 +1,4 @@
-"""The client of redis-py: one attempt each time, and commands that are bytes already."""
+"""Connect to Redis by redis-py without its retries, and send commands that are already bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def connect(settings: RedisSettings, server: str) -> redis.Redis:
-    """A client that tries once: waiting is the business of ``cdf_replicator.delivery``."""
+    """Return a client that does not retry, since ``cdf_replicator.delivery`` has the retry policy."""
     options: dict[str, Any] = {
         "socket_timeout": settings.timeout_seconds,
         "socket_connect_timeout": settings.timeout_seconds,
@@ -33,14 +33,14 @@ def connect(settings: RedisSettings, server: str) -> redis.Redis:
         options["ssl_ca_certs"] = settings.ca_certs
     try:
         return redis.Redis.from_url(settings.url.get_secret_value(), **options)
-    except ValueError as error:  # it names the option, not what was given
+    except ValueError as error:  # the text names the option, not its value
         raise PermanentError(
-            f"The url of Redis at {server}: {error}", "See redis-py for what a url may hold."
+            f"The url of Redis at {server}: {error}", "Correct the url: redis-py documents its options."
         ) from None
 
 
 def check(client: redis.Redis, server: str) -> None:
-    """Reachable, allowed to run scripts, and a master of its own."""
+    """Check that the server is reachable, lets the user run scripts, and is a master without cluster mode."""
     client.ping()
     client.eval("return 1", 0)
     info = info_of(client)
@@ -51,7 +51,7 @@ def check(client: redis.Redis, server: str) -> None:
 
 
 def info_of(client: redis.Redis) -> dict[str, Any]:
-    """What the server tells of itself; nothing where the user may not ask."""
+    """Return the server's INFO; empty if the user may not read it."""
     try:
         return dict(client.info())
     except NoPermissionError:
@@ -60,20 +60,20 @@ def info_of(client: redis.Redis) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process and the data set it serves: a fail-over and back changes the replication id, a restart both."""
+    """A server process and its data set. A fail-over changes the replication id. A restart changes both ids."""
 
     run_id: str
     replication_id: str
     offset: int
 
     def goes_on_from(self, former: Identity) -> bool:
-        """Return whether nothing that was acknowledged at ``former`` can be gone."""
+        """Return whether the server still holds every write that it acknowledged at ``former``."""
         same = (self.run_id, self.replication_id) == (former.run_id, former.replication_id)
         return same and self.offset >= former.offset
 
 
 def identity_of(client: redis.Redis) -> Identity | None:
-    """Return None where the user may not read it."""
+    """Return the server's identity; None if the user may not read INFO."""
     info = info_of(client)
     if not info:
         return None
@@ -81,7 +81,7 @@ def identity_of(client: redis.Redis) -> Identity | None:
 
 
 def call(client: redis.Redis, commands: list[bytes]) -> list[Any]:
-    """Send all the commands, then read all the replies, over one connection; load the script if it was lost."""
+    """Send all commands and then read all replies, over one connection; load the script again if the server lost it."""
     pool = client.connection_pool
     connection: Any = pool.get_connection()
     try:
@@ -94,7 +94,7 @@ def call(client: redis.Redis, commands: list[bytes]) -> list[Any]:
                 replies[at] = reply
         _raise_first(replies)
     except BaseException:
-        # Replies may be unread, or the server may have turned into a replica: a fresh connection knows neither.
+        # Unread replies may remain, or the server may have become a replica. A new connection has neither problem.
         connection.disconnect()
         raise
     finally:

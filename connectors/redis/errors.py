@@ -1,4 +1,4 @@
-"""Errors of redis-py, of the server and of scripts inside it, in the contract's words."""
+"""Classify errors of redis-py, of the server and of the sink's scripts as errors of the sink contract."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CODES: Final = {
 _REFUSALS: Final = ("NOAUTH", "NOPERM", "WRONGPASS", "DENIED")
 _CLUSTER: Final = ("MOVED", "ASK", "CROSSSLOT")
 
-# redis-py takes the code off the text and gives it as a class; Redis 6.2 puts it in the midst of a script's error.
+# redis-py removes the code from the text and raises a class for it. Redis 6.2 has the code within the text of a script's error.
 _CLASSES: Final = (
     (exceptions.OutOfMemoryError, "OOM"),
     (exceptions.ReadOnlyError, "READONLY"),
@@ -51,7 +51,7 @@ _CLASSES: Final = (
     (exceptions.AuthenticationError, "WRONGPASS"),
     (exceptions.AuthorizationError, "NOAUTH"),
 )
-_STRANGER: Final = ": what answers there does not speak Redis' protocol; if it stays so, correct the url"
+_STRANGER: Final = ": the answer is not in Redis' protocol; if this error persists, correct the url"
 _AWAY: Final = (
     (exceptions.TimeoutError, "timeout", ""),
     (exceptions.ConnectionError, "unreachable", ""),
@@ -63,9 +63,11 @@ _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b"
 
 @contextmanager
 def classified(server: str) -> Iterator[None]:
-    """Raise what redis-py raises as a ``RetryableError`` or a ``PermanentError``; what is neither stays as it is.
+    """Raise an error of redis-py as a ``RetryableError`` or a ``PermanentError``; an unknown error stays unchanged.
 
-    ``server``: the place to name, without credentials.
+    Args:
+        server: Address of the server for the text, without credentials.
+
     """
     try:
         yield
@@ -86,7 +88,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
             "the key patterns ~<prefix>* and ~cdf:*.",
         )
     if "DB index" in str(error):
-        return PermanentError(f"Redis at {server}: {error}.", "Choose a database the server has.")
+        return PermanentError(f"Redis at {server}: {error}.", "Correct the number of the database in the url.")
     for kind, away, more in _AWAY:
         if isinstance(error, kind):
             refused = certificate_refused(f"Redis at {server}", str(error))
@@ -95,17 +97,17 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
 
 
 def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
-    """Whether the route's claim, or the server, which the scripts compare, is no longer what it was."""
+    """Return the error if a script found no claim, another holder, an older watermark or another server; else None."""
     found = _CLAIM.search(str(error))
     if found is None:
         return None
     what = found[1]
     if what == "GONE":
-        return gone(f"Redis at {server} holds no claim of the route any more: it was emptied")
+        return gone(f"Redis at {server} no longer holds the route's claim: it was emptied")
     if what == "CLAIMED":
         return claimed(f"the target in Redis at {server}", "another route or state path", "KEY_TEMPLATE")
     if what == "OLDER":
-        return lost(f"Redis at {server} was brought back from a copy")
+        return lost(f"Redis at {server} was restored from a copy")
     if what == "OTHER":
         return lost(f"Redis at {server} was restarted, or failed over")
     return fenced(f"Redis at {server}")

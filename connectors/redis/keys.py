@@ -1,10 +1,10 @@
-"""Names of Redis keys: the value's, its guard's, the claim's.
+"""Build the names of Redis keys: the keys of values, guards and claims.
 
     orders:4711                  value
     cdf:guard:{orders:4711}      guard: hashes to the value's slot, since the value's own key holds no braces
     cdf:claim:{orders:}          claim of the route whose keys begin with orders:
 
-In the value's key, each key column stands percent-encoded (``%`` and ``:`` as in every key text, and here braces too).
+The key of a value contains the key columns, percent-encoded: ``%`` and ``:`` as in every key text, and braces.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Piece = tuple[str, "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """How one route names its keys. ``pieces``: literal text and the position of the key column that follows it."""
+    """The key names of a route. ``pieces`` are literal texts, each with the position of the key column that follows it."""
 
     pieces: tuple[tuple[str, int | None], ...]
     whole: bool
 
     @property
     def prefix(self) -> str:
-        """What every key of the route begins with."""
+        """Return the common prefix of the route's keys."""
         return self.pieces[0][0]
 
     @property
@@ -51,18 +51,18 @@ class KeyNames:
 
     @property
     def guard_pattern(self) -> str:
-        """Glob for SCAN: the guards of the route."""
+        """Return the pattern for SCAN that matches the guards of the route."""
         return f"{GUARD_HEAD}{self.prefix.translate(_GLOB)}*"
 
     @property
     def value_pattern(self) -> str:
-        """Glob for SCAN: the values of the route, whoever wrote them."""
+        """Return the pattern for SCAN that matches the values of the route, including those of other writers."""
         return "".join(
             literal.translate(_GLOB) + ("" if position is None else "*") for literal, position in self.pieces
         )
 
     def value_column(self) -> Column:
-        """The value's key, from the key text of the change frame."""
+        """Return the key of the value, from the key text of the change frame."""
         from pyspark.sql import functions as F  # noqa: N812 - as in connectors.rendering
 
         from connectors.rendering import escaped
@@ -79,17 +79,17 @@ class KeyNames:
 
 
 def guard_of_value(value_key: bytes) -> bytes:
-    """The guard's key that belongs to a value's key."""
+    """Return the key of the guard of a value."""
     return GUARD_HEAD.encode() + value_key + GUARD_TAIL.encode()
 
 
 def is_own(key: bytes) -> bool:
-    """Whether this is no value but what we keep beside them, where a route's keys begin like it."""
+    """Return whether the key is a guard or a claim. The prefix of a route's values may match both."""
     return key.startswith((GUARD_HEAD.encode(), CLAIM_HEAD.encode()))
 
 
 def key_names(route: RouteSpec, template: str | None) -> KeyNames:
-    """Raises ``PermanentError`` if the template leaves out a key column, or names another column."""
+    """Return the key names of a route; raise ``PermanentError`` if the template's columns are not the key columns."""
     if template is None:
         return KeyNames(((f"{route.table}:", 0),), whole=True)
     pieces = parse_template(template)
@@ -105,15 +105,15 @@ def key_names(route: RouteSpec, template: str | None) -> KeyNames:
 
 
 def parse_template(template: str) -> list[Piece]:
-    """Literal texts and the column after each; raises ``ValueError`` where two rows could come to share a key."""
+    """Return the literal texts, each with the column after it; raise ``ValueError`` if two rows could share a key."""
     texts, names = _COLUMN.split(template)[::2], _COLUMN.findall(template)
     if any(brace in text for text in texts for brace in BRACES):
-        raise ValueError("expected something like orders:{id}; a brace other than around a column's name can't be used")
+        raise ValueError("expected something like orders:{id}; braces are allowed around a column's name only")
     if "" in names:
         raise ValueError("expected column names in braces, like orders:{id}")
     pieces: list[Piece] = [*zip(texts, names, strict=False), *([(texts[-1], None)] if texts[-1] else [])]
     if not pieces or not pieces[0][0]:
-        raise ValueError("expected text before the first column, like orders:{id}: it sets this route's keys apart")
+        raise ValueError("expected text before the first column, like orders:{id}: it identifies the route's keys")
     if any(":" not in text for text, name in pieces[1:] if name is not None):
         raise ValueError("expected a colon between two columns, or two rows could share a key")
     return pieces

@@ -1,8 +1,8 @@
-r"""One row's part of a Redis command: built in the JVM as text, sliced out of the Arrow buffer here.
+r"""Build Redis commands: Spark builds each row's part as text in the JVM, and this module slices it from the Arrow buffer.
 
-RESP, the protocol of Redis, writes a command as a count of arguments, then each as ``$<bytes>\r\n<argument>\r\n``. A
-row contributes two keys and a few arguments to a call of ``connectors.redis.script``; Spark writes both runs of
-bytes, so that a call is a header and two slices of memory, with no Python per row.
+RESP, the protocol of Redis, writes a command as the number of its arguments, then each as ``$<bytes>\r\n<argument>\r\n``.
+A row adds two keys and several arguments to a call of ``connectors.redis.script``. Spark builds the bytes of the keys and
+of the arguments. A call is therefore a header and two slices of memory, without Python code per row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COUNT: Final = "redis_count"
 
 KEYS_PER_ROW: Final = 2
 ROWS_PER_CALL: Final = 400
-"""A call blocks the server for about a millisecond at this size (facts: 200 to 500 is the plateau)."""
+"""A call of this size blocks the server for about a millisecond. The throughput is the same from 200 to 500 rows."""
 ARGUMENTS_PER_CALL: Final = 20_000
 
 
@@ -41,11 +41,15 @@ def keys_column(value_key: Column) -> Column:
 
 
 def argument_columns(schema: StructType, layout: str) -> list[Column]:
-    """Guard, then JSON text or the number of fields and values, and those; a delete is its guard. And how many that makes."""
+    """Return the bytes of a row's arguments, and their number.
+
+    The arguments of an upsert are the guard and the JSON text, or in the layout ``hash`` the guard, the number of fields and
+    values, and these. The argument of a delete is the guard with the mark of a tombstone.
+    """
     body, count = _hash_fields(schema) if layout == "hash" else (_bulk(json_row(schema)), F.lit(1))
     deleted = is_delete()
     guard = F.lpad(F.col(GUARD).cast("string"), GUARD_DIGITS, "0")
-    # Of a delete it is null by its guard. The body stands in no branch: there Spark would make its text twice, once to measure it.
+    # The guard makes the text null for a delete. The body is in no branch: Spark would build its text a second time to measure it.
     upsert = F.concat(F.lit(f"${GUARD_DIGITS}\r\n"), F.when(~deleted, guard), F.lit("\r\n"), body)
     delete = F.concat(F.lit(f"${GUARD_DIGITS + 1}\r\n"), guard, F.lit("d\r\n"))
     return [
@@ -55,7 +59,7 @@ def argument_columns(schema: StructType, layout: str) -> list[Column]:
 
 
 def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
-    """Positions of the rows whose arguments take more than so many bytes."""
+    """Return the positions of the rows whose arguments have more than ``most_bytes`` bytes."""
     arguments = chunk.column(ARGUMENTS)
     if arguments.nbytes <= most_bytes:
         return []
@@ -66,9 +70,9 @@ def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
 def calls(
     chunk: pa.RecordBatch, head: tuple[str, ...], key: str, first: tuple[str, ...]
 ) -> Iterator[tuple[int, bytes]]:
-    """Whole commands for a chunk, each with the position of its first row.
+    """Yield the commands for a chunk, each with the position of its first row.
 
-    ``head``, key count, ``key``, the rows' keys, ``first``, the rows' arguments.
+    A command is ``head``, the number of keys, ``key``, the keys of the rows, ``first``, the arguments of the rows.
     """
     keys, arguments, counts = chunk.column(KEYS), chunk.column(ARGUMENTS), chunk.column(COUNT)
     step = max(1, min(ROWS_PER_CALL, ARGUMENTS_PER_CALL // pc.max(counts).as_py()))
@@ -91,7 +95,10 @@ def _bulk(text: Column) -> Column:
 
 
 def _hash_fields(schema: StructType) -> tuple[Column, Column]:
-    """Of the columns that are not null: their number, fields and values. Flat expressions, for wide tables."""
+    """Return the bytes for the columns that are not null (number, fields, values), and the number of these arguments.
+
+    The expressions are flat, since nested expressions would become deep for a wide table.
+    """
     parts = []
     for field in schema.fields:
         text = text_of(F.col(ROW).getField(field.name), field.dataType)
@@ -102,7 +109,7 @@ def _hash_fields(schema: StructType) -> tuple[Column, Column]:
 
 
 def _bytes_of(texts: pa.Array, start: int, rows: int) -> pa.Buffer:
-    """The bytes of ``rows`` neighbouring texts, uncopied."""
+    """Return the bytes of ``rows`` adjacent texts without a copy."""
     wide = pa.types.is_large_string(texts.type)
     code, width = ("<q", 8) if wide else ("<i", 4)
     _, offsets, values = texts.buffers()

@@ -1,7 +1,7 @@
-"""What runs inside the server: compare the guard and write, as one, for some hundred rows at a time.
+"""Define the Lua scripts that compare guards and write within the server, atomically for several hundred rows.
 
-For Redis 6.2 and 7. Guards are compared as text of equal length, since Lua's numbers are doubles. A guard of 20
-characters, ending in ``d``, is a tombstone; a shorter one is none of ours and counts as absent.
+They run on Redis 6.2 and 7. They compare guards as texts of equal length, since Lua's numbers are doubles. A guard of 20
+characters that ends in ``d`` is a tombstone. A shorter text comes from another writer and counts as absent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 GUARD_DIGITS: Final = 19
 
 CLAIM: Final = """
--- KEYS: the route's claim; ARGV: owner and route, epoch, fence. A mark says what was delivered of an epoch, so it ends with it.
+-- KEYS: the route's claim; ARGV: owner and route, epoch, fence. A watermark belongs to its epoch, so a new epoch deletes it.
 local held = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'fence')
 local same = held[1] == ARGV[1]
 if same and tonumber(held[3] or 0) > tonumber(ARGV[3]) then return redis.error_reply('CDFFENCED') end
@@ -22,8 +22,8 @@ redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', ARGV[2], 'fence', ARGV[3]
 """
 
 _HELD: Final = """
--- KEYS[1]: the route's claim; ARGV: owner and route, fence, generation and batch of the watermark that has to be reached, its version; the
--- first two are empty where only its version is known, all three where there is none
+-- KEYS[1]: the route's claim; ARGV: owner and route, fence, then generation, batch and version of the watermark that the claim
+-- must have reached; generation and batch are empty if only the version is known, and all three are empty without a watermark
 local claim = redis.call('HMGET', KEYS[1], 'owner', 'fence', 'mark')
 if not claim[1] then return redis.error_reply('CDFGONE') end
 if claim[1] ~= ARGV[1] or tonumber(claim[2] or 0) > tonumber(ARGV[2]) then return redis.error_reply('CDFFENCED') end
@@ -45,11 +45,11 @@ end
 MARK: Final = (
     _HELD
     + """
--- ARGV further: the new watermark; run id, replication id and least offset of the server, empty where they are not known
+-- ARGV further: the new watermark; run id, replication id and lowest offset of the server, empty if they are unknown
 if ARGV[7] ~= '' then
-  local function told(section, name) return string.match(redis.call('INFO', section), name .. ':(%w+)') end
-  if told('server', 'run_id') ~= ARGV[7] or told('replication', 'master_replid') ~= ARGV[8]
-    or tonumber(told('replication', 'master_repl_offset')) < tonumber(ARGV[9]) then
+  local function info(section, name) return string.match(redis.call('INFO', section), name .. ':(%w+)') end
+  if info('server', 'run_id') ~= ARGV[7] or info('replication', 'master_replid') ~= ARGV[8]
+    or tonumber(info('replication', 'master_repl_offset')) < tonumber(ARGV[9]) then
     return redis.error_reply('CDFOTHER')
   end
 end
@@ -60,9 +60,10 @@ redis.call('HSET', KEYS[1], 'mark', ARGV[6])
 WRITE: Final = (
     _HELD
     + """
--- KEYS further: value, guard, of each row
--- ARGV further: type of the value, its time to live or 0, that of a tombstone; then for each row: guard; unless it is that of a tombstone, the text of the value, or for a hash n and then n fields and values
--- returns the rows, counted from 0, that were stale, that changed nothing, and whose key holds something foreign
+-- KEYS further: for each row the keys of its value and its guard
+-- ARGV further: type of the values, their time to live in seconds or 0, that of tombstones; then for each row its guard and,
+-- unless the guard is a tombstone, the text of the value, or for a hash a number n and n fields and values
+-- Returns three lists of rows, counted from 0: stale rows, rows that changed nothing, rows whose key holds another type
 local call, pcall, sub = redis.call, redis.pcall, string.sub
 local kind, ttl, tombstone_ttl = ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local stale, noop, foreign, deleted, plain = {}, {}, {}, {}, {}
@@ -73,7 +74,7 @@ for row = 1, (#KEYS - 1) / 2 do guards[row] = KEYS[2 * row + 1] end
 local held = call('MGET', unpack(guards))
 for row = 1, #guards do held[row] = held[row] and #held[row] > 18 and held[row] end
 
--- A value without a live guard may not be ours. Such keys hold nothing at all as a rule: one question for all of them.
+-- A value without a live guard may come from another writer. These keys are usually absent: one EXISTS checks all of them.
 local unguarded = {}
 for row = 1, #guards do
   if not held[row] or #held[row] > 19 then unguarded[#unguarded + 1] = KEYS[2 * row] end
@@ -87,7 +88,7 @@ local function is_stale(row, guard)
   local newest = tombstone and sub(mine, 1, 19) or mine
   local given = delete and sub(guard, 1, 19) or guard
   if given > newest or (given == newest and not delete) then return false end
-  -- A live guard whose value was evicted, or deleted by hand, counts as absent.
+  -- A live guard counts as absent if Redis evicted its value or an operator deleted it.
   return tombstone or call('EXISTS', KEYS[2 * row]) == 1
 end
 
@@ -97,7 +98,7 @@ local function is_foreign(row)
   return found ~= 'none' and found ~= kind
 end
 
--- Out of memory must not keep the deletes of this call from freeing some.
+-- If Redis is out of memory, the deletes of this call still have to run, since they free memory.
 local function try(...)
   if failed then return end
   local reply = pcall(...)
@@ -115,7 +116,7 @@ local function set_text(row, guard, text)
   end
 end
 
--- The guard first: once a script has written, Redis no longer refuses it for want of memory.
+-- The guard comes first: after the first write of a script, Redis no longer refuses its writes for lack of memory.
 local function set_hash(row, guard, first, last)
   local key = KEYS[2 * row]
   if ttl > 0 then try('SET', guards[row], guard, 'EX', ttl) else try('SET', guards[row], guard) end
@@ -154,11 +155,11 @@ return failed or {stale, noop, foreign}
 )
 
 _ORPHANS: Final = """
--- A value is an orphan if its guard is lower than that, or if it has no live guard and the type of ours: then somebody
--- else wrote it. What has no live guard and another type may belong to somebody, and was never ours.
+-- A value is an orphan if its guard is lower than the given guard, or if it has no live guard and the type of the route's
+-- values. A value without a live guard and of another type belongs to another user, and the sink never wrote it.
 local call = redis.call
-local function look(row, below, kind)
-  local guard = call('MGET', KEYS[row + 1])[1]  -- nil also where somebody keeps a list under that name
+local function inspect(row, below, kind)
+  local guard = call('MGET', KEYS[row + 1])[1]  -- also nil if another user has a list under that name
   if guard and #guard == 19 then return call('EXISTS', KEYS[row]) == 1, guard < below end
   local ours = call('TYPE', KEYS[row]).ok == kind
   return ours, ours
@@ -168,11 +169,11 @@ end
 COUNT: Final = (
     _ORPHANS
     + """
--- KEYS: value, guard, of each row; ARGV: guard below which values are orphans, type of the values
--- returns how many values there are, and how many of them are orphans
+-- KEYS: for each row the keys of its value and its guard; ARGV: guard below which values are orphans, type of the values
+-- Returns the number of values, and the number of orphans among them
 local total, below = 0, 0
 for row = 1, #KEYS, 2 do
-  local there, orphan = look(row, ARGV[1], ARGV[2])
+  local there, orphan = inspect(row, ARGV[1], ARGV[2])
   if there then total = total + 1 end
   if there and orphan then below = below + 1 end
 end
@@ -184,11 +185,12 @@ SWEEP: Final = (
     _HELD
     + _ORPHANS
     + """
--- KEYS further: value, guard, of each row; ARGV further: as above, guard of the tombstone, its time to live
--- returns how many values were removed
+-- KEYS further: for each row the keys of its value and its guard
+-- ARGV further: guard below which values are orphans, type of the values, guard of the tombstones, their time to live
+-- Returns the number of removed values
 local removed = 0
 for row = 2, #KEYS, 2 do
-  local there, orphan = look(row, ARGV[6], ARGV[7])
+  local there, orphan = inspect(row, ARGV[6], ARGV[7])
   if there and orphan then
     removed = removed + call('UNLINK', KEYS[row])
     call('SET', KEYS[row + 1], ARGV[8], 'EX', ARGV[9])
@@ -202,5 +204,5 @@ WRITE_SHA: Final = sha1(WRITE.encode(), usedforsecurity=False).hexdigest()
 
 
 def is_guard(text: bytes) -> bool:
-    """Whether this is a number such as the script compares, without the mark of a tombstone."""
+    """Return whether the text is a guard as the scripts compare it, without the mark of a tombstone."""
     return len(text) == GUARD_DIGITS and text.isdigit()

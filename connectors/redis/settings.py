@@ -1,4 +1,4 @@
-"""What a Redis sink is told: where the server is, and in which shape rows are kept."""
+"""Define the settings of the sink (server, credentials, layout) and a route's option (its key template)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 def place_of(url: str) -> str:
-    """Where the data is, without credentials, the same with and without TLS: ``host:port/db`` or ``socket/db``.
+    """Return ``host:port/db`` or ``socket/db`` of a URL, without credentials, with and without TLS alike.
 
-    Reads a url as redis-py does, whose import costs more than all the rest of a configuration. Raises ``ValueError``.
+    It parses a URL as redis-py does, since the import of redis-py takes longer than the validation of a configuration.
+
+    Raises:
+        ValueError: The URL is not an address of Redis.
+
     """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or (parts.scheme == "unix" and not parts.path):
-        raise ValueError("no address of Redis")
+        raise ValueError("not an address of Redis")
     path = "" if parts.scheme == "unix" else unquote(parts.path).replace("/", "")
     database = int(parse_qs(parts.query).get("db", [path or "0"])[0])
     if parts.scheme == "unix":
@@ -33,7 +37,7 @@ def place_of(url: str) -> str:
 
 
 def normal_place_of(url: str) -> str:
-    """Return ``place_of``, the same for every spelling of the host or of the socket's path."""
+    """Return ``place_of`` with one spelling of the host, or of the socket's path."""
     server, _, database = place_of(url).rpartition("/")
     if urlsplit(url).scheme == "unix":
         return f"{place.folder(server)}/{database}"
@@ -43,7 +47,7 @@ def normal_place_of(url: str) -> str:
 
 class RedisSettings(ArrowSettings):
     url: SecretStr = Field(
-        description="redis://, rediss:// (TLS) or unix://, with what redis-py takes after it: rediss://user:pass@host:6379/0",
+        description="redis://, rediss:// (TLS) or unix://, with the options of redis-py: rediss://user:pass@host:6379/0",
     )
     username: str | None = Field(None, description="ACL user, unless the url names one")
     password: SecretStr | None = Field(None, description="password, unless the url holds one")
@@ -58,7 +62,9 @@ class RedisSettings(ArrowSettings):
         512_000_000, ge=1_000, description="a larger row is rejected; no more than the server's proto-max-bulk-len"
     )
     tombstone_seconds: int = Field(
-        86_400, gt=0, description="how long a deleted key is remembered, so that a late older row can't revive it"
+        86_400,
+        gt=0,
+        description="seconds to keep a deleted key's tombstone, which stops a late older row from reviving the key",
     )
 
     @field_validator("url")
@@ -67,7 +73,7 @@ class RedisSettings(ArrowSettings):
         try:
             place_of(url.get_secret_value())
         except ValueError:
-            # Not the parser's own words: they may quote a piece of the password.
+            # The parser's text may quote a part of the password.
             raise ValueError("expected redis://host:6379/0, rediss://... or unix:///path/to/socket") from None
         return url
 

@@ -1,8 +1,8 @@
-"""RedisSink: one entry per key, read with a plain GET or HGETALL.
+"""Write one Redis entry per key, which readers read by a plain GET or HGETALL.
 
-Every write goes through one script (``connectors.redis.script``) that compares the row's guard with the one kept in a
-companion key. Rows reach the server as bytes that Spark built (``connectors.redis.protocol``). The rooms that need Spark,
-Arrow or redis-py are imported where they are used: a configuration is judged without them.
+Every write goes through a script (``connectors.redis.script``) that compares the row's guard with the guard in a second
+key. Spark builds the bytes of the commands (``connectors.redis.protocol``). Functions import the modules that need Spark,
+Arrow or redis-py, so that a configuration is validated without them.
 """
 
 from __future__ import annotations
@@ -90,18 +90,21 @@ class RedisSink(ArrowSink):
             client.eval(script.CLAIM, 1, _names(route).claim, _holder(route), route.epoch, route.fence)
             info = info_of(client)
         if not info:
-            unseen = "a restart, or a fail-over, that loses the newest writes may go unnoticed"
+            unseen = "a restart or fail-over that loses the newest writes may remain undetected"
             return [f"The user of Redis at {self.endpoint} may not read INFO: {unseen}. Grant +info."]
         policy = info.get("maxmemory_policy", "noeviction")
         if not info.get("maxmemory") or policy == "noeviction":
             return []
-        effect = "rows would go missing, or a forgotten delete let an older row return"
+        effect = "rows would be missing, or an evicted tombstone would let an older row return"
         return [
             f"Redis at {self.endpoint} may evict entries (maxmemory-policy {policy}): {effect}. Set it to noeviction."
         ]
 
     def kept(self) -> bool:
-        """By default Redis has on disk what it acknowledged a second ago, or minutes; a replica may lag behind."""
+        """Return whether the server is the process that acknowledged the writes, with the same data set.
+
+        A crash may lose the writes since Redis last wrote to disk, and a fail-over those that the replica lacks.
+        """
         from connectors.redis.client import identity_of
 
         with self._classified():
@@ -156,7 +159,7 @@ class RedisSink(ArrowSink):
         )
 
     def _without(self, large: list[int], chunk: pa.RecordBatch) -> WriteResult:
-        """Write all other rows: the server ends the connection of whoever sends it more than it takes."""
+        """Write the other rows and reject these, since Redis closes the connection of a client that sends a larger argument."""
         import pyarrow as pa
 
         rest = sorted(set(range(chunk.num_rows)) - set(large))
@@ -187,7 +190,7 @@ class RedisSink(ArrowSink):
 
     def sweep(self, route: RouteSpec, below_guard: int) -> int:
         removed = 0
-        # One below: every change of the new epoch still wins over the tombstone, every older one loses to it.
+        # The guard just below loses to every change of the new epoch, and beats every change of an older epoch.
         tombstone = (f"{_digits(below_guard - 1)}d", self.settings.tombstone_seconds)
         arguments: tuple[str | int, ...] = (
             *_held(route),
@@ -203,14 +206,14 @@ class RedisSink(ArrowSink):
         return removed
 
     def _values(self, names: KeyNames) -> Iterator[list[bytes]]:
-        """Pages of the route's values that are there, each followed by its guard."""
+        """Yield pages of the keys of existing values, each followed by the key of its guard."""
         for page in self._found(names.value_pattern):
             values = [value for value in page if not is_own(value)]
             if values:
                 yield [key for value in values for key in (value, guard_of_value(value))]
 
     def _found(self, pattern: str) -> Iterator[list[bytes]]:
-        """Pages of the keys that are there; Redis may name one twice."""
+        """Yield pages of existing keys, without duplicates in a page. SCAN may return a key more than once."""
         cursor = -1
         while cursor != 0:
             cursor, found = self._connected().scan(max(cursor, 0), match=pattern, count=SCAN_PAGE)
@@ -236,19 +239,19 @@ class RedisSink(ArrowSink):
 
 
 def _bytes(reply: bytes | str) -> bytes:
-    """A reply as it came, or as ``decode_responses=true`` in the url has turned it."""
+    """Return a reply as bytes; with ``decode_responses=true`` in the URL redis-py returns text."""
     return reply.encode() if isinstance(reply, str) else reply
 
 
 def _held(route: RouteSpec) -> tuple[str, ...]:
-    """What the scripts want the claim to be."""
+    """Return the values that the scripts compare with the claim: holder, fence and watermark."""
     mark = route.mark
     batch = ("", "") if mark is None or mark.generation < 0 else (str(mark.generation), str(mark.number))
     return _holder(route), str(route.fence), *batch, "" if mark is None else str(mark.version)
 
 
 def _holder(route: RouteSpec) -> str:
-    """Who fills the target, as the claim has it: the state path and the route."""
+    """Return the claim's text for the holder of the target: state path and route."""
     return f"{route.owner}:{route.name}"
 
 

@@ -1,18 +1,20 @@
-"""The suite every sink passes, ours and yours. Needs pytest and a Spark session; never imported by the service.
+"""Test a sink against the contract, built-in and third-party sinks alike.
+
+The suite needs pytest and a Spark session. The service never imports it.
 
     class TestFolderSink(SinkContract):
         @pytest.fixture
-        def sink(self, tmp_path): ...    # fresh, with a target of its own
+        def sink(self, tmp_path): ...    # a new sink with a separate target
 
         @pytest.fixture
         def route(self): ...             # RouteSpec(keys=("id",), epoch=1, ...)
 
         @pytest.fixture
-        def read(self): ...              # (route, key text) -> what a reader of the destination sees, or None
+        def read(self): ...              # (route, key text) -> the entry as a reader of the destination sees it, or None
 
-and a fixture ``spark`` in your ``conftest.py``: any session whose time zone is UTC. ``SinkContract`` is for upsert
-sinks, ``AppendContract`` for append sinks, ``BadRowContract`` for those of either that can refuse a row, and
-``FrameContract`` for upsert sinks that take DataFrames.
+The fixture ``spark`` in your ``conftest.py`` returns any session whose time zone is UTC. ``SinkContract`` is for upsert
+sinks, ``AppendContract`` for append sinks, ``FrameContract`` for upsert sinks that take DataFrames. ``BadRowContract`` is
+for sinks that can refuse a row, ``FenceContract`` for upsert sinks that refuse the writer of an older lease.
 """
 
 import pytest
@@ -24,7 +26,7 @@ pytest.register_assert_rewrite(
     "connectors.testing.framing",
 )
 
-from connectors.testing.appending import AppendContract  # noqa: E402 - after the rewrite hook, or asserts say nothing
+from connectors.testing.appending import AppendContract  # noqa: E402 - pytest rewrites asserts of later imports only
 from connectors.testing.chunk import SCHEMA, change_frame, deletion, key_of, render_chunk, upsert  # noqa: E402
 from connectors.testing.contract import BadRowContract, FenceContract  # noqa: E402
 from connectors.testing.framing import FrameContract  # noqa: E402

@@ -1,4 +1,4 @@
-"""What an append sink promises: every change arrives, deletes too, in the order given."""
+"""Test the promise of an append sink: every change arrives in the given order, deletes included."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ReadAll = Callable[[RouteSpec], "list[dict[str, Any]]"]
 
 
 class AppendContract(ArrowContract):
-    """The suite of an append sink that takes chunks. You provide ``sink``, ``route`` and ``read_all``.
+    """Contract suite of an append sink that takes chunks. A subclass provides the fixtures ``sink``, ``route`` and ``read_all``.
 
-    ``read_all``: a function of (route) that gives every change the destination holds, in the order it took them, as
-    ``key``, ``guard``, ``change_type`` and the row's ``name``.
+    ``read_all`` returns a function of (route) that returns every change of the destination in the order of arrival, each
+    with ``key``, ``guard``, ``change_type`` and the row's ``name``.
     """
 
     def test_every_change_arrives_in_order(self, write: Write, read_all: ReadAll, route: RouteSpec) -> None:

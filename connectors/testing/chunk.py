@@ -1,4 +1,4 @@
-"""Changes as a test writes them, and the chunk a sink would get of them."""
+"""Build changes for a test, and the change frame or chunk that a sink receives for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMITTED_AT: Final = datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 def upsert(identity: str, version: int, name: str | None = None, *, epoch: int = 1, **more: Any) -> Change:
-    """The row ``identity`` as commit ``version`` left it; ``more`` are further columns of the schema."""
+    """Return an upsert of the row ``identity`` by commit ``version``. ``more`` are further columns of the schema."""
     row = {"id": identity, "name": name, **more}
     return Change(key_of(identity), guard_of(epoch, version, upsert=True), "update_postimage", row)
 
@@ -43,12 +43,12 @@ def deletion(identity: str, version: int, *, epoch: int = 1) -> Change:
 
 
 def key_of(identity: str) -> str:
-    """Key text of a single key column, as ``connectors.rendering.key_text`` builds it in the JVM."""
+    """Return the key text of a single key column, as ``connectors.rendering.key_text`` builds it in the JVM."""
     return identity.replace("%", "%25").replace(":", "%3A")
 
 
 def change_frame(spark: SparkSession, schema: StructType, changes: Sequence[Change]) -> DataFrame:
-    """The change frame of ``changes``. Columns a row leaves out are null."""
+    """Return the change frame of ``changes``. A column that a row lacks is null."""
     frame_schema = StructType(
         [
             StructField(KEY, StringType()),
@@ -69,7 +69,7 @@ def change_frame(spark: SparkSession, schema: StructType, changes: Sequence[Chan
 def render_chunk(
     spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, changes: Sequence[Change]
 ) -> pa.RecordBatch:
-    """One chunk of ``changes``, rendered by Spark as the service renders it."""
+    """Return one chunk of ``changes``, which Spark renders as in the service."""
     frame = change_frame(spark, schema, changes)
     table = frame.select(KEY, GUARD, CHANGE_TYPE, *sink.render(schema, route)).toArrow()
     arrays = [pa.concat_arrays(c.chunks) if c.chunks else pa.array([], c.type) for c in table.columns]

@@ -1,4 +1,4 @@
-"""What holds for every sink that takes chunks, whatever its mode."""
+"""Test the parts of the contract that every sink with chunks keeps, and the optional parts: bad rows and fences."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ ODD_KEYS = [
 
 
 class ArrowContract:
-    """Fixtures of both modes, and what they share. Derive from ``SinkContract`` or ``AppendContract`` instead.
+    """Fixtures and tests of both modes. Derive a suite from ``SinkContract`` or ``AppendContract`` instead.
 
-    You provide ``sink``, ``route`` and what those classes name. You may override ``schema``, with further nullable
-    columns after ``id`` and ``name``, and ``other_route``, a second route of the same sink with a target of its own.
+    A subclass provides ``sink``, ``route`` and the fixtures that those classes name. It may override ``schema``, with
+    further nullable columns after ``id`` and ``name``, and ``other_route``, a second route of the same sink with another
+    target.
     """
 
     @pytest.fixture
@@ -67,14 +68,14 @@ class ArrowContract:
 
     @pytest.fixture
     def write(self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType) -> Iterator[Write]:
-        """Write changes as one chunk, to a sink prepared and opened for ``route``."""
+        """Return a function that writes changes as one chunk, to a sink prepared and opened for ``route``."""
         sink.prepare(schema, route)
         sink.open(route)
         yield lambda *changes: sink.write(render_chunk(spark, sink, route, schema, changes))
         sink.close()
 
     def test_it_pickles_before_it_is_opened(self, sink: ArrowSink) -> None:
-        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - our own bytes
+        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - bytes of this test
 
     def test_it_can_be_closed_twice_and_unopened(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         sink.close()
@@ -103,21 +104,24 @@ class ArrowContract:
 
     def test_preparing_again_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         sink.prepare(schema, route)
-        sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("someone else", route.epoch + 1, route=route.name)
+        sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
+        assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
 
     def test_routes_of_different_tables_have_different_targets(
         self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec
     ) -> None:
         assert sink.target(route) != sink.target(other_route)
-        assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="someone else"))
+        assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="another owner"))
 
     def test_an_empty_chunk_is_fine(self, write: Write) -> None:
         assert_applied(write())
 
 
 class BadRowContract:
-    """For a sink that can refuse a row: provide ``bad_change``, which the sink rejects, of another key than ``good``."""
+    """Contract suite of a sink that can refuse a row.
+
+    A subclass provides ``bad_change``, which the sink rejects. Its key is neither ``good 1`` nor ``good 2``.
+    """
 
     def test_a_bad_row_is_rejected_while_the_rest_is_written(
         self, sink: ArrowSink, write: Write, bad_change: Change, read: Read, route: RouteSpec
@@ -132,7 +136,7 @@ class BadRowContract:
 
 
 class FenceContract:
-    """For an upsert sink that ``fences`` and remembers a ``mark``; mixed in with ``SinkContract``."""
+    """Contract suite of an upsert sink that ``fences`` and stores a ``mark``. A subclass also derives from ``SinkContract``."""
 
     def test_a_leftover_writer_of_an_older_lease_writes_nothing(
         self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, read: Read
@@ -175,7 +179,7 @@ class FenceContract:
 
 
 def assert_applied(result: WriteResult) -> None:
-    """Every change of the chunk was applied."""
+    """Assert that the sink applied every change of the chunk."""
     assert not result.stale
     assert not result.noop
     assert not result.rejected

@@ -1,6 +1,6 @@
-"""What an upsert sink that takes DataFrames promises: the same as one that takes chunks, told in counts.
+"""Test the promise of an upsert sink that takes DataFrames: as for a sink that takes chunks, with counts as results.
 
-A write costs such a sink seconds, so that these tests tell several stories at once, a key each.
+A write of such a sink takes seconds. Each of these tests therefore covers several cases at once, each with its own key.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Shown = Callable[[str], "dict[str, Any] | None"]
 
 @pytest.mark.usefixtures("spark")
 class FrameContract:
-    """The suite of an upsert ``FrameSink``. You provide ``sink``, ``route`` and ``read``, as for ``SinkContract``.
+    """Contract suite of an upsert ``FrameSink``. A subclass provides ``sink``, ``route`` and ``read`` as for ``SinkContract``.
 
-    You may override ``schema``, with further nullable columns after ``id`` and ``name``, ``other_route``, a second route
-    of the same sink with a target of its own, and ``keeps_deleted``, true where a delete is kept as an entry of its own.
+    It may override ``schema``, with further nullable columns after ``id`` and ``name``, and ``other_route``, a second route
+    of the same sink with another target. It sets ``keeps_deleted`` to true if the sink keeps a delete as an entry.
     """
 
     keeps_deleted = False
@@ -48,7 +48,7 @@ class FrameContract:
 
     @pytest.fixture
     def write(self, spark: SparkSession, sink: FrameSink, route: RouteSpec, schema: StructType) -> WriteFrame:
-        """Write changes as the next micro-batch, or as the one named, to a sink prepared for the route."""
+        """Return a function that writes changes as the next or a given micro-batch, to a sink prepared for the route."""
         sink.prepare(schema, route)
         numbers = count(1)
 
@@ -60,7 +60,7 @@ class FrameContract:
 
     @pytest.fixture
     def shown(self, read: Read, route: RouteSpec) -> Shown:
-        """``id`` and ``name`` as read, None where no entry is."""
+        """Return a function that returns ``id`` and ``name`` as read, or None without an entry."""
 
         def show(identity: str) -> dict[str, Any] | None:
             seen = read(route, key_of(identity))
@@ -71,7 +71,7 @@ class FrameContract:
     def test_a_target_is_unclaimed_until_prepared(
         self, sink: FrameSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
     ) -> None:
-        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - our own bytes
+        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - bytes of this test
         sink.check()
         assert sink.claim(route) is None
         below = guard_of(2, 0, upsert=False)
@@ -81,8 +81,8 @@ class FrameContract:
         assert sink.count(route, below) == Held()
         assert sink.claim(other_route) is None
         assert sink.target(route) != sink.target(other_route)
-        sink.prepare(schema, replace(route, owner="someone else", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("someone else", route.epoch + 1, route=route.name)
+        sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
+        assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
         sink.close()
         sink.close()
 
@@ -192,5 +192,5 @@ class FrameContract:
 
 
 def _load(write: WriteFrame, generation: int, *rows: Change) -> FrameResult:
-    """As a bootstrap does: batch 0 of a generation, rows of a snapshot."""
+    """Write rows as a bootstrap does: batch 0 of a generation, with the change type ``snapshot``."""
     return write(*(replace(row, change_type="snapshot") for row in rows), generation=generation, number=0)

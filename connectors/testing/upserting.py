@@ -36,7 +36,7 @@ class SinkContract(ArrowContract):
 
     @pytest.fixture
     def shown(self, read: Read, route: RouteSpec) -> Shown:
-        """Return ``id`` and ``name`` as read, or None without an entry. A null column may be null or absent."""
+        """Return a function that returns ``id`` and ``name`` as read, or None without an entry. A null may be absent."""
 
         def show(identity: str) -> dict[str, Any] | None:
             seen = read(route, key_of(identity))

@@ -218,7 +218,7 @@ def test_a_first_load_passes_over_no_row_that_somebody_has_written_since_the_tab
 
     assert load(DeltaReplicaSink, 0, upsert("a", 5, "one"), upsert("b", 5, "one")).applied == {"snapshot": 2}
     again = (1, upsert("b", 7, "two"), upsert("c", 7, "two"))
-    with pytest.raises(RetryableError, match=r"somebody has written to a table that was empty: key [ab]"):
+    with pytest.raises(RetryableError, match=r"another writer has written to a table that was empty: key [ab]"):
         load(SeenEmpty, *again)
     assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"a": "one", "b": "one"}
     assert not load(DeltaReplicaSink, *again).skipped

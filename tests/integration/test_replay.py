@@ -254,7 +254,7 @@ def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, m
     runner.submit(late)
     until(lambda: (found := world.answer(late)) is not None and found.state == "failed")
     assert "FAILED_READ_FILE" in world.answer(late).message
-    assert "The replay is given up, and the route goes on after version" in world.answer(late).message
+    assert "The replay is given up, and the route continues after version" in world.answer(late).message
     assert "resync orders_files" in world.answer(late).message
     world.insert("(5, 'e')")
     until(lambda: world.delivered() == world.expected())

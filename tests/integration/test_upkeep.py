@@ -44,7 +44,7 @@ def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
     for _ in range(2):
         upkeep.finish(lambda: False)
     told = [event.what for event in world.board.snapshot().events]
-    assert told == ["upkeep failed and is tried again later: no room left"]
+    assert told == ["upkeep failed, retrying later: no room left"]
     upkeep.cancel()
 
 

@@ -92,7 +92,7 @@ def test_a_standby_takes_over_from_one_that_was_paused_and_from_one_that_was_kil
 
 def waits_and_ends_when_it_is_stopped(holder: Service, standby: Service) -> None:
     summary = standby.status()["service"]["summary"]
-    assert "Standing by: the lease is held (host" in summary
+    assert "Standby: another instance holds the lease (host" in summary
     assert f"pid {holder.pid}" in summary
     assert (standby.get("/livez").status_code, standby.get("/readyz").status_code) == (200, 200)
     assert command(holder.given, "run").code == 75

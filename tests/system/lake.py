@@ -11,6 +11,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tests.support.service import SPARK_CONF
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,7 +24,7 @@ class Lake:
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.system.lake", json.dumps(dict(conf))],
+            [sys.executable, "-m", "tests.system.lake", json.dumps({**SPARK_CONF, **conf})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

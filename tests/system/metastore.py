@@ -10,6 +10,7 @@ import pyspark
 
 from cdf_replicator.spark.java import java_home
 from deploy.servers.server import Server
+from tests.support.session import JAVA_OPTIONS
 
 
 class HiveMetastore(Server):
@@ -36,7 +37,7 @@ class HiveMetastore(Server):
         }
         return [
             str(java_home() / "bin" / "java"),
-            *("-Xmx256m", "-cp", str(Path(pyspark.__file__).parent / "jars" / "*")),
+            *(*JAVA_OPTIONS.split(), "-Xmx256m", "-cp", str(Path(pyspark.__file__).parent / "jars" / "*")),
             *(f"-D{name}={value}" for name, value in settings.items()),
             *("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(self.port)),
         ]

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.support.reading import entries
-from tests.support.service import Service, command, environment
+from tests.support.service import SPARK_CONF, Service, command, environment
 from tests.system.lake import Lake
 from tests.system.metastore import HiveMetastore
 
@@ -45,7 +45,7 @@ def given(tmp_path: Path, metastore: HiveMetastore, redis_server: Redis) -> dict
         client.flushall()
     return environment(
         tmp_path,
-        SPARK__CONF=json.dumps({"spark.driver.memory": "1g", **metastore.conf}),
+        SPARK__CONF=json.dumps({"spark.driver.memory": "1g", **SPARK_CONF, **metastore.conf}),
         TABLES__ORDERS__NAME="sales.orders",
         TABLES__ORDERS__KEYS="id",
         TABLES__ORDERS__SINKS="cache",

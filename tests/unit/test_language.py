@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CLEAN = (
     *("README.md", "CHANGELOG.md", "docs", "deploy/README.md", "tests/README.md"),
+    *("cdf_replicator", "connectors", "tests/support"),
     *("deploy/compose.yaml", "deploy/grafana", "deploy/helm", "deploy/image", "deploy/kubernetes", "deploy/prometheus"),
     *(
         "deploy/readme.py",

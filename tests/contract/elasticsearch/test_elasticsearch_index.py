@@ -270,12 +270,12 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
     assert not sink.kept()
-    with pytest.raises(RetryableError, match="is another one now"):
+    with pytest.raises(RetryableError, match="was replaced by another index"):
         sink.prepare(SCHEMA, route)
     assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4, route=route.name)
     with (
         closing(sink_to(elasticsearch.url)) as later,
-        pytest.raises(RetryableError, match="back from a copy") as raised,
+        pytest.raises(RetryableError, match="restored from a copy") as raised,
     ):
         later.mark(route, late)
     assert raised.value.reason == "lost"

@@ -40,9 +40,9 @@ def test_rows_refused_for_one_reason_are_not_to_blame_where_an_empty_document_is
     settings = {"index.mode": "logsdb", "index.mapping.source.mode": "stored"}  # which demands a @timestamp
     es("PUT", f"/{route.table}", {"settings": settings, "mappings": {"properties": {"name": {"type": "keyword"}}}})
     sink.prepare(SCHEMA, route)
-    with pytest.raises(PermanentError, match=r"also an empty one: .*@timestamp") as caught:
+    with pytest.raises(PermanentError, match=r"even an empty document: .*@timestamp") as caught:
         write(route, upsert("a", 3, "one"), deletion("c", 3))
-    assert "nothing was deleted" in caught.value.hint
+    assert "No document was deleted" in caught.value.hint
 
 
 def test_rows_that_are_to_blame_are_rejected_where_all_of_them_are(sink, es, route, write):

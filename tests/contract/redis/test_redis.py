@@ -592,7 +592,7 @@ def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_
         lambda: opened.mark(later, replace(known, number=known.number + 1)),
         lambda: opened.sweep(later, guard_of(2, 0, upsert=False)),
     ):
-        with pytest.raises(RetryableError, match="brought back from a copy") as raised:
+        with pytest.raises(RetryableError, match="restored from a copy") as raised:
             attempt()
         assert raised.value.reason == "lost"
     assert client.exists("orders:1", "orders:2") == 1, "nothing is written or swept"

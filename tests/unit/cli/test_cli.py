@@ -279,7 +279,7 @@ def test_status_shows_the_worst_route_first(command: Command, service: tuple[Boa
     result = command("status", "--url", service[1])
     assert result.returncode == 0
     head, _, titles, worst, best = (line.rstrip() for line in result.stdout.rstrip().splitlines())
-    assert head.startswith("degraded: Halted, waiting for you: items_search.")
+    assert head.startswith("degraded: Halted, action required: items_search.")
     assert titles.split()[:2] == ["ROUTE", "STATE"]
     assert re.match(r"items_search +halted \(the index is gone\) +- +- +-", worst)
     assert worst.endswith("index items is gone run: cdf-replicator resync items_search")

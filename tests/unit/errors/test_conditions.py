@@ -29,7 +29,7 @@ IN_BATCH = (
 
 # One text per row of the table, in its order, and what else matches that row.
 RECORDED = [
-    ("halt", "unknown_change", STREAM + IN_BATCH + "[USER_RAISED_EXCEPTION] CDF_UNKNOWN_CHANGE_TYPE Commit 3 of the table holds a change of type 'update_pre', which is none of the change feed's. SQLSTATE: P0001"),
+    ("halt", "unknown_change", STREAM + IN_BATCH + "[USER_RAISED_EXCEPTION] CDF_UNKNOWN_CHANGE_TYPE Commit 3 of the table holds a change of type 'update_pre', which a change feed does not define. SQLSTATE: P0001"),
     ("restart", "schema_change", STREAM + "[DELTA_STREAMING_METADATA_EVOLUTION] The schema, table configuration or protocol of your Delta table has changed during streaming."),
     ("halt", "schema_change", STREAM + "[DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION] We've detected one or more non-additive schema change(s) (RENAME COLUMN) between Delta version 2 and 3. Set spark.databricks.delta.streaming.allowSourceColumnRename = \"3\"."),
     ("retry_then_halt", "schema_change", STREAM + "[DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG] Streaming read is not supported on tables with read-incompatible schema changes (e.g. rename or drop or datatype changes)."),

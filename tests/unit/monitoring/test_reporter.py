@@ -76,14 +76,14 @@ def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(r
         report.batch(7, outcome, versions=(12, 14), seconds={}, ended="delivered")
     assert [line for line in lines if line["log_level"] == "warning"] == [
         {
-            "event": "rows refused and kept as dead letters",
+            "event": "rows rejected and kept as dead letters",
             "log_level": "warning",
             **WHO,
             "batch_id": 7,
             "rejected": {"too_large": 5},
             "keys": ["7", None, "8"],
             "reason": "7 is too large",
-            "next_step": "See them: cdf-replicator dead-letters list orders_cache",
+            "next_step": "List them: cdf-replicator dead-letters list orders_cache",
         }
     ]
 

@@ -55,7 +55,7 @@ def test_somebody_is_told_once_when_more_than_half_is_eaten_up_and_again_after_i
         look(world, 15, hours)
     (warning,) = world.warnings
     assert warning.startswith(
-        "the oldest change not delivered is 5.1 hours; the source table may remove changes after 10.0"
+        "the age of the oldest undelivered change is 5.1 hours; the source table may remove changes after 10.0"
     )
     look(world, 20)
     look(world, 14, hours=6)

@@ -234,11 +234,11 @@ def test_among_equals_the_longest_lag_comes_first(board):
     ("search", "cache", "state", "summary"),
     [
         ("starting", "running", "starting", "Starting: orders_search."),
-        ("running", "running", "healthy", "Every route does what it should."),
+        ("running", "running", "healthy", "All routes are running."),
         ("bootstrapping", "paused", "healthy", "Loading a first snapshot: orders_search. Paused: orders_cache."),
         ("retrying", "starting", "degraded", "Retrying: orders_search."),
-        ("halted", "stalled", "degraded", "Halted, waiting for you: orders_search. Stalled: orders_cache."),
-        ("halted", "halted", "failed", "Halted, waiting for you: orders_search, orders_cache."),
+        ("halted", "stalled", "degraded", "Halted, action required: orders_search. Stalled: orders_cache."),
+        ("halted", "halted", "failed", "Halted, action required: orders_search, orders_cache."),
     ],
 )
 def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cache, state, summary):
@@ -267,8 +267,8 @@ def test_a_sink_that_is_down_degrades_the_service(board):
 @pytest.mark.parametrize(
     ("search", "summary"),
     [
-        ("running", "Every route does what it should. 1,003 dead letters are open."),
-        ("halted", "Halted, waiting for you: orders_search. 1,003 dead letters are open."),
+        ("running", "All routes are running. 1,003 dead letters are open."),
+        ("halted", "Halted, action required: orders_search. 1,003 dead letters are open."),
     ],
 )
 def test_the_sentence_counts_open_dead_letters(board, search, summary):
@@ -284,7 +284,7 @@ def test_many_names_are_cut_short(clock):
     for number in range(5):
         board.add_route(f"r{number}", "t", "s")
         board.state(f"r{number}", "halted")
-    assert board.snapshot().service.summary == "Halted, waiting for you: r0, r1, r2 and 2 more."
+    assert board.snapshot().service.summary == "Halted, action required: r0, r1, r2 and 2 more."
 
 
 def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):

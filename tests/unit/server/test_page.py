@@ -48,7 +48,7 @@ def text(markup):
 
 def test_states_are_named_in_words(board):
     shown = page(board)
-    assert "Every route does what it should." in shown
+    assert "All routes are running." in shown
     assert shown.count('<span class="badge running">Running</span>') == 2
     assert shown.count('<span class="badge up">Up</span>') == 2
     assert "Spark 4.2.0" in shown

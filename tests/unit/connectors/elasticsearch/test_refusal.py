@@ -69,5 +69,5 @@ def test_the_wait_that_a_server_asks_for_is_passed_on():
     ],
 )
 def test_a_good_status_of_somebody_else_is_not_believed(answer):
-    with pytest.raises(RetryableError, match="not Elasticsearch's"):
+    with pytest.raises(RetryableError, match="does not come from Elasticsearch"):
         answer.json()

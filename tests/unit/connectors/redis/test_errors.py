@@ -38,7 +38,7 @@ def test_an_answer_that_is_not_redis_is_waited_for_with_what_to_correct():
         raise exceptions.InvalidResponse('Protocol error, got "H" as reply type byte')
     assert caught.value.reason == "unavailable"
     assert caught.value.detail.startswith('cache:6379/0: Protocol error, got "H" as reply type byte: ')
-    assert caught.value.detail.endswith("does not speak Redis' protocol; if it stays so, correct the url")
+    assert caught.value.detail.endswith("the answer is not in Redis' protocol; if this error persists, correct the url")
 
 
 @pytest.mark.parametrize(

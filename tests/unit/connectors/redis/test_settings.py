@@ -83,7 +83,7 @@ def test_templates_that_keep_rows_apart_are_taken(template):
         ("orders:{a}-{b}", "colon"),
         ("orders:{a", "orders:{id}"),
         ("orders:{}", "column names"),
-        ("{{orders}}:{id}", "a brace other than"),
+        ("{{orders}}:{id}", "braces are allowed around"),
     ],
 )
 def test_templates_by_which_rows_could_meet_are_refused(template, reason):
