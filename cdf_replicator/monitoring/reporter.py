@@ -1,4 +1,4 @@
-"""Report the events of a route to metrics, board and log with one call each."""
+"""Report the events of a route to metrics, status store and log with one call each."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: S
     first, newest = source.log.available()
     if state.pinned_version is not None and not state.streamed:
         log.warning(
-            "the target was brought back from a copy: loading again", route=state.route, version=state.pinned_version
+            "the target was restored from a copy: loading again", route=state.route, version=state.pinned_version
         )
         again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
         return replace(again, generation=state.generation + 1)  # Delta skips a batch with a recorded number
@@ -230,7 +230,7 @@ def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: S
     if not first <= version <= newest + 1:
         raise _restored(state, version - 1)
     at = {"version": version, "watermark": str(claim.mark)}
-    log.warning("the target was brought back from a copy: delivering again", route=state.route, **at)
+    log.warning("the target was restored from a copy: delivering again", route=state.route, **at)
     return replace(
         generation.following(state, version, source, state_path, asked=state.asked),
         mark=str(claim.mark),

@@ -1,4 +1,4 @@
-"""Render the status page: a snapshot of the board as one HTML document with inline script and stylesheet."""
+"""Render the status page: a snapshot of the status as one HTML document with inline script and stylesheet."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Serve metrics, probes, status and the page on one port, and control endpoints with a token.
 
-Handlers read the board or the metrics registry, and write commands under the state path. No request reaches Delta or a sink.
+Handlers read the status store or the metrics registry, and write commands under the state path. No request reaches Delta
+or a sink.
 """
 
 from __future__ import annotations

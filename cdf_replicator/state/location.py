@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def state_folder(settings: Settings) -> Path | RemotePath:
     """Return the state path; start Spark if it is not in this machine's own file system.
 
-    Raises the errors of ``spark.start``, and ``StateError``.
+    Raises the errors of ``session.start``, and ``StateError``.
     """
     location = urlsplit(settings.state_path)
     if location.scheme in ("", "file"):

@@ -105,7 +105,7 @@ def test_a_run_from_a_version_and_a_replay_where_no_service_runs(
     assert (unconfirmed.code, "add --yes" in unconfirmed.entries[0]["message"]) == (2, True)
     bounded = here(given, "replay", "past_cache", "--starting-version", "1", "--ending-version", "2", "--yes")
     assert (bounded.code, bounded.entries[0]["routes"]) == (2, ["past_cache"])
-    assert "it would bring deleted keys back" in bounded.entries[0]["message"]
+    assert "it would restore deleted keys" in bounded.entries[0]["message"]
     assert files(tmp_path) == before
 
     replayed = here(given, "replay", "past", "--starting-version", "1", "--yes")

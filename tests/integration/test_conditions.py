@@ -149,7 +149,7 @@ def test_a_damaged_file_is_tried_again_and_then_told(world):
     world.sql("DELETE FROM {t} WHERE id % 3 = 0")
     with damaged(*Path(world.table).glob("deletion_vector*.bin")):
         verdict = shown(world, world.run(), "halt", "read_failed")
-        assert "storage answers" in verdict.next_step
+        assert "storage responds" in verdict.next_step
     assert world.run() is None
     assert world.delivered() == world.expected()
 

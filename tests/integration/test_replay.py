@@ -231,7 +231,7 @@ def test_a_bounded_replay_across_a_rename_says_what_to_do_instead(world):
     ask = Request("replay", "orders_lines", 2, 6)
     assert world.run("orders_lines", ask=ask) is None
     assert world.answer(ask).state == "failed"
-    assert "for those from it on, one after the other" in world.answer(ask).message
+    assert "and the versions from it on, one after the other" in world.answer(ask).message
 
 
 def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, monkeypatch):

@@ -28,7 +28,7 @@ from cdf_replicator.monitoring.metrics import (
 from connectors import RetryableError
 from connectors.change import CHANGE_TYPES
 
-# design.md section 5: these names are fixed, tests outside the project use them.
+# These names are published: dashboards and alerts use them.
 PROMISED = {
     "cdf_build_info": {"version", "spark_version", "delta_version", "java_version", "python_version"},
     **{
