@@ -1,7 +1,6 @@
-"""Plain English: the listed paths hold none of the words in BANNED.
+"""Plain English: the files below CLEAN, except LEFT_OUT, hold none of the words in BANNED.
 
 `python -m tests.unit.test_language PATH...` prints every hit in the given files and folders, then the number per file.
-A package of the product joins CLEAN once its number is zero.
 """
 
 from __future__ import annotations
@@ -22,19 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
-CLEAN = (
-    *("README.md", "CHANGELOG.md", "docs", "deploy/README.md", "tests/README.md"),
-    *("cdf_replicator", "connectors", "tests/support"),
-    *("deploy/compose.yaml", "deploy/grafana", "deploy/helm", "deploy/image", "deploy/kubernetes", "deploy/prometheus"),
-    *(
-        "deploy/readme.py",
-        "deploy/cli_page.py",
-        "deploy/types_page.py",
-        "deploy/sizing_page.py",
-        "deploy/benchmarks_page.py",
-    ),
-)
-"""Files and folders without a hit. Add a package (`cdf_replicator/pipeline`) in the commit that brings it to zero."""
+CLEAN = ("README.md", "CHANGELOG.md", "docs", "deploy", "cdf_replicator", "connectors", "tests")
+"""Files and folders without a hit."""
+LEFT_OUT = {
+    *("deploy/demo/__main__.py", "deploy/demo/report.py", "deploy/demo/source.py"),  # being rewritten
+    *("tests/contract/redis/test_redis.py", "tests/integration/sinks.py", "tests/integration/test_bad_input.py"),
+    *("tests/integration/test_delta_replica.py", "tests/integration/test_enrichment.py"),
+    *("tests/integration/test_redrive.py", "tests/integration/test_route.py"),
+    *("tests/system/alerts.yml", "tests/unit/test_language.py"),
+}
+"""Files in these folders that are not checked: test data and names of tests hold the words."""
 SUFFIXES = (".py", ".md", ".html", ".yml", ".yaml", ".tpl", ".txt", ".sh", ".env")
 
 BANNED = {
@@ -146,9 +142,18 @@ def hits_of(path: Path) -> list[Hit]:
     return sorted((hit for passage in passages(path) for hit in hits(passage)), key=lambda hit: hit.line)
 
 
-@pytest.mark.parametrize("path", list(files_of(ROOT / path for path in CLEAN)), ids=lambda path: path.name)
-def test_the_prose_is_plain(path):
-    assert [f"{path.relative_to(ROOT)}:{hit.line}: {hit.word}: {hit.text}" for hit in hits_of(path)] == []
+CHECKED = [
+    name for file in files_of(ROOT / path for path in CLEAN) if (name := str(file.relative_to(ROOT))) not in LEFT_OUT
+]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_prose_is_plain(name):
+    assert [f"{name}:{hit.line}: {hit.word}: {hit.text}" for hit in hits_of(ROOT / name)] == []
+
+
+def test_every_file_left_out_exists():
+    assert [name for name in sorted(LEFT_OUT) if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize(
