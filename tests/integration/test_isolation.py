@@ -32,7 +32,7 @@ def used(spark):
 
 
 def test_a_sink_that_is_away_for_an_hour_costs_neither_memory_nor_anybody_elses_time(world, live, pytestconfig):
-    """The first quarter of the restarts is warm-up. The service restarts every half minute: 120 restarts are an hour."""
+    """The first quarter of the restarts is warm-up. The service restarts twice a minute: 120 restarts are an hour."""
     many = pytestconfig.getoption("restarts")
     few = many // 4
     other = world.folder / "other"

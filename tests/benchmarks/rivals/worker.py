@@ -60,7 +60,7 @@ def key_text(keys: list[str]) -> Any:
 def to_elasticsearch(frame: DataFrame, keys: list[str], index: str, settings: dict[str, str]) -> None:
     """Write a feed in two passes, since a job of es-hadoop has one operation.
 
-    Each pass reduces the feed again: the second pass needs only the keys, which is faster than keeping the first's rows.
+    Each pass reduces the feed again: the second needs only the keys, which is faster than keeping the first's rows.
     A delete of an absent document is no failure: its response has status 404 without the error that es-hadoop checks.
     es-hadoop takes no decimals, and one column as the id. It writes dates and timestamps as milliseconds: fewer bytes.
     """

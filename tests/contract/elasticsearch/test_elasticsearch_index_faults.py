@@ -1,4 +1,4 @@
-"""A fault of an index rejects no row, and a silent host of two delays no write."""
+"""A fault of an index rejects no row, and a silent host of two delays only one start, by seconds."""
 
 import socket
 import time
