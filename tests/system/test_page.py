@@ -97,7 +97,7 @@ def healthy(service: Service, orders: Source, items: Source) -> Service:
 
 
 def looked_at(browser: Browser, url: str, name: str, showing: str = "") -> None:
-    """Check that the page fits and has no barrier, light, dark and on a phone, details closed and open; save pictures."""
+    """Check that the page fits and has no barrier: light, dark, on a phone, details closed and open; take pictures."""
     for look, context in LOOKS.items():
         with opened(browser, url, **context) as page:
             expect(page.locator("main")).to_contain_text(showing)
