@@ -34,7 +34,7 @@ def test_a_target_of_another_route_is_left_alone_until_a_resync_takes_it_over(wo
         verdict = world.run(second)
         assert verdict.reason == "target_claimed"
         assert f"is filled by {whose}" in verdict.what
-        assert "give it the old name back" in verdict.next_step
+        assert "restore the old name" in verdict.next_step
         assert "cdf-replicator resync orders_second" in verdict.next_step
 
     second = through(world, "second", place, "other")
