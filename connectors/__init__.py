@@ -10,7 +10,7 @@ Another distribution with a top-level package named ``connectors`` can't be inst
 from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.registry import SinkNotFoundError, installed, load
-from connectors.result import FrameResult, Held, Rejected, WriteResult
+from connectors.result import EntryCount, FrameResult, Rejected, WriteResult
 from connectors.sink import ArrowSettings, ArrowSink, FrameSink, RouteOptions, RowSink, Sink, SinkSettings
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "Batch",
     "Change",
     "Claim",
+    "EntryCount",
     "FrameResult",
     "FrameSink",
-    "Held",
     "PermanentError",
     "Rejected",
     "RetryableError",

@@ -28,7 +28,7 @@ CHANGE_TYPE: Final = "change_type"
 COMMIT_VERSION: Final = "commit_version"
 COMMIT_TIMESTAMP: Final = "commit_timestamp"
 ROW: Final = "row"
-DOUBLED: Final = "doubled"
+DUPLICATE_GUARD: Final = "doubled"
 """Internal column between the reduction and the workers, which removes it: the guard at which a commit left several rows
 of the key; null for every other key."""
 NULL_KEY: Final = "null_key"
@@ -108,9 +108,9 @@ class RouteSpec:
         epoch: Identity of the target's content. A resync or a recreated source table starts the next epoch.
         source: The source table's identifier in SQL.
         filter: The route's condition on source rows, if it has one.
-        made: Columns of the row that are renamed, computed or joined.
+        derived_columns: Columns of the row that are renamed, computed or joined.
         fence: Number of the lease. A sink with ``fences`` refuses a writer with a lower number.
-        mark: The last watermark that the state path recorded for the target; None if it recorded none.
+        watermark: The last watermark that the state path recorded for the target; None if it recorded none.
     """
 
     name: str
@@ -121,9 +121,9 @@ class RouteSpec:
     epoch: int
     source: str = ""
     filter: str | None = None
-    made: tuple[str, ...] = ()
+    derived_columns: tuple[str, ...] = ()
     fence: int = 0
-    mark: Watermark | None = None
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Claim:
     Args:
         owner: Identity of the state path.
         epoch: Identity of the target's content.
-        mark: The last watermark; None if the target has none.
+        watermark: The last watermark; None if the target has none.
         restored: Whether the target was restored from a copy: it was replaced, or its watermark is below the route's.
         txn_version: The highest batch that the target recorded for this owner and route and will skip; -1 if none.
         route: Name of the route that fills the target; empty if the sink does not record it. Then only owners are compared.
@@ -141,7 +141,7 @@ class Claim:
 
     owner: str
     epoch: int
-    mark: Watermark | None = None
+    watermark: Watermark | None = None
     restored: bool = False
     txn_version: int = -1
     route: str = ""
@@ -171,7 +171,7 @@ class Batch:
         generation: The life of the route's checkpoint.
         number: Position of the batch in its generation.
         table_id: Delta's id of the source table.
-        replay: Whether an earlier generation may already have delivered the rows to an append sink.
+        may_exist: Whether an earlier generation may already have delivered the rows to an append sink.
         request: Id of the operator's command, if the batch is outside the generation's sequence.
     """
 
@@ -179,13 +179,13 @@ class Batch:
     generation: int
     number: int
     table_id: str
-    replay: bool = False
+    may_exist: bool = False
     request: str = ""
 
     @property
     def is_bootstrap(self) -> bool:
         """Return whether the rows come from a snapshot: all are upserts, and an upsert sink receives each key once."""
-        return self.number == 0 and not self.replay and not self.request
+        return self.number == 0 and not self.may_exist and not self.request
 
     @property
     def txn_version(self) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 LOST: Final = "lost"
 """Reason of a ``RetryableError`` after which the route restarts: more than the present chunk may be lost."""
 
-STORAGE_AWAY: Final = (
+STORAGE_UNAVAILABLE: Final = (
     "org.apache.hadoop.fs.s3a.AWSClientIOException",
     "org.apache.hadoop.fs.s3a.AWSServiceThrottledException",
     "org.apache.hadoop.fs.s3a.AWSStatus500Exception",
@@ -62,15 +62,15 @@ class PermanentError(SinkError):
         self.hint = hint
 
 
-def gone(what: str) -> PermanentError:
+def target_missing(what: str) -> PermanentError:
     """Return the error for a target that vanished while a route writes to it; ``what`` is the sentence without its period."""
     return PermanentError(f"{what}.", "Run: cdf-replicator resync {route}")
 
 
-def restored(what: str, mark: int) -> PermanentError:
+def target_restored(what: str, mark: int) -> PermanentError:
     """Return the error for a target restored from a copy that holds every version up to ``mark``; -1 if that is unknown."""
     if mark < 0:
-        return gone(f"{what} was restored from a copy of unknown age")
+        return target_missing(f"{what} was restored from a copy of unknown age")
     return PermanentError(
         f"{what} was restored from a copy that ends with version {mark}.",
         f"Run: cdf-replicator replay {{route}} --starting-version {mark + 1}",
@@ -97,7 +97,7 @@ def claimed(what: str, other: str, option: str) -> PermanentError:
     )
 
 
-def fenced(what: str) -> PermanentError:
+def fenced_off(what: str) -> PermanentError:
     return PermanentError(
         f"{what} is written by another instance, which has taken over.",
         "No action: this instance ends by itself. If it does not, another state path or route has claimed the target; "
@@ -105,7 +105,7 @@ def fenced(what: str) -> PermanentError:
     )
 
 
-def certificate_refused(who: str, text: str) -> SinkError | None:
+def certificate_error(who: str, text: str) -> SinkError | None:
     """Classify a failed connection by OpenSSL's text; None if the server's certificate is not the cause.
 
     An expired certificate is retryable: after its renewal the route continues without a command.

@@ -37,19 +37,19 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Numbers of entries in a target, from ``Sink.count``.
+class EntryCount:
+    """Numbers of entries in a target, from ``Sink.count_entries``.
 
-    ``total`` counts the entries that a reader sees. ``below`` counts those that a sweep at the given guard would delete.
+    ``total`` counts the entries that a reader sees. ``orphans`` counts those that a sweep at the given guard would delete.
     ``highest`` is the highest guard, or 0: a change with a lower guard can't replace that entry.
     """
 
     total: int = 0
-    below: int = 0
+    orphans: int = 0
     highest: int = 0
 
-    def __add__(self, other: Held) -> Held:
-        return Held(self.total + other.total, self.below + other.below, max(self.highest, other.highest))
+    def __add__(self, other: EntryCount) -> EntryCount:
+        return EntryCount(self.total + other.total, self.orphans + other.orphans, max(self.highest, other.highest))
 
 
 @dataclass(frozen=True, slots=True)

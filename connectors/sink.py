@@ -1,6 +1,6 @@
 """Define the contract between the service and a sink.
 
-    Sink                 settings, check, claim, prepare, target, count, sweep, upkeep, close
+    Sink                 settings, check, claim, prepare, target, count_entries, delete_orphans, run_maintenance, close
     ├── FrameSink        write(frame, batch): for sinks that speak DataFrame; runs on the driver
     └── ArrowSink        render(...) builds the bytes in the JVM; open, write(chunk) run in Spark's Python workers
         └── RowSink      write_rows(changes): the thirty-line sink
@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.change import CHANGE_TYPE, GUARD, KEY, Change
-from connectors.result import Held
+from connectors.result import EntryCount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,7 @@ class Sink(ABC):
     fences: ClassVar[bool] = False
     """True if the target refuses writes with a lower ``fence`` than the last ``prepare`` recorded."""
 
-    def mark(self, route: RouteSpec, watermark: Watermark) -> None:
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
         """Replace the target's watermark if the present one reaches ``route.mark``; ``claim`` returns the new one later.
 
         The watermark reveals a target that was restored from a copy. The driver calls this after each micro-batch. It also
@@ -140,25 +140,25 @@ class Sink(ABC):
         the operator. Raises ``PermanentError`` if the target can't take the route.
         """
 
-    def count(self, route: RouteSpec, below_guard: int) -> Held:  # noqa: ARG002
+    def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:  # noqa: ARG002
         """Count the target's entries, and those with no guard or a guard lower than ``below_guard``. Changes nothing.
 
         The driver calls this before a sweep and refuses a sweep that would remove too much. Append sinks hold no entries.
         """
-        return Held()
+        return EntryCount()
 
-    def sweep(self, route: RouteSpec, below_guard: int) -> int:  # noqa: ARG002
+    def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:  # noqa: ARG002
         """Delete the entries with no guard or a guard lower than ``below_guard``; returns their number.
 
         This ends a resync: an entry that the new epoch did not write is an orphan. Append sinks have no orphans.
         """
         return 0
 
-    def next_upkeep(self, route: RouteSpec) -> float | None:  # noqa: ARG002
-        """Return the time of the next ``upkeep`` in epoch seconds; None if the target needs none."""
+    def next_maintenance_at(self, route: RouteSpec) -> float | None:  # noqa: ARG002
+        """Return the time of the next ``run_maintenance`` in epoch seconds; None if the target needs none."""
         return None
 
-    def upkeep(self, route: RouteSpec) -> str:  # noqa: ARG002
+    def run_maintenance(self, route: RouteSpec) -> str:  # noqa: ARG002
         """Maintain the target while changes arrive; returns a sentence that says what was done.
 
         The driver may cancel this at any point. An exception becomes a warning and halts no route.

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdf_replicator.errors.conditions import TABLE, Condition
-from cdf_replicator.monitoring.metrics import catalogue
+from cdf_replicator.errors.conditions import ERROR_CONDITIONS, ErrorCondition
+from cdf_replicator.monitoring.metrics import all_metrics
 from deploy import benchmarks_page, cli_page, sizing_page, types_page
 from tests.unit.condition_tests import TESTS
 
@@ -37,7 +37,7 @@ def configuration() -> str:
 
 
 def metrics() -> str:
-    rows = [f"| `{m.name}` | {m.type} | {' '.join(m.labels)} | {m.help} |" for m in catalogue()]
+    rows = [f"| `{m.name}` | {m.type} | {' '.join(m.labels)} | {m.help} |" for m in all_metrics()]
     return "\n".join(["| Metric | Type | Labels | Meaning |", "|---|---|---|---|", *rows])
 
 
@@ -46,20 +46,25 @@ def example_sink() -> str:
 
 
 def conditions() -> str:
-    rows = [(_names(row), _action(row), row.reason, row.next_step.replace("{route}", "ROUTE")) for row in TABLE]
+    rows = [
+        (_names(row), _action(row), row.reason, row.next_step.replace("{route}", "ROUTE")) for row in ERROR_CONDITIONS
+    ]
     return "\n".join(["| Condition | Action | Reason | Next step |", "|---|---|---|---|", *map(_row, rows)])
 
 
 def condition_tests() -> str:
-    rows = [(_names(row), f"`{TESTS[row.names[0]]}`" if row.names[0] in TESTS else "its text only") for row in TABLE]
+    rows = [
+        (_names(row), f"`{TESTS[row.patterns[0]]}`" if row.patterns[0] in TESTS else "its text only")
+        for row in ERROR_CONDITIONS
+    ]
     return "\n".join(["| Condition | Test |", "|---|---|", *map(_row, rows)])
 
 
-def _names(row: Condition) -> str:
-    return "<br>".join(f"`{name}`" for name in row.names)
+def _names(row: ErrorCondition) -> str:
+    return "<br>".join(f"`{name}`" for name in row.patterns)
 
 
-def _action(row: Condition) -> str:
+def _action(row: ErrorCondition) -> str:
     return f"retry ({row.tries}) then halt" if row.action == "retry_then_halt" else row.action
 
 

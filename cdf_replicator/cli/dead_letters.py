@@ -113,7 +113,7 @@ def _loaded(route: str | None) -> Settings:
 
     loaded = settings.load()
     if route is not None:
-        known("ROUTE", route, loaded.resolved)
+        known("ROUTE", route, loaded.routes)
     logs.configure(loaded.log.level, loaded.log.format)
     return loaded
 

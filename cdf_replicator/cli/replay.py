@@ -37,7 +37,7 @@ def replay(
     from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
-    known("ROUTE|TABLE", name, {*loaded.resolved, *loaded.tables})
+    known("ROUTE|TABLE", name, {*loaded.routes, *loaded.tables})
     logs.configure(loaded.log.level, loaded.log.format)
 
     from cdf_replicator.commands import replay as command
@@ -76,7 +76,7 @@ def resync(
     from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
-    known("ROUTE", name, loaded.resolved)
+    known("ROUTE", name, loaded.routes)
     logs.configure(loaded.log.level, loaded.log.format)
 
     from cdf_replicator.commands import replay as command
@@ -114,7 +114,7 @@ def _switch(name: str, kind: Literal["pause", "resume"]) -> None:
     from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
-    known("ROUTE|TABLE", name, {*loaded.resolved, *loaded.tables})
+    known("ROUTE|TABLE", name, {*loaded.routes, *loaded.tables})
     logs.configure(loaded.log.level, loaded.log.format)
 
     from cdf_replicator.commands import replay

@@ -52,7 +52,7 @@ def changes(
     from cdf_replicator import settings
     from cdf_replicator.monitoring import logs
 
-    reading = settings.load_reading()
+    reading = settings.load_table_settings()
     configured = reading.tables[table].keys if table in reading.tables else ()
     columns = tuple(name.strip() for name in keys.split(",")) if keys else configured
     if key is not None and not columns:
@@ -62,7 +62,7 @@ def changes(
     from cdf_replicator.commands import changes as command
     from cdf_replicator.commands import session
 
-    wanted = command.Wanted(begin, end, columns, key, limit, format_)
+    wanted = command.ChangesQuery(begin, end, columns, key, limit, format_)
     raise typer.Exit(command.changes(reading, session.source_named(table, reading.tables), wanted))
 
 
@@ -79,7 +79,7 @@ def enable(table: Named) -> None:
     from cdf_replicator import settings
     from cdf_replicator.monitoring import logs
 
-    reading = settings.load_reading()
+    reading = settings.load_table_settings()
     logs.configure(reading.log.level, reading.log.format)
 
     from cdf_replicator.commands import enable as command
@@ -89,9 +89,9 @@ def enable(table: Named) -> None:
 
 
 def _timestamp(option: str, text: str | None) -> str | None:
-    from cdf_replicator.settings import moment
+    from cdf_replicator.settings import parse_timestamp
 
-    if text is not None and moment(text) is None:
+    if text is not None and parse_timestamp(text) is None:
         expected = "a date or time such as 2026-01-31, 2026-01-31 12:00:00 or 2026-01-31T12:00:00.123+01:00"
         raise typer.BadParameter(f"{text!r} is not {expected}", param_hint=f"'{option}'")
     return text

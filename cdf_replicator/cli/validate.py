@@ -78,6 +78,6 @@ def _print_text(settings: Settings, findings: Sequence[Any], *, offline: bool) -
         return
     what = "configuration" if offline else "configuration, tables and sinks"
     typer.echo(f"{what}: ok")
-    for route in settings.resolved.values():
+    for route in settings.routes.values():
         sink = settings.sinks[route.sink]
         typer.echo(f"  {route.name}: {route.source.location} -> {route.sink} ({sink.type})")

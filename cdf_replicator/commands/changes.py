@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.commands import session
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from connectors.change import FEED_COLUMNS, is_delete
 from connectors.rendering import json_of, key_text, text_of
 from connectors.sql import quote_identifier
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cdf_replicator.route import Source
-    from cdf_replicator.settings import Reading
+    from cdf_replicator.settings import TableSettings
     from cdf_replicator.source.table import SourceTable
 
 Format = Literal["table", "json", "csv"]
@@ -39,7 +39,7 @@ NESTED: Final = ("array", "map", "struct", "variant")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChangesQuery:
     """A selection of changes.
 
     Args:
@@ -59,7 +59,7 @@ class Wanted:
     format: Format = "table"
 
 
-def changes(reading: Reading, source: Source, wanted: Wanted) -> int:
+def changes(reading: TableSettings, source: Source, wanted: ChangesQuery) -> int:
     """Print the changes and return the exit code. A closed pipe (``| head``) ends the output without an error."""
 
     def work(table: SourceTable) -> None:
@@ -72,8 +72,8 @@ def changes(reading: Reading, source: Source, wanted: Wanted) -> int:
     return session.answer(reading, source, work)
 
 
-def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
-    """Write the lines to ``out``; raise ``HaltError`` if the change feed, the range or a key column is missing."""
+def write(table: SourceTable, wanted: ChangesQuery, out: TextIO) -> None:
+    """Write the lines to ``out``; raise ``RouteHaltError`` if the change feed, the range or a key column is missing."""
     feed = table.changes(*_versions(table, wanted))
     schema = feed.schema
     _known(table, schema, wanted.keys)
@@ -92,13 +92,13 @@ def write(table: SourceTable, wanted: Wanted, out: TextIO) -> None:
     _write_table(schema.fieldNames(), _lines(rows.select(*(_cell(text) for text in texts))), out)
 
 
-def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
-    """Return the first and last commit version; raise ``HaltError`` with the available range."""
+def _versions(table: SourceTable, wanted: ChangesQuery) -> tuple[int, int]:
+    """Return the first and last commit version; raise ``RouteHaltError`` with the available range."""
     earliest, latest = table.log.available()
-    since = table.feed_since()
+    since = table.change_feed_enabled_since()
     where = f"table {table.source.slug} ({table.source.location})"
     if since is None:
-        raise HaltError(
+        raise RouteHaltError(
             "change_feed_off",
             f"The change feed of {where} is off.",
             f"Turn it on: cdf-replicator enable {table.source.slug}",
@@ -111,13 +111,13 @@ def _versions(table: SourceTable, wanted: Wanted) -> tuple[int, int]:
         last = table.version_until(wanted.last) if isinstance(wanted.last, str) else wanted.last
     for version in (first, last):
         if not earliest <= version <= latest:
-            raise HaltError(
+            raise RouteHaltError(
                 "start_out_of_range",
                 f"Version {version} of {where} is out of range: changes of versions {earliest} to {latest} are available.",
                 "Choose versions of that range.",
             )
     if first > last:
-        raise HaltError(
+        raise RouteHaltError(
             "start_out_of_range",
             f"No commit of {where} is in the range: its first version would be {first}, and its last version {last}.",
             "Choose an earlier start or a later end.",
@@ -129,14 +129,14 @@ def _known(table: SourceTable, schema: StructType, keys: Sequence[str]) -> None:
     names = {name.lower() for name in schema.fieldNames()}
     if missing := [key for key in keys if key.lower() not in names]:
         has = ", ".join(name for name in schema.fieldNames() if name not in FEED_COLUMNS)
-        raise HaltError(
+        raise RouteHaltError(
             "bad_expression",
             f"Table {table.source.slug} ({table.source.location}) has no column {', '.join(missing)}; it has {has}.",
             "Correct --keys, or KEYS of the configured table.",
         )
 
 
-def _selected(feed: DataFrame, wanted: Wanted) -> DataFrame:
+def _selected(feed: DataFrame, wanted: ChangesQuery) -> DataFrame:
     """Return the selected rows by version and key, with the deletes of a key before its upserts."""
     types = {field.name.lower(): field.dataType for field in feed.schema.fields}
     keys = [(F.col(quote_identifier(name)), types[name.lower()]) for name in wanted.keys]

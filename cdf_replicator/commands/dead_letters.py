@@ -14,11 +14,11 @@ from rich.text import Text
 
 from cdf_replicator.commands import submit
 from cdf_replicator.commands.session import with_session
-from cdf_replicator.delivery.dead_letters import DeadLetters, of_ids
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.delivery.dead_letters import DeadLetters, id_filter
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,13 +61,13 @@ def print_one(settings: Settings, letter: str) -> int:
     """
 
     def named(letters: DataFrame) -> list[dict[str, Any]]:
-        return [row.asDict() for row in letters.where(of_ids([letter])).limit(2).toLocalIterator()]
+        return [row.asDict() for row in letters.where(id_filter([letter])).limit(2).toLocalIterator()]
 
     def work(session: SparkSession) -> None:
         found = _kept(session, settings).read(named)
         if len(found) != 1:
             what = "Several dead letters begin" if found else "No dead letter begins"
-            raise HaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
+            raise RouteHaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
         (told,) = found
         sys.stdout.write(_json({**told, "row": told["row"] and json.loads(told["row"])}, indent=2) + "\n")
 
@@ -77,19 +77,19 @@ def print_one(settings: Settings, letter: str) -> int:
 def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
     """Submit a redrive, which writes the present rows of the dead letters' keys, and return the exit code."""
     question = f"Write the present rows of {_named(letters)} of {route} again?"
-    return _asked(settings, command_queue.Request("redrive", route, letters=tuple(letters)), question, yes=yes)
+    return _asked(settings, command_queue.Command("redrive", route, letters=tuple(letters)), question, yes=yes)
 
 
 def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
     """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
     question = f"Discard {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
-    return _asked(settings, command_queue.Request("discard", route, letters=tuple(letters)), question, yes=yes)
+    return _asked(settings, command_queue.Command("discard", route, letters=tuple(letters)), question, yes=yes)
 
 
-def _asked(settings: Settings, request: command_queue.Request, question: str, *, yes: bool) -> int:
-    if not submit.confirmed(question, yes=yes):
+def _asked(settings: Settings, request: command_queue.Command, question: str, *, yes: bool) -> int:
+    if not submit.confirm(question, yes=yes):
         return submit.USAGE
-    return submit.carry_out(settings, [settings.resolved[request.route]], [request])
+    return submit.execute(settings, [settings.routes[request.route]], [request])
 
 
 def _named(letters: Sequence[str]) -> str:
@@ -97,7 +97,7 @@ def _named(letters: Sequence[str]) -> str:
 
 
 def _kept(session: SparkSession, settings: Settings) -> DeadLetters:
-    return DeadLetters(session, StatePath(state_folder(settings)).dead_letters)
+    return DeadLetters(session, StateStore(state_folder(settings)).dead_letters)
 
 
 def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:

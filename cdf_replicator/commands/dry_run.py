@@ -14,7 +14,7 @@ from cdf_replicator.commands.session import with_session
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from cdf_replicator.transform import change_frame
 from connectors import change, guard_of
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.route_state import RouteState
-    from connectors import Held, Sink
+    from connectors import EntryCount, Sink
 
 
 VERSIONS_SHOWN: Final = 50
@@ -55,13 +55,13 @@ def preview_resync(settings: Settings, route: Route) -> int:
     def work(session: SparkSession) -> None:
         table = SourceTable(session, route.source)
         with closing(settings.sink(route.sink)) as sink:
-            lines = compared(table, sink, route, _waiting(settings, route))
+            lines = resync_plan(table, sink, route, _waiting(settings, route))
         sys.stdout.write("\n".join(lines) + "\n")
 
     return with_session(settings.spark, work, route=route.name)
 
 
-def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:
+def resync_plan(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:
     """Return lines that compare the snapshot with the target.
 
     ``waiting`` is the state of a resync whose sweep waits for the operator, or None.
@@ -81,25 +81,25 @@ def compared(table: SourceTable, sink: Sink, route: Route, waiting: RouteState |
         f"source  {rows} rows in version {latest} of {route.source.slug}: {written} would be written again",
     ]
     if waiting is not None:
-        held = sink.count(spec, guard_of(waiting.epoch, 0, upsert=False))
+        held = sink.count_entries(spec, guard_of(waiting.epoch, 0, upsert=False))
         lines.append(
-            f"target  {held.total} entries, of which {_share(held.below, held)} would be removed: version "
+            f"target  {held.total} entries, of which {_share(held.orphans, held)} would be removed: version "
             f"{waiting.pinned_version} is loaded, and its sweep waits for --yes"
         )
     else:
-        held = sink.count(spec, 0)
+        held = sink.count_entries(spec, 0)
         fewest = max(0, held.total - rows)
         lines.append(f"target  {held.total} entries, of which at least {_share(fewest, held)} would be removed")
     return [*lines, "Nothing was written."]
 
 
-def _share(entries: int, held: Held) -> str:
+def _share(entries: int, held: EntryCount) -> str:
     return f"{entries} ({entries / held.total if held.total else 0:.1%})"
 
 
 def _waiting(settings: Settings, route: Route) -> RouteState | None:
     try:
-        state = StatePath(state_folder(settings)).load(route.name)
+        state = StateStore(state_folder(settings)).load(route.name)
     except StateError:
         return None
     return state if state is not None and state.phase == "bootstrapping" and state.loaded else None

@@ -9,11 +9,11 @@ from cdf_replicator.commands import session
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Source
-    from cdf_replicator.settings import Reading
+    from cdf_replicator.settings import TableSettings
     from cdf_replicator.source.table import SourceTable
 
 
-def enable(reading: Reading, source: Source) -> int:
+def enable(reading: TableSettings, source: Source) -> int:
     """Enable the change feed and return the exit code."""
 
     def work(table: SourceTable) -> None:
@@ -27,7 +27,7 @@ def enabled(table: SourceTable) -> str:
     was_on = table.metadata.change_feed
     if not was_on:
         table.enable_feed()
-    since = table.feed_since()
+    since = table.change_feed_enabled_since()
     where = f"{table.source.slug} ({table.location})"
     if was_on:
         return f"{where}: the change feed is on since version {since}. Nothing was changed."

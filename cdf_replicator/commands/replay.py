@@ -41,8 +41,8 @@ def replay(
     if dry_run:
         return preview_replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
-    asked = [command_queue.Request("replay", route.name, starting_version, ending_version) for route in routes]
-    return submit.carry_out(settings, routes, asked) if submit.confirmed(question, yes=yes) else submit.USAGE
+    asked = [command_queue.Command("replay", route.name, starting_version, ending_version) for route in routes]
+    return submit.execute(settings, routes, asked) if submit.confirm(question, yes=yes) else submit.USAGE
 
 
 def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
@@ -56,22 +56,22 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
         return preview_resync(settings, routes[0])
     share = 1.0 if max_removed_share is None and yes else max_removed_share
     question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
-    if not submit.confirmed(question, yes=yes or not sys.stdin.isatty()):
+    if not submit.confirm(question, yes=yes or not sys.stdin.isatty()):
         return submit.USAGE
-    return submit.carry_out(
-        settings, routes, [command_queue.Request("resync", route.name, max_removed_share=share) for route in routes]
+    return submit.execute(
+        settings, routes, [command_queue.Command("resync", route.name, max_removed_share=share) for route in routes]
     )
 
 
 def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:
     """Pause or resume a route, or all routes of a table, and return the exit code."""
-    return submit.switch(settings, [command_queue.Request(kind, route.name) for route in _named(settings, name)])
+    return submit.set_paused(settings, [command_queue.Command(kind, route.name) for route in _named(settings, name)])
 
 
 def _named(settings: Settings, name: str) -> list[Route]:
-    if name in settings.resolved:
-        return [settings.resolved[name]]
-    return [route for route in settings.resolved.values() if route.source.slug == name]
+    if name in settings.routes:
+        return [settings.routes[name]]
+    return [route for route in settings.routes.values() if route.source.slug == name]
 
 
 def _names(routes: Sequence[Route]) -> str:

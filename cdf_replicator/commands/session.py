@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cdf_replicator.errors.bounded_read import OF_A_RANGE, step_for
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.route import Source
 from cdf_replicator.runtime import supervisor
 from cdf_replicator.source.table import SourceTable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cdf_replicator.settings import Reading
+    from cdf_replicator.settings import TableSettings
     from cdf_replicator.settings.models import Spark, Table
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ def source_named(name: str, tables: Mapping[str, Table]) -> Source:
     return Source(name, path=name) if "/" in name else Source(name, name=name)
 
 
-def answer(reading: Reading, source: Source, work: Callable[[SourceTable], None]) -> int:
+def answer(reading: TableSettings, source: Source, work: Callable[[SourceTable], None]) -> int:
     """Run ``work`` with the table and return the exit code; log an error with a next step."""
     settings = reading.spark.model_copy(update={"conf": {**CONF, **reading.spark.conf}})
     return with_session(settings, lambda spark: work(SourceTable(spark, source)), table=source.location)
@@ -64,11 +64,11 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
         return supervisor.EXIT_CONFIGURATION
     try:
         work(spark)
-    except HaltError as error:
-        log.error(error.verdict.what, next_step=error.verdict.next_step)  # noqa: TRY400
+    except RouteHaltError as error:
+        log.error(error.verdict.message, next_step=error.verdict.remedy)  # noqa: TRY400
         return supervisor.EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
-        what, next_step = told(error, route)
+        what, next_step = describe_error(error, route)
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
         return supervisor.EXIT_FAILED
     finally:
@@ -76,7 +76,7 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
     return supervisor.EXIT_DONE
 
 
-def told(error: Exception, route: str = "") -> tuple[str, str]:
+def describe_error(error: Exception, route: str = "") -> tuple[str, str]:
     """Return the description of an error and the operator's next step."""
-    verdict = judge(error, route=route)
-    return verdict.what, step_for(error, NEXT_STEPS) or verdict.next_step
+    verdict = classify_error(error, route=route)
+    return verdict.message, step_for(error, NEXT_STEPS) or verdict.remedy

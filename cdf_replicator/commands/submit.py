@@ -20,7 +20,7 @@ from cdf_replicator.spark import session
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ POLL_SECONDS: Final = 0.3
 LINE_SECONDS: Final = 5.0
 
 
-def confirmed(question: str, *, yes: bool) -> bool:
+def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -47,23 +47,23 @@ def confirmed(question: str, *, yes: bool) -> bool:
     return Confirm.ask(question, console=Console(stderr=True), default=False)
 
 
-def carry_out(settings: Settings, routes: Sequence[Route], asked: Sequence[command_queue.Request]) -> int:
+def execute(settings: Settings, routes: Sequence[Route], asked: Sequence[command_queue.Command]) -> int:
     """Submit the commands; execute them in this process if the lease is free, else wait for the lease holder."""
     own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
     return _asked(settings, asked, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
 
 
-def switch(settings: Settings, asked: Sequence[command_queue.Request]) -> int:
+def set_paused(settings: Settings, asked: Sequence[command_queue.Command]) -> int:
     """Pause or resume routes: through the lease holder, or by writing the state path if the lease is free."""
 
-    def alone(state_path: StatePath) -> int:
+    def alone(state_path: StateStore) -> int:
         held = Lease.acquire(state_path.root)
         try:
             for request in asked:
-                state_path.pause(request.route, paused=request.kind == "pause")
-                done = command_queue.Progress("done", f"{request.kind}d: no service is running", 1.0)
-                command_queue.answer(state_path.requests, request.id, done)
-                command_queue.settle(state_path.requests, request.id)
+                state_path.set_paused(request.route, paused=request.kind == "pause")
+                done = command_queue.CommandStatus("done", f"{request.kind}d: no service is running", 1.0)
+                command_queue.write_status(state_path.requests, request.id, done)
+                command_queue.complete(state_path.requests, request.id)
         finally:
             held.release()
         return supervisor.EXIT_DONE
@@ -71,13 +71,13 @@ def switch(settings: Settings, asked: Sequence[command_queue.Request]) -> int:
     return _asked(settings, asked, alone)
 
 
-def _asked(settings: Settings, asked: Sequence[command_queue.Request], alone: Callable[[StatePath], int]) -> int:
+def _asked(settings: Settings, asked: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]) -> int:
     """Submit the commands and return the exit code.
 
-    ``alone`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
+    ``run_locally`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
     """
     try:
-        return _followed(StatePath.open(state_folder(settings)), asked, alone)
+        return _followed(StateStore.open(state_folder(settings)), asked, run_locally)
     except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return supervisor.EXIT_CONFIGURATION
@@ -87,24 +87,26 @@ def _asked(settings: Settings, asked: Sequence[command_queue.Request], alone: Ca
         return supervisor.EXIT_TEMPORARY
 
 
-def _followed(state_path: StatePath, asked: Sequence[command_queue.Request], alone: Callable[[StatePath], int]) -> int:
+def _followed(
+    state_path: StateStore, asked: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
+) -> int:
     folder = state_path.requests
     for request in asked:
-        command_queue.submit(folder, request)
+        command_queue.enqueue(folder, request)
     following = threading.Event()
     follower = threading.Thread(target=_show, args=(folder, asked, following), daemon=True)
     follower.start()
     try:
-        code = alone(state_path)
+        code = run_locally(state_path)
     except LeaseHeldError as error:
         log.info("the running service executes the command; interrupting this process does not stop it")
         code = wait_answered(state_path.root, error.holder, folder, asked)
     finally:
         following.set()
         follower.join()
-    outcomes = {request.route: command_queue.follow(folder, request.id) for request in asked}
+    outcomes = {request.route: command_queue.read_status(folder, request.id) for request in asked}
     for request in asked:
-        command_queue.forget(folder, request.id)
+        command_queue.delete(folder, request.id)
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))
@@ -112,23 +114,24 @@ def _followed(state_path: StatePath, asked: Sequence[command_queue.Request], alo
 
 
 def wait_answered(
-    root: Path | RemotePath,
+    root: Path | HadoopPath,
     holder: Mapping[str, Any],
-    folder: Path | RemotePath,
-    asked: Sequence[command_queue.Request],
+    folder: Path | HadoopPath,
+    asked: Sequence[command_queue.Command],
 ) -> int:
     """Wait until every command is answered or the lease holder has changed or stopped; return the exit code."""
-    watched = lease.Watched(root)
+    watched = lease.HeartbeatMonitor(root)
     while any(
-        (found := command_queue.follow(folder, request.id)) is None or found.state == "running" for request in asked
+        (found := command_queue.read_status(folder, request.id)) is None or found.state == "running"
+        for request in asked
     ):
-        if watched.look()[0] != holder or watched.silent:
+        if watched.poll()[0] != holder or watched.expired:
             return supervisor.EXIT_TEMPORARY
         time.sleep(POLL_SECONDS)
     return supervisor.EXIT_DONE
 
 
-def _why(outcome: command_queue.Progress | None) -> str:
+def _why(outcome: command_queue.CommandStatus | None) -> str:
     if outcome is None:
         return "no service accepted it; repeat the command"
     if outcome.state == "running":
@@ -136,13 +139,13 @@ def _why(outcome: command_queue.Progress | None) -> str:
     return outcome.message
 
 
-def _looked(folder: Path | RemotePath, request_id: str) -> command_queue.Progress | None:
+def _looked(folder: Path | HadoopPath, request_id: str) -> command_queue.CommandStatus | None:
     with suppress(OSError):  # the waiting thread reports a store that does not answer
-        return command_queue.follow(folder, request_id)
+        return command_queue.read_status(folder, request_id)
     return None
 
 
-def _show(folder: Path | RemotePath, asked: Sequence[command_queue.Request], done: threading.Event) -> None:
+def _show(folder: Path | HadoopPath, asked: Sequence[command_queue.Command], done: threading.Event) -> None:
     """Show a progress bar per route on a terminal, else log a line every few seconds."""
     if not sys.stderr.isatty():
         told: dict[str, str] = {}

@@ -10,13 +10,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DecimalType
 
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.exceptions import DimensionError, HaltError, StateError
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.exceptions import EnrichmentError, RouteHaltError, StateError
 from cdf_replicator.pipeline.rejections import allowed
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.spark import session
 from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from connectors import ArrowSink, RetryableError, SinkError, change
@@ -67,10 +67,10 @@ def check_online(settings: Settings) -> list[Finding]:
     except (session.SparkStartError, session.JavaNotFoundError) as error:
         return [*findings, Finding("spark", str(error), "")]
     try:
-        by_table = sorted(settings.resolved.values(), key=lambda route: route.source.slug)
+        by_table = sorted(settings.routes.values(), key=lambda route: route.source.slug)
         for _, routes in groupby(by_table, key=lambda route: route.source.slug):
             findings += _table(spark, settings, *routes)
-        for slug in sorted({route.sink for route in settings.resolved.values()}):
+        for slug in sorted({route.sink for route in settings.routes.values()}):
             findings += _sink(settings, slug)
     finally:
         spark.stop()
@@ -79,7 +79,7 @@ def check_online(settings: Settings) -> list[Finding]:
 
 def _state_path(settings: Settings) -> Iterator[Finding]:
     try:
-        StatePath.open(state_folder(settings))
+        StateStore.open(state_folder(settings))
     except StateError as error:
         yield Finding("state path", str(error), "")
     except OSError as error:
@@ -106,16 +106,16 @@ def _table(spark: SparkSession, settings: Settings, *routes: Route) -> Iterator[
             try:
                 yield from _route(spark, settings, route, source, schema)
                 sound.append(route)
-            except (HaltError, DimensionError) as error:
-                yield Finding(f"route {route.name}", error.verdict.what, error.verdict.next_step)
+            except (RouteHaltError, EnrichmentError) as error:
+                yield Finding(f"route {route.name}", error.verdict.message, error.verdict.remedy)
         keyed = [route for route in sound if route.keys and settings.sink(route.sink).mode == "upsert"]
         if keyed:
             yield from _keys(source.snapshot(source.log.latest_version()), keyed, settings.delivery)
-    except (HaltError, DimensionError) as error:
-        yield Finding(where, error.verdict.what, error.verdict.next_step)
+    except (RouteHaltError, EnrichmentError) as error:
+        yield Finding(where, error.verdict.message, error.verdict.remedy)
     except PySparkException as error:
-        verdict = judge(error, route=routes[0].name)
-        yield Finding(where, f"{given.location}: {verdict.what}", verdict.next_step)
+        verdict = classify_error(error, route=routes[0].name)
+        yield Finding(where, f"{given.location}: {verdict.message}", verdict.remedy)
 
 
 def _route(
@@ -127,7 +127,7 @@ def _route(
         source.version_at(route.source.starting_timestamp)
     dimensions = Dimensions(spark, route)
     row = change_frame.row_schema(schema, route, dimensions.columns(schema))
-    dimensions.pin()
+    dimensions.snapshot_join()
     if not isinstance(settings.sink(route.sink), ArrowSink):
         return
     for name in route.computed:

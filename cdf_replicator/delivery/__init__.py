@@ -1,7 +1,7 @@
 """Write change frames to one sink, with retries, back-pressure and dead letters."""
 
 from cdf_replicator.delivery.driver import deliver
-from cdf_replicator.delivery.result import SEVERAL_ROWS, DeliveryBugError, Letter, Outcome
+from cdf_replicator.delivery.result import SEVERAL_ROWS, DeliveryBugError, DeliveryResult, RejectedRow
 from cdf_replicator.delivery.retry import RetryPolicy
 
-__all__ = ["SEVERAL_ROWS", "DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver"]
+__all__ = ["SEVERAL_ROWS", "DeliveryBugError", "DeliveryResult", "RejectedRow", "RetryPolicy", "deliver"]

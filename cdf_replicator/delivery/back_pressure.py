@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
     from connectors import ArrowSettings, ArrowSink
 
-TOO_MUCH: Final = frozenset({"overloaded", "timeout"})
+THROTTLE_REASONS: Final = frozenset({"overloaded", "timeout"})
 """Reasons of a ``RetryableError`` that a smaller request may avoid."""
 SLOW_SECONDS: Final = 5.0
-LESS: Final = 1 / 2
-MORE: Final = 1 / 16
-LEAST: Final = 1 / 64
-LEAST_IF_SLOW: Final = 1 / 4
+DECREASE: Final = 1 / 2
+INCREASE: Final = 1 / 16
+MIN_SHARE: Final = 1 / 64
+MIN_SHARE_IF_SLOW: Final = 1 / 4
 """Lowest share after slow responses: some servers respond slowly to a request of any size."""
 ALONE: Final = 1 / 4
 LONGEST_QUEUE: Final = 3600.0
 
 
 @dataclass(slots=True)
-class Pressure:
+class BackPressure:
     """The share of a chunk's bounds that a request may use.
 
     Additive increase and multiplicative decrease, as in TCP (RFC 5681). Each refusal and each slow response halves the
@@ -55,28 +55,28 @@ class Pressure:
     share: float = 1.0
     refuses: bool = False
 
-    def rows(self, chunk: pa.RecordBatch) -> int:
+    def batch_rows(self, chunk: pa.RecordBatch) -> int:
         """Return the number of rows of a chunk to send now, by their average bytes."""
         there: int = chunk.num_rows
         per_row = max(1, chunk.nbytes // there)
         most = min(self.settings.chunk_rows, self.settings.chunk_bytes // per_row)
-        if self.settings.rows_per_second:  # limits the wait in ``turn``, which can't be interrupted
+        if self.settings.rows_per_second:  # limits the wait in ``rate_limit_delay``, which can't be interrupted
             most = min(most, self.settings.rows_per_second)
         return min(there, max(1, int(most * self.share)))
 
-    def refused(self, error: RetryableError) -> None:
-        if error.reason in TOO_MUCH:
-            self.share = max(LEAST, self.share * LESS)
+    def on_refused(self, error: RetryableError) -> None:
+        if error.reason in THROTTLE_REASONS:
+            self.share = max(MIN_SHARE, self.share * DECREASE)
             self.refuses = error.reason != "timeout"  # a timeout does not serialize requests
 
-    def taken(self, seconds: float) -> None:
+    def on_success(self, seconds: float) -> None:
         if seconds > SLOW_SECONDS:
-            self.share = min(self.share, max(LEAST_IF_SLOW, self.share * LESS))
+            self.share = min(self.share, max(MIN_SHARE_IF_SLOW, self.share * DECREASE))
         else:
-            self.share = min(1.0, self.share + MORE)
+            self.share = min(1.0, self.share + INCREASE)
 
     @contextmanager
-    def room(self, sink: ArrowSink) -> Iterator[None]:
+    def slot(self, sink: ArrowSink) -> Iterator[None]:
         """Hold this context during a request; after refusals, only a single request per machine is under way."""
         if self.refuses and self.share <= ALONE:
             with _shared(sink, "alone"):
@@ -85,8 +85,8 @@ class Pressure:
             yield
 
 
-def turn(sink: ArrowSink, rows: int, clock: Callable[[], float] = time.monotonic) -> float:
-    """Reserve the next time slot for ``rows`` rows; returns the seconds to wait for it."""
+def rate_limit_delay(sink: ArrowSink, rows: int, clock: Callable[[], float] = time.monotonic) -> float:
+    """Reserve the next time slot for ``batch_rows`` rows; returns the seconds to wait for it."""
     limit = sink.settings.rows_per_second
     if limit is None:
         return 0.0

@@ -19,16 +19,16 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.exceptions import HaltError
-from cdf_replicator.spark.session import forget_tables
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.spark.session import clear_delta_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class DeadLetterTable:
     A lock serializes creation and recovery.
     """
 
-    def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
+    def __init__(self, spark: SparkSession, path: Path | HadoopPath) -> None:
         self._spark = spark
         self._path = path
         self._lock = threading.Lock()
@@ -82,32 +82,32 @@ class DeadLetterTable:
     def recovering(self, work: Callable[[], Result]) -> Result:
         """Run ``work``; if the table is damaged, recover it and run ``work`` again.
 
-        Raises ``HaltError`` if the table is damaged after the recovery.
+        Raises ``RouteHaltError`` if the table is damaged after the recovery.
         """
         if not self._checked:
             self._recover()
         try:
             return work()
         except Exception as error:
-            if judge(error, route="").reason not in _DAMAGE:
+            if classify_error(error, route="").reason not in _DAMAGE:
                 raise
             self._recover(error)
         return self.naming(work)
 
     def naming(self, work: Callable[[], Result]) -> Result:
-        """Run ``work``; if the table is damaged, raise a ``HaltError`` that names it and not the source table."""
+        """Run ``work``; if the table is damaged, raise a ``RouteHaltError`` that names it and not the source table."""
         if not self._is_whole():
             raise self._damaged("a commit of its log is torn.")
         try:
             return work()
         except Exception as error:
-            verdict = judge(error, route="")
+            verdict = classify_error(error, route="")
             if verdict.reason not in _DAMAGE:
                 raise
-            raise self._damaged(verdict.what) from error
+            raise self._damaged(verdict.message) from error
 
-    def _damaged(self, what: str) -> HaltError:
-        return HaltError(
+    def _damaged(self, what: str) -> RouteHaltError:
+        return RouteHaltError(
             "dead_letters_damaged",
             f"The dead-letter table {self._path} is damaged: {what}",
             "The service recovers it at its next start. If that fails, move the folder away, start the service, and resync "
@@ -126,7 +126,7 @@ class DeadLetterTable:
             if self._path.exists():
                 aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
                 self._path.rename(aside)  # type: ignore[arg-type]  # both are local, or both remote
-            forget_tables(self._spark)
+            clear_delta_cache(self._spark)
             copies = self._copies()
             rows = self._rows_of(copies).localCheckpoint()
             self._create()
@@ -156,19 +156,19 @@ class DeadLetterTable:
         return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))
 
     def _is_readable(self) -> bool:
-        forget_tables(self._spark)
+        clear_delta_cache(self._spark)
         try:
             self.frame().agg(F.max(F.xxhash64("*"))).collect()
         except Exception as error:
-            if judge(error, route="").reason not in _DAMAGE:
+            if classify_error(error, route="").reason not in _DAMAGE:
                 raise
             return False
         return True
 
-    def _copies(self) -> Sequence[Path | RemotePath]:
+    def _copies(self) -> Sequence[Path | HadoopPath]:
         return sorted(self._path.parent.glob(f"{self._path.name}.damaged-*"), key=str)
 
-    def _rows_of(self, copies: Iterable[Path | RemotePath]) -> DataFrame:
+    def _rows_of(self, copies: Iterable[Path | HadoopPath]) -> DataFrame:
         """Return every row of every readable data file, with the name of its ``file``."""
         reader = self._spark.read.schema(TABLE_SCHEMA).option("ignoreCorruptFiles", "true")
         rows = reduce(DataFrame.unionByName, [reader.parquet(str(copy)) for copy in copies])
@@ -180,11 +180,11 @@ def _newest(rows: DataFrame) -> DataFrame:
     return rows.withColumn("rank", F.row_number().over(newest_first)).where("rank = 1").drop("rank")
 
 
-def _append(rows: DataFrame, path: Path | RemotePath) -> None:
+def _append(rows: DataFrame, path: Path | HadoopPath) -> None:
     rows.write.format("delta").mode("append").save(str(path))
 
 
-def _warn(path: Path | RemotePath, copies: Iterable[Path | RemotePath], rows: DataFrame) -> None:
+def _warn(path: Path | HadoopPath, copies: Iterable[Path | HadoopPath], rows: DataFrame) -> None:
     read = {row["file"] for row in rows.select("file").distinct().collect()}
     folders = [folder for copy in copies for folder in copy.glob("route=*")]
     lost = [

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from cdf_replicator.delivery import Letter
+    from cdf_replicator.delivery import RejectedRow
     from cdf_replicator.route import Route
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
     from connectors import Batch
 
 LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
 _REASON_LENGTH: Final = 2000
 
-Closed = Literal["superseded", "redriven", "discarded", "void"]
+CloseReason = Literal["superseded", "redriven", "discarded", "void"]
 """Final state of a dead letter."""
 Result = TypeVar("Result")
 
@@ -58,7 +58,7 @@ class Known:
     keys: frozenset[str] | None = frozenset()
     highest: int = -1
 
-    def with_more(self, kept: int, refused: Collection[Letter], most: int) -> Known:
+    def with_more(self, kept: int, refused: Collection[RejectedRow], most: int) -> Known:
         """Return the summary after ``kept`` of the ``refused`` changes became new dead letters."""
         named = {x.key for x in refused if x.key is not None and x.code != change.DUPLICATE_KEY}
         keys = None if self.keys is None else self.keys | named
@@ -70,7 +70,7 @@ class Known:
 class DeadLetters:
     """The dead letters of all routes, in a table with one partition per route."""
 
-    def __init__(self, spark: SparkSession, path: Path | RemotePath) -> None:
+    def __init__(self, spark: SparkSession, path: Path | HadoopPath) -> None:
         self._spark = spark
         self._table = DeadLetterTable(spark, path)
 
@@ -90,7 +90,7 @@ class DeadLetters:
         count, highest, keys = row
         return Known(count, frozenset(keys) if len(keys) <= most else None, -1 if highest is None else highest)
 
-    def select(self, frame: DataFrame, letters: Iterable[Letter]) -> DataFrame:
+    def match_rejected(self, frame: DataFrame, letters: Iterable[RejectedRow]) -> DataFrame:
         """Return the rows of a change frame that ``letters`` name, with their ``code`` and ``reason``."""
         named = {(letter.key, letter.guard): letter for letter in letters}
         rows = [(x.key, x.guard, x.code, x.reason[:_REASON_LENGTH]) for x in named.values()]
@@ -100,8 +100,8 @@ class DeadLetters:
         )
         return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
 
-    def bury(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
-        """Record rows, with the ``code`` and ``reason`` of ``select``, as open dead letters; returns the number added.
+    def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
+        """Record rows, with the ``code`` and ``reason`` of ``match_rejected``, as open dead letters; returns the number added.
 
         Existing dead letters stay unchanged. ``new`` is true if none of the rows exists; then Spark need not read the
         table.
@@ -155,7 +155,7 @@ class DeadLetters:
         same = (F.col("kept.key") == F.col("new.key")) & (F.col("kept.code") != change.DUPLICATE_KEY)
         self._close_older(delivered, route, same & (F.col("kept.guard") < F.col("new.guard")), "superseded")
 
-    def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[Letter]) -> None:
+    def close_redriven(self, route: str, keys: DataFrame, guard: int, refused: Iterable[RejectedRow]) -> None:
         """Close the dead letters of keys, a null key included, whose present rows were written with ``guard``.
 
         If the sink rejected the present row too, its new dead letter stays open and the older dead letters are closed.
@@ -167,7 +167,7 @@ class DeadLetters:
         same = F.col("kept.key").eqNullSafe(F.col("new.key")) & (F.col("kept.guard") <= F.col("new.guard"))
         self._close_older(told.select("key", newest.alias("guard")), route, same, "redriven")
 
-    def _close_older(self, newer: DataFrame, route: str, same: Column, state: Closed) -> None:
+    def _close_older(self, newer: DataFrame, route: str, same: Column, state: CloseReason) -> None:
         ours = (F.col("kept.route") == route) & (F.col("kept.state") == "open")
 
         def merge() -> None:
@@ -176,7 +176,7 @@ class DeadLetters:
 
         self._table.recovering(merge)
 
-    def close(self, route: str, which: Column, state: Closed) -> None:
+    def close(self, route: str, which: Column, state: CloseReason) -> None:
         """Close the open dead letters of a route that match ``which``."""
         self._table.recovering(lambda: self._table.delta().update(_of(route) & _is_open() & which, _closed(state)))
 
@@ -189,7 +189,7 @@ class DeadLetters:
         return self._table.naming(lambda: work(self._table.frame()))
 
 
-def of_ids(ids: Iterable[str]) -> Column:
+def id_filter(ids: Iterable[str]) -> Column:
     """Return the condition that an id starts with one of ``ids``; it is always true if ``ids`` is empty."""
     named = [F.col("id").startswith(each) for each in ids]
     return reduce(lambda one, other: one | other, named, F.lit(not named))
@@ -203,5 +203,5 @@ def _is_open() -> Column:
     return F.col("state") == "open"
 
 
-def _closed(state: Closed) -> dict[str, str | Column]:
+def _closed(state: CloseReason) -> dict[str, str | Column]:
     return {"state": F.lit(state), "closed_at": F.current_timestamp()}

@@ -12,7 +12,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import worker
-from cdf_replicator.delivery.result import SEVERAL_ROWS, DeliveryBugError, Letter, Outcome, duplicate_key, null_key
+from cdf_replicator.delivery.result import (
+    SEVERAL_ROWS,
+    DeliveryBugError,
+    DeliveryResult,
+    RejectedRow,
+    duplicate_key,
+    null_key,
+)
 from cdf_replicator.delivery.retry import RetryPolicy
 from connectors import ArrowSink, FrameSink, change
 
@@ -23,39 +30,53 @@ if TYPE_CHECKING:
 
     from connectors import Batch, Sink
 
-__all__ = ["SEVERAL_ROWS", "DeliveryBugError", "Letter", "Outcome", "RetryPolicy", "deliver", "duplicate_key"]
+__all__ = [
+    "SEVERAL_ROWS",
+    "DeliveryBugError",
+    "DeliveryResult",
+    "RejectedRow",
+    "RetryPolicy",
+    "deliver",
+    "duplicate_key",
+]
 
 
-def deliver(frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy, known: Collection[str] = ()) -> Outcome:
-    """Write the frame; a failure of an ``ArrowSink`` is in ``Outcome.failure``, so that the counts are not lost.
+def deliver(
+    frame: DataFrame, sink: Sink, batch: Batch, policy: RetryPolicy, known: Collection[str] = ()
+) -> DeliveryResult:
+    """Write the frame; a failure of an ``ArrowSink`` is in ``DeliveryResult.failure``, so that the counts are not lost.
 
-    ``known`` holds keys to watch for. ``Outcome.met`` returns those that the frame has and the sink did not reject.
+    ``known`` holds keys to watch for. ``DeliveryResult.met`` returns those that the frame has and the sink did not reject.
     """
     if isinstance(sink, FrameSink):
         return _deliver_frame(frame, sink, batch, policy, known)
     assert isinstance(sink, ArrowSink)
     row: Any = frame.schema[change.ROW].dataType
-    told = [name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DOUBLED) if name in frame.columns]
+    told = [
+        name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DUPLICATE_GUARD) if name in frame.columns
+    ]
     rendered = frame.select(*told, *sink.render(row, batch.route))
     unopened = type(sink)(sink.settings)  # the driver's sink may hold a connection, which can't be pickled
-    tasks = rendered.mapInArrow(worker.task(unopened, batch.route, policy, known), "outcome string").toArrow()
-    total = Outcome()
+    tasks = rendered.mapInArrow(
+        worker.partition_function(unopened, batch.route, policy, known), "outcome string"
+    ).toArrow()
+    total = DeliveryResult()
     for text in tasks.column("outcome").to_pylist():
-        total.add(Outcome.from_json(text))
+        total.add(DeliveryResult.from_json(text))
     return total
 
 
 def _deliver_frame(
     frame: DataFrame, sink: FrameSink, batch: Batch, policy: RetryPolicy, known: Collection[str]
-) -> Outcome:
-    key, doubled = F.col(change.KEY), F.col(change.DOUBLED)
-    outcome, refused, seen = Outcome(), key.isNull() | doubled.isNotNull(), Observation()
+) -> DeliveryResult:
+    key, doubled = F.col(change.KEY), F.col(change.DUPLICATE_GUARD)
+    outcome, refused, seen = DeliveryResult(), key.isNull() | doubled.isNotNull(), Observation()
     told = refused | key.isin(*known) if known else refused
     # The rows of a snapshot are cheap to count, and its sink may read them by a query that Spark can't observe.
     observed = sink.mode == "upsert" and not batch.is_bootstrap
     given = frame.observe(seen, F.count_if(told).alias("told")) if observed else frame
     if sink.mode == "upsert":  # removes the rows that ``worker`` rejects for an ArrowSink
-        given = given.where(key.isNotNull()).drop(change.DOUBLED)
+        given = given.where(key.isNotNull()).drop(change.DUPLICATE_GUARD)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
     result = retrying(sink.write, given, batch)
     outcome.applied.update(result.applied)
@@ -68,9 +89,9 @@ def _deliver_frame(
         rows = frame.where(told).select(key, change.GUARD, doubled)
         for name, guard, several in rows.toLocalIterator():
             if name is None:
-                outcome.refuse(null_key(guard))
+                outcome.reject(null_key(guard))
             elif several is not None:
-                outcome.refuse(duplicate_key(name, several))
+                outcome.reject(duplicate_key(name, several))
             else:
                 outcome.met[name] = guard
         if result.skipped and outcome.rejected:

@@ -17,7 +17,7 @@ SEVERAL_ROWS: Final = "one commit left several rows of this key: KEYS do not ide
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class RejectedRow:
     """A rejected change. The driver finds its row by key and guard."""
 
     key: str | None
@@ -26,14 +26,14 @@ class Letter:
     reason: str
 
 
-def null_key(guard: int) -> Letter:
+def null_key(guard: int) -> RejectedRow:
     """Return the rejection of a row without a key, which an upsert sink can't store."""
-    return Letter(None, guard, NULL_KEY, "a key column is null")
+    return RejectedRow(None, guard, NULL_KEY, "a key column is null")
 
 
-def duplicate_key(key: str, guard: int) -> Letter:
+def duplicate_key(key: str, guard: int) -> RejectedRow:
     """Return the rejection of a key with several rows in a commit; each row becomes a dead letter."""
-    return Letter(key, guard, DUPLICATE_KEY, SEVERAL_ROWS)
+    return RejectedRow(key, guard, DUPLICATE_KEY, SEVERAL_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class DeliveryBugError(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class DeliveryResult:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
     ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``held`` is the number of changes in
@@ -64,7 +64,7 @@ class Outcome:
     stale: int = 0
     noop: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[RejectedRow] = field(default_factory=list)
     retries: Counter[str] = field(default_factory=Counter)
     request_seconds: list[float] = field(default_factory=list)
     sent_bytes: int = 0
@@ -74,7 +74,7 @@ class Outcome:
     versions: tuple[int, int] | None = None
     met: dict[str, int] = field(default_factory=dict)
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: DeliveryResult) -> None:
         """Add the counts of another outcome; keeps the first failure."""
         for name in ("received", "applied", "rejected", "retries"):
             getattr(self, name).update(getattr(other, name))
@@ -86,7 +86,7 @@ class Outcome:
         self.sent_bytes += other.sent_bytes
         self.failure = self.failure or other.failure
 
-    def refuse(self, letter: Letter) -> None:
+    def reject(self, letter: RejectedRow) -> None:
         """Count a rejected change, and keep it up to ``MOST_LETTERS``."""
         self.rejected[letter.code] += 1
         if len(self.letters) < MOST_LETTERS:
@@ -111,10 +111,10 @@ class Outcome:
         return orjson.dumps(self)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Outcome:
+    def from_json(cls, text: str | bytes) -> DeliveryResult:
         fields: dict[str, Any] = orjson.loads(text)
         for name in ("received", "applied", "rejected", "retries"):
             fields[name] = Counter(fields[name])
-        fields["letters"] = [Letter(**letter) for letter in fields["letters"]]
+        fields["letters"] = [RejectedRow(**letter) for letter in fields["letters"]]
         fields["failure"] = Failure(**fields["failure"]) if fields["failure"] else None
         return cls(**fields)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdf_replicator.delivery.back_pressure import Pressure, turn
-from cdf_replicator.delivery.result import Failure, Letter, Outcome, duplicate_key, null_key
+from cdf_replicator.delivery.back_pressure import BackPressure, rate_limit_delay
+from cdf_replicator.delivery.result import DeliveryResult, Failure, RejectedRow, duplicate_key, null_key
 from connectors import PermanentError, RetryableError
-from connectors.change import CHANGE_TYPE, DOUBLED, GUARD, KEY
+from connectors.change import CHANGE_TYPE, DUPLICATE_GUARD, GUARD, KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cdf_replicator.delivery.retry import RetryPolicy, Sleep
     from connectors import ArrowSink, RouteSpec, WriteResult
 
-_open_sinks: list[tuple[Any, ArrowSink, Pressure]] = []
+_open_sinks: list[tuple[Any, ArrowSink, BackPressure]] = []
 """The open sinks of this worker process, one per configuration.
 
 Worker processes outlive tasks, and a connection costs more than a small batch. The list is searched by identity, since
@@ -35,7 +35,7 @@ settings may hold a dict, which has no hash.
 """
 
 
-def task(
+def partition_function(
     sink: ArrowSink, route: RouteSpec, policy: RetryPolicy, known: Collection[str] = ()
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
     """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``Outcome`` as JSON.
@@ -44,30 +44,30 @@ def task(
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        outcome = write_all(*_opened(sink, route), route, policy, batches, known=known)
+        outcome = write_partition(*_opened(sink, route), route, policy, batches, known=known)
         yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json().decode()]})
 
     return run
 
 
-def write_all(
+def write_partition(
     sink: ArrowSink,
-    pressure: Pressure,
+    pressure: BackPressure,
     route: RouteSpec,
     policy: RetryPolicy,
     batches: Iterator[pa.RecordBatch],
     sleep: Sleep = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     known: Collection[str] = (),
-) -> Outcome:
+) -> DeliveryResult:
     """Write every chunk; stops at the first failure and returns it in the outcome."""
-    outcome = Outcome()
+    outcome = DeliveryResult()
     looked_for = pa.array(known, pa.string())
-    writing = _Writing(sink, pressure, policy, outcome, sleep, clock)
+    writing = ChunkWriter(sink, pressure, policy, outcome, sleep, clock)
     try:
         opened = False
         for batch in batches:
-            keyed = _admitted(batch, outcome) if sink.mode == "upsert" else batch
+            keyed = _reject_invalid_keys(batch, outcome) if sink.mode == "upsert" else batch
             if keyed.num_rows == 0:
                 continue
             if not opened:
@@ -86,24 +86,24 @@ def write_all(
     return outcome
 
 
-def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, Pressure]:
-    identity = (type(sink), sink.settings, replace(route, mark=None))  # each batch has another mark
+def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, BackPressure]:
+    identity = (type(sink), sink.settings, replace(route, watermark=None))  # each batch has another mark
     for known, opened, pressure in _open_sinks:
         if known == identity:
             return opened, pressure
-    pressure = Pressure(sink.settings)
+    pressure = BackPressure(sink.settings)
     _open_sinks.append((identity, sink, pressure))
     return sink, pressure
 
 
 @dataclass(frozen=True, slots=True)
-class _Writing:
+class ChunkWriter:
     """The writes of a task to its sink."""
 
     sink: ArrowSink
-    pressure: Pressure
+    pressure: BackPressure
     policy: RetryPolicy
-    outcome: Outcome
+    outcome: DeliveryResult
     sleep: Sleep
     clock: Callable[[], float]
 
@@ -114,7 +114,7 @@ class _Writing:
         """Write a batch in pieces of the present size, each with its own retry budget; copies only a repeated piece."""
         pending = deque([batch])
         while pending:
-            if seconds := turn(self.sink, self.pressure.rows(pending[0]), self.clock):
+            if seconds := rate_limit_delay(self.sink, self.pressure.batch_rows(pending[0]), self.clock):
                 self.sleep(seconds)
             for attempt in self.retrying():
                 with attempt:
@@ -122,7 +122,7 @@ class _Writing:
 
     def _write_some(self, pending: deque[pa.RecordBatch]) -> None:
         piece = pending.popleft()
-        if (rows := self.pressure.rows(piece)) < piece.num_rows:
+        if (rows := self.pressure.batch_rows(piece)) < piece.num_rows:
             pending.appendleft(piece.slice(rows))
             piece = piece.slice(0, rows)
         try:
@@ -135,11 +135,11 @@ class _Writing:
             piece = piece.take(pa.array(result.retry, pa.int64()))
             error = RetryableError(result.retry_reason, f"{len(result.retry)} changes", retry_after=result.retry_after)
         pending.appendleft(piece)
-        self.pressure.refused(error)
+        self.pressure.on_refused(error)
         raise error
 
     def _sent(self, piece: pa.RecordBatch) -> WriteResult:
-        with self.pressure.room(self.sink):
+        with self.pressure.slot(self.sink):
             began = self.clock()
             try:
                 result = self.sink.write(piece)
@@ -148,11 +148,11 @@ class _Writing:
                 self.outcome.request_seconds.append(seconds)
         _count(self.outcome, piece, result)
         if not result.retry:
-            self.pressure.taken(seconds)
+            self.pressure.on_success(seconds)
         return result
 
 
-def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None:
+def _count(outcome: DeliveryResult, chunk: pa.RecordBatch, result: WriteResult) -> None:
     types = chunk.column(CHANGE_TYPE)
     applied = Counter({pair["values"]: pair["counts"] for pair in pc.value_counts(types).to_pylist()})
     rejected = [entry.position for entry in result.rejected]
@@ -165,26 +165,26 @@ def _count(outcome: Outcome, chunk: pa.RecordBatch, result: WriteResult) -> None
     outcome.sent_bytes += result.sent_bytes
     for entry in result.rejected:
         key, guard = (chunk.column(name)[entry.position].as_py() for name in (KEY, GUARD))
-        outcome.refuse(Letter(key, guard, entry.code, entry.reason))
+        outcome.reject(RejectedRow(key, guard, entry.code, entry.reason))
 
 
-def _meet(batch: pa.RecordBatch, looked_for: pa.Array, outcome: Outcome) -> None:
+def _meet(batch: pa.RecordBatch, looked_for: pa.Array, outcome: DeliveryResult) -> None:
     """Record the watched keys of a batch; the caller removes the rejected keys after the last write."""
     if len(looked_for):
         found = batch.filter(pc.is_in(batch.column(KEY), value_set=looked_for))
         outcome.met.update(zip(found.column(KEY).to_pylist(), found.column(GUARD).to_pylist(), strict=True))
 
 
-def _admitted(batch: pa.RecordBatch, outcome: Outcome) -> pa.RecordBatch:
+def _reject_invalid_keys(batch: pa.RecordBatch, outcome: DeliveryResult) -> pa.RecordBatch:
     """Return the rows of a batch that an upsert sink can store, and reject the others."""
-    if DOUBLED in batch.schema.names:
-        several = batch.filter(pc.is_valid(batch.column(DOUBLED)))
-        for key, guard in zip(*(several.column(name).to_pylist() for name in (KEY, DOUBLED)), strict=True):
-            outcome.refuse(duplicate_key(key, guard))
-        batch = batch.drop_columns([DOUBLED])
+    if DUPLICATE_GUARD in batch.schema.names:
+        several = batch.filter(pc.is_valid(batch.column(DUPLICATE_GUARD)))
+        for key, guard in zip(*(several.column(name).to_pylist() for name in (KEY, DUPLICATE_GUARD)), strict=True):
+            outcome.reject(duplicate_key(key, guard))
+        batch = batch.drop_columns([DUPLICATE_GUARD])
     if batch.column(KEY).null_count == 0:
         return batch
     null = pc.is_null(batch.column(KEY))
     for guard in batch.filter(null).column(GUARD).to_pylist():
-        outcome.refuse(null_key(guard))
+        outcome.reject(null_key(guard))
     return batch.filter(pc.invert(null))

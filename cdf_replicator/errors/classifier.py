@@ -7,15 +7,15 @@ import traceback
 from dataclasses import replace
 from typing import Final
 
-from cdf_replicator.errors.conditions import RESYNC, TABLE, UNFORESEEN
+from cdf_replicator.errors.conditions import ERROR_CONDITIONS, RESYNC, UNKNOWN_SPARK_ERROR
 from cdf_replicator.errors.exceptions import (
-    DimensionError,
-    HaltError,
+    EnrichmentError,
+    ErrorDecision,
     LeaseLostError,
+    QueryStalledError,
+    RouteHaltError,
     SchemaChangedError,
-    StalledError,
     StateError,
-    Verdict,
 )
 from connectors import PermanentError, RetryableError
 
@@ -23,22 +23,22 @@ _UNKNOWN_NEXT_STEP: Final = "The route retries a few times. If the error persist
 _BUG_NEXT_STEP: Final = "This is a bug in the sink or the service. No change is lost. Please report it with the log."
 
 
-def judge(error: BaseException, *, route: str) -> Verdict:
+def classify_error(error: BaseException, *, route: str) -> ErrorDecision:
     """Return the verdict on an error that ended a route's query or prevented its start."""
     verdict = _own(error)
     if verdict is not None:
         return _for_route(verdict, route)
     text = _text(error)
-    for row in TABLE:
-        if row.fits(text):
-            verdict = Verdict(row.action, row.reason, _line(text), row.next_step, tries=row.tries)
+    for row in ERROR_CONDITIONS:
+        if row.matches(text):
+            verdict = ErrorDecision(row.action, row.reason, _line(text), row.next_step, max_failures=row.tries)
             return _for_route(verdict, route)
     if type(error).__module__.startswith(("pyspark", "py4j")):
-        return Verdict("retry_then_halt", UNFORESEEN, _line(text), _UNKNOWN_NEXT_STEP)
-    return Verdict("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
+        return ErrorDecision("retry_then_halt", UNKNOWN_SPARK_ERROR, _line(text), _UNKNOWN_NEXT_STEP)
+    return ErrorDecision("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
 
 
-def let_go(error: BaseException | None) -> None:
+def clear_traceback_frames(error: BaseException | None) -> None:
     """Clear the traceback frames of an error and of its context.
 
     PySpark keeps the error of a micro-batch as long as the JVM keeps the query, and the frames hold the query. Without this
@@ -49,25 +49,25 @@ def let_go(error: BaseException | None) -> None:
         error = error.__context__
 
 
-def _own(error: BaseException) -> Verdict | None:
+def _own(error: BaseException) -> ErrorDecision | None:
     """Return the verdict on an error of the service or of a sink; None for any other error."""
-    if isinstance(error, HaltError | StalledError | SchemaChangedError | DimensionError):
+    if isinstance(error, RouteHaltError | QueryStalledError | SchemaChangedError | EnrichmentError):
         return error.verdict
     if isinstance(error, StateError):
-        return Verdict("halt", "state_damaged", str(error), RESYNC)
+        return ErrorDecision("halt", "state_damaged", str(error), RESYNC)
     if isinstance(error, LeaseLostError):
         next_step = "No action needed: this instance stops, or continues if the other instance did not take over."
-        return Verdict("wait", "lease_lost", str(error), next_step)
+        return ErrorDecision("wait", "lease_lost", str(error), next_step)
     if isinstance(error, RetryableError):
         next_step = "No action needed: the route retries until the sink responds."
-        return Verdict("wait", error.reason, str(error), next_step, of_sink=True)
+        return ErrorDecision("wait", error.reason, str(error), next_step, from_sink=True)
     if isinstance(error, PermanentError):
-        return Verdict("halt", "sink_refused", error.reason, error.hint, of_sink=True)
+        return ErrorDecision("halt", "sink_refused", error.reason, error.hint, from_sink=True)
     return None
 
 
-def _for_route(verdict: Verdict, route: str) -> Verdict:
-    return replace(verdict, next_step=verdict.next_step.replace("{route}", route))
+def _for_route(verdict: ErrorDecision, route: str) -> ErrorDecision:
+    return replace(verdict, remedy=verdict.remedy.replace("{route}", route))
 
 
 def _text(error: BaseException) -> str:

@@ -9,42 +9,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from connectors.errors import STORAGE_AWAY
+from connectors.errors import STORAGE_UNAVAILABLE
 
 Action = Literal["restart", "wait", "retry_then_halt", "halt"]
 """restart: rebuild the stream now. wait: retry with back-off without end. retry_then_halt: retry a few times, then halt."""
 
 TRIES: Final = 5
-"""Default of ``Condition.tries``."""
+"""Default of ``ErrorCondition.tries``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ErrorCondition:
     """A group of errors with the same cause.
 
     Args:
-        names: Error conditions, or beginnings of their names. An error belongs to the row if its text holds any of them.
+        patterns: Error conditions, or beginnings of their names. An error belongs to the row if its text holds any of them.
         action: The reaction of the route.
         reason: Label of the metrics and of the status.
         next_step: The operator's next step; ``{route}`` becomes the route's name.
         tries: Failures in a row after which ``retry_then_halt`` halts.
     """
 
-    names: tuple[str, ...]
+    patterns: tuple[str, ...]
     action: Action
     reason: str
     next_step: str
     tries: int = TRIES
 
-    def fits(self, text: str) -> bool:
-        return any(name in text for name in self.names)
+    def matches(self, text: str) -> bool:
+        return any(name in text for name in self.patterns)
 
 
 RESYNC: Final = "Run: cdf-replicator resync {route}"
 INTERRUPTED: Final = "interrupted"
 """Reason of an error that a stop causes in the middle of a micro-batch; not a failure."""
 
-UNFORESEEN: Final = "spark"
+UNKNOWN_SPARK_ERROR: Final = "spark"
 """Reason of an error of Spark or Delta that fits no row."""
 
 STALLED: Final = "stalled"
@@ -55,8 +55,8 @@ SCHEMA_CHANGE: Final = "schema_change"
 UNKNOWN_CHANGE: Final = "CDF_UNKNOWN_CHANGE_TYPE"
 """Condition that the service raises itself, since Delta does not check the change types in a change file."""
 
-TABLE: Final = (
-    Condition(
+ERROR_CONDITIONS: Final = (
+    ErrorCondition(
         (
             f"[USER_RAISED_EXCEPTION] {UNKNOWN_CHANGE}",
         ),  # the name alone is in the plan of every query, and errors can hold the plan
@@ -65,19 +65,19 @@ TABLE: Final = (
         "Delta did not write the change files of that commit: find the writer. The sink received nothing of the commit. "
         "The table itself can be read. To continue after the commit, run: cdf-replicator resync {route}",
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_STREAMING_METADATA_EVOLUTION",),
         "restart",
         SCHEMA_CHANGE,
         "No action needed: the stream continues.",
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION",),
         "halt",
         SCHEMA_CHANGE,
         "A column was renamed, dropped or retyped without the usual approval. " + RESYNC,
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE",),
         "retry_then_halt",
         SCHEMA_CHANGE,
@@ -85,35 +85,35 @@ TABLE: Final = (
         "run: cdf-replicator resync {route}",
         tries=3,
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_SCHEMA_CHANGED",),
         "retry_then_halt",
         SCHEMA_CHANGE,
         "No action needed: the route restarts with the new schema. If it halts, run: cdf-replicator resync {route}",
         tries=3,
     ),
-    Condition(
+    ErrorCondition(
         # A damaged file of the schema log has no condition of its own: Delta's JSON reader fails in this class.
         ("DELTA_STREAMING_SCHEMA_LOG", "DELTA_STREAMING_SCHEMA_LOCATION", "SchemaTrackingLog.deserialize"),
         "halt",
         SCHEMA_CHANGE,
         RESYNC,
     ),
-    Condition(
+    ErrorCondition(
         ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",),
         "halt",
         "table_replaced",
         RESYNC,
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_MISSING_CHANGE_DATA",),
         "halt",
         "change_feed_off",
         "Enable it: ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Then run: cdf-replicator "
         "resync {route}",
     ),
-    Condition(("DELTA_STREAMING_TRAILING_COMMIT_MISSING",), "retry_then_halt", "history_lost", RESYNC),
-    Condition(
+    ErrorCondition(("DELTA_STREAMING_TRAILING_COMMIT_MISSING",), "retry_then_halt", "history_lost", RESYNC),
+    ErrorCondition(
         (
             "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
             "DELTA_LOG_FILE_NOT_FOUND",
@@ -125,21 +125,21 @@ TABLE: Final = (
         "history_lost",
         "The log no longer holds commits that the route needs. " + RESYNC,
     ),
-    Condition(
+    ErrorCondition(
         ("FAILED_READ_FILE.FILE_NOT_EXIST",),
         "retry_then_halt",
         "history_lost",
         "VACUUM removed change files that the route needs. " + RESYNC,
         tries=2,
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",),
         "halt",
         "history_lost",
         "Delta refuses to read that version. A bootstrap whose files are gone pins a newer version without a command. "
         + RESYNC,
     ),
-    Condition(
+    ErrorCondition(
         (
             "DELTA_VERSION_NOT_FOUND",
             "DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
@@ -150,13 +150,13 @@ TABLE: Final = (
         "start_out_of_range",
         RESYNC,
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_UNSUPPORTED_FEATURES_FOR_READ", "DELTA_INVALID_PROTOCOL_VERSION"),
         "halt",
         "unsupported_table",
         "The table uses a feature this Delta version can't read: upgrade cdf-replicator.",
     ),
-    Condition(
+    ErrorCondition(
         (
             "DELTA_ILLEGAL_OPTION",
             "DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET",
@@ -166,13 +166,13 @@ TABLE: Final = (
         "bad_option",
         "Delta refuses one of the route's settings: correct it, then restart.",
     ),
-    Condition(
+    ErrorCondition(
         ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
         "halt",
         "second_writer",
         "Another process uses this checkpoint: stop it, then restart.",
     ),
-    Condition(
+    ErrorCondition(
         (
             "DELTA_SCHEMA_NOT_SET",
             "DELTA_TABLE_NOT_FOUND",
@@ -187,7 +187,7 @@ TABLE: Final = (
         "table_missing",
         "The source table does not exist. Create it, or correct its PATH or NAME; the route waits for it.",
     ),
-    Condition(
+    ErrorCondition(
         ("FAILED_READ_FILE", "DELTA_DELETION_VECTOR"),
         "retry_then_halt",
         "read_failed",
@@ -195,13 +195,13 @@ TABLE: Final = (
         "If the file is lost, repair the table (RESTORE, or FSCK REPAIR of the platform), then run: cdf-replicator resync "
         "{route}",
     ),
-    Condition(
+    ErrorCondition(
         ("UNRESOLVED_COLUMN", "PARSE_SYNTAX_ERROR", "DATATYPE_MISMATCH", "UNRESOLVED_ROUTINE"),
         "halt",
         "bad_expression",
         "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then restart.",
     ),
-    Condition(
+    ErrorCondition(
         (
             "DIVIDE_BY_ZERO",
             "CAST_INVALID_INPUT",
@@ -216,13 +216,13 @@ TABLE: Final = (
         + RESYNC[0].lower()
         + RESYNC[1:],
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",),
         "halt",
         "bug",
         "The key columns do not identify a row, or this is a bug: please report it.",
     ),
-    Condition(
+    ErrorCondition(
         (
             "No space left on device",
             "Read-only file system",
@@ -235,32 +235,32 @@ TABLE: Final = (
         "The disk of CDF_STATE_PATH or spark.local.dir can't be written or read: free space, or mount it writable. The route "
         "then continues without a command.",
     ),
-    Condition(
-        STORAGE_AWAY,
+    ErrorCondition(
+        STORAGE_UNAVAILABLE,
         "wait",
         "storage",
         "An object store or a network file system does not respond: that of the table, of a Delta sink or of "
         "CDF_STATE_PATH. The route continues without a command as soon as it responds.",
     ),
-    Condition(
+    ErrorCondition(
         ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED"),
         "wait",
         "conflict",
         "No action needed: the write is retried, and rows that were written are not written twice.",
     ),
-    Condition(
+    ErrorCondition(
         ("a query with that name is already active",),
         "wait",
         STALLED,
         "The query's former run does not end: check the sink and the service's log. If this persists, restart the service.",
     ),
-    Condition(
+    ErrorCondition(
         ("Invalid batch:",),
         "restart",
         "stale_plan",
         "No action needed: the stream is rebuilt.",
     ),
-    Condition(
+    ErrorCondition(
         ("SPARK_JOB_CANCELLED", "java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException"),
         "restart",
         INTERRUPTED,
@@ -279,5 +279,9 @@ UNREADABLE: Final = frozenset(
 )
 """Reasons that may concern only the versions of a replay."""
 
-RESTART_REASONS: Final = (*dict.fromkeys(row.reason for row in TABLE if row.action != "halt"), STALLED, UNFORESEEN)
+RESTART_REASONS: Final = (
+    *dict.fromkeys(row.reason for row in ERROR_CONDITIONS if row.action != "halt"),
+    STALLED,
+    UNKNOWN_SPARK_ERROR,
+)
 """Reasons after which the driver restarts a route's query. A ``RetryableError`` has further reasons of its own."""

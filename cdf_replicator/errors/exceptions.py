@@ -12,57 +12,57 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ErrorDecision:
     """The reaction of a route to an error.
 
     Args:
         action: The reaction.
         reason: Label of the metrics and of the status.
-        what: The error in one line.
-        next_step: The operator's next step; never empty.
-        of_sink: True if the sink is unavailable or refuses requests.
-        tries: Failures in a row after which ``retry_then_halt`` halts.
+        message: The error in one line.
+        remedy: The operator's next step; never empty.
+        from_sink: True if the sink is unavailable or refuses requests.
+        max_failures: Failures in a row after which ``retry_then_halt`` halts.
     """
 
     action: Action
     reason: str
-    what: str
-    next_step: str
-    of_sink: bool = False
-    tries: int = TRIES
+    message: str
+    remedy: str
+    from_sink: bool = False
+    max_failures: int = TRIES
 
 
-class HaltError(Exception):
-    """An error that halts a route. ``reason`` is a metric label, ``next_step`` the operator's next step."""
+class RouteHaltError(Exception):
+    """An error that halts a route. ``reason`` is a metric label, ``remedy`` the operator's next step."""
 
-    def __init__(self, reason: str, what: str, next_step: str) -> None:
-        super().__init__(f"{what} {next_step}")
-        self.verdict = Verdict("halt", reason, what, next_step)
+    def __init__(self, reason: str, message: str, remedy: str) -> None:
+        super().__init__(f"{message} {remedy}")
+        self.verdict = ErrorDecision("halt", reason, message, remedy)
 
 
-class StalledError(Exception):
+class QueryStalledError(Exception):
     """A query runs and makes no progress, although its source has newer versions."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.verdict = Verdict("restart", STALLED, what, "No action needed: the query is restarted once.")
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.verdict = ErrorDecision("restart", STALLED, message, "No action needed: the query is restarted once.")
 
 
 class SchemaChangedError(Exception):
     """The table's columns changed between the plan of a stream and the start of its query."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.verdict = Verdict(
-            "restart", SCHEMA_CHANGE, what, "No action needed: the stream restarts with the new schema."
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.verdict = ErrorDecision(
+            "restart", SCHEMA_CHANGE, message, "No action needed: the stream restarts with the new schema."
         )
 
 
-class DimensionError(Exception):
+class EnrichmentError(Exception):
     """A joined table can't be read or has changed. The verdict is that of the underlying error."""
 
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.what)
+    def __init__(self, verdict: ErrorDecision) -> None:
+        super().__init__(verdict.message)
         self.verdict = verdict
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
 
 
-def in_force(settings: Settings) -> list[Setting]:
+def effective_settings(settings: Settings) -> list[Setting]:
     """Return all effective settings, configured values before defaults."""
     found = [one for one in effective(settings) if one.value is not None]
     given = sorted(found, key=lambda one: one.origin == DEFAULT)

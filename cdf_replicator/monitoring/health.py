@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.metrics import State
     from cdf_replicator.monitoring.status import RouteStatus, ServiceState, SinkStatus
 
-TROUBLE: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
-WORST_FIRST: Final[tuple[State, ...]] = (*TROUBLE, "starting", "bootstrapping", "paused", "stopped", "running")
+UNHEALTHY_STATES: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
+WORST_FIRST: Final[tuple[State, ...]] = (*UNHEALTHY_STATES, "starting", "bootstrapping", "paused", "stopped", "running")
 
 
-def badness(route: RouteStatus) -> tuple[int, float, str]:
+def severity(route: RouteStatus) -> tuple[int, float, str]:
     """Return the sort key of a route: worst state first, then longest lag first."""
     return WORST_FIRST.index(route.state), -(route.lag_seconds or 0.0), route.route
 
 
-def summary(
+def service_health(
     routes: tuple[RouteStatus, ...], sinks: tuple[SinkStatus, ...], *, stopping: bool, holder: str | None
 ) -> tuple[ServiceState, str]:
     """Return the state of the service and its explanation for the operator."""

@@ -1,4 +1,4 @@
-"""Define every metric with its labels. The names are published; ``catalogue`` lists them.
+"""Define every metric with its labels. The names are published; ``all_metrics`` lists them.
 
 Metrics count on the driver only: code inside a Spark task runs in other processes and must return its counts as values.
 A label value is a configured name or a member of a small set below; never a key, a version, a path or an error text.
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 State = Literal["starting", "bootstrapping", "running", "retrying", "stalled", "paused", "halted", "stopped"]
-Outcome = Literal["delivered", "failed", "cancelled"]
+BatchOutcome = Literal["delivered", "failed", "cancelled"]
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 AT_REST: Final[tuple[State, ...]] = ("paused", "halted", "stopped")  # no query runs
-OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+OUTCOMES: Final[tuple[BatchOutcome, ...]] = get_args(BatchOutcome)
 PHASES: Final = ("prepare", "write", "record", "total")
 OTHER: Final = "other"
 RETRY_REASONS: Final = (
@@ -57,7 +57,7 @@ REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _ROUTE: Final = ("route", "table", "sink")
 
 
-class Described(NamedTuple):
+class MetricSpec(NamedTuple):
     """A row of docs/metrics.md. ``name`` is the scraped name."""
 
     name: str
@@ -72,7 +72,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self.described: list[Described] = []
+        self.described: list[MetricSpec] = []
         self._routes: dict[str, RouteMetrics] = {}
         self._sinks: dict[str, SinkMetrics] = {}
         self._build = self._gauge(
@@ -199,15 +199,15 @@ class Metrics:
         self.sink_bytes = self._counter("cdf_sink_bytes_total", "Bytes sent to the sink.", ("sink",))
 
     def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
-        self.described.append(Described(name, "gauge", labels, text))
+        self.described.append(MetricSpec(name, "gauge", labels, text))
         return Gauge(name, text, labels, registry=self.registry)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        self.described.append(Described(name, "counter", labels, text))
+        self.described.append(MetricSpec(name, "counter", labels, text))
         return Counter(name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-        self.described.append(Described(name, "histogram", labels, text))
+        self.described.append(MetricSpec(name, "histogram", labels, text))
         return Histogram(name, text, labels, registry=self.registry, buckets=buckets)
 
 
@@ -291,7 +291,7 @@ class RouteMetrics:
         """Set the number of open dead letters."""
         self._dead_letters.set(count)
 
-    def batch(self, outcome: Outcome, seconds: Mapping[str, float]) -> None:
+    def batch(self, outcome: BatchOutcome, seconds: Mapping[str, float]) -> None:
         """Count a micro-batch that ended.
 
         Args:
@@ -350,13 +350,13 @@ class SinkMetrics:
         self._bytes.inc(count)
 
 
-def catalogue() -> list[Described]:
+def all_metrics() -> list[MetricSpec]:
     """Return every metric of the service in the order of docs/metrics.md."""
     jvm = ProcessCollector(namespace="cdf_jvm", registry=None).collect()
     return [
         *Metrics().described,
         *(
-            Described(
+            MetricSpec(
                 f"{family.name}_total" if family.type == "counter" else family.name,
                 family.type,
                 (),

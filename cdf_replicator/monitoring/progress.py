@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cdf_replicator.monitoring.reporter import Report
-    from cdf_replicator.monitoring.retention import Headroom
+    from cdf_replicator.monitoring.reporter import RouteReporter
+    from cdf_replicator.monitoring.retention import RetentionMonitor
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
 
@@ -22,7 +22,7 @@ WHOLE_SECONDS: Final = 10
 """Spark reports progress of an idle query only this often."""
 
 
-class Watch:
+class ProgressTracker:
     """Polls one run of a route's query. If ``query`` is None, it polls only the source table.
 
     ``batches`` returns the number of micro-batches that the route has started. All commits up to ``delivered_version``
@@ -33,12 +33,12 @@ class Watch:
         self,
         query: StreamingQuery | None,
         source: SourceTable,
-        report: Report,
+        report: RouteReporter,
         state: RouteState,
         committed: Offset | None,
         *,
         batches: Callable[[], int],
-        headroom: Headroom,
+        headroom: RetentionMonitor,
     ) -> None:
         self._query = query
         self._source = source
@@ -55,7 +55,7 @@ class Watch:
         self._oldest: float | None = None
         self._targets: dict[str, int] = {}
         self.source_version: int | None = None
-        self.delivered_version = committed.complete if committed else (state.start_version or 0) - 1
+        self.delivered_version = committed.completed_version if committed else (state.start_version or 0) - 1
 
     @property
     def batches_begun(self) -> int:
@@ -63,11 +63,11 @@ class Watch:
         return self._batches()
 
     @property
-    def healthy(self) -> bool:
+    def has_committed(self) -> bool:
         """Return whether a trigger of this run has ended, so that earlier failures no longer count."""
         return self._seen is not None
 
-    def look(self, *, idle: bool | None = None) -> None:
+    def poll(self, *, idle: bool | None = None) -> None:
         """Poll once and report changes.
 
         Args:
@@ -91,11 +91,11 @@ class Watch:
         # The last version of an offset may be partly read. It is complete after a trigger that found no more data.
         # The status of a query before its first trigger is idle too, so only a query with progress counts as idle.
         if idle is None:
-            idle = self.healthy and not (status["isDataAvailable"] or status["isTriggerActive"])
+            idle = self.has_committed and not (status["isDataAvailable"] or status["isTriggerActive"])
         if self._offset is not None:
-            version = self._offset.touched if idle else self._offset.complete
+            version = self._offset.started_version if idle else self._offset.completed_version
             self.delivered_version = max(self.delivered_version, version)  # a new trigger does not lower it
-        self.look_at_source()
+        self.poll_source()
         self._settled = began if idle and self.delivered_version == self.source_version else -1
         self._next_whole = math.inf if self._rests else time.monotonic() + WHOLE_SECONDS
 
@@ -103,14 +103,14 @@ class Watch:
         """Poll only the source and return True if nothing else is due. This keeps idle routes cheap."""
         if self._batches() != self._settled or time.monotonic() > self._next_whole:
             return False
-        self.look_at_source()
+        self.poll_source()
         return self.source_version == self.delivered_version
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Release the query. Its sink calls back into Python, so a reference kept here would leak both sides."""
         self._query = None
 
-    def look_at_source(self) -> None:
+    def poll_source(self) -> None:
         """Read the newest source version and report the lag, also while no query runs, so that the lag grows."""
         self.source_version = self._source.log.latest_version()
         self._tell()
@@ -131,4 +131,4 @@ class Watch:
             self._told = position
         if moved or self._oldest is not None:
             self._report.versions(*position, self._oldest)
-        self._headroom.look(self._source, self.source_version, due - 1, self._oldest)
+        self._headroom.update(self._source, self.source_version, due - 1, self._oldest)

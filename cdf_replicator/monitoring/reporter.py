@@ -14,11 +14,10 @@ from connectors.change import KEY_CODES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cdf_replicator.delivery import Outcome
-    from cdf_replicator.errors.exceptions import Verdict
-    from cdf_replicator.monitoring.metrics import Metrics, State
-    from cdf_replicator.monitoring.metrics import Outcome as BatchOutcome
-    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.delivery import DeliveryResult
+    from cdf_replicator.errors.exceptions import ErrorDecision
+    from cdf_replicator.monitoring.metrics import BatchOutcome, Metrics, State
+    from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.route import Route
     from connectors import Sink
 
@@ -30,13 +29,13 @@ MOST_KEYS: Final = 3
 """Maximum number of keys of rejected rows in a log entry."""
 
 
-class Report:
+class RouteReporter:
     """The reporter of one route, called by the route's thread and by the thread of its query.
 
     ``sink`` is the class of the route's sink.
     """
 
-    def __init__(self, route: Route, metrics: Metrics, board: Board, sink: type[Sink]) -> None:
+    def __init__(self, route: Route, metrics: Metrics, board: StatusStore, sink: type[Sink]) -> None:
         self._route = route.name
         self._sink = route.sink
         codes = (*sink.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
@@ -51,7 +50,7 @@ class Report:
     def state(self, state: State, reason: str = "") -> None:
         self._metrics.state(state)
         self._board.state(self._route, state, reason)
-        if self._is_news((state, reason)):
+        if self._should_log((state, reason)):
             self._log.info("route state", state=state, reason=reason or None)
         if state == "running":
             self._said.clear()
@@ -64,7 +63,7 @@ class Report:
         self._board.event(what, self._route)
         self._log.warning(what)
 
-    def position(self, generation: int, epoch: int, checkpoint: str) -> None:
+    def checkpoint_location(self, generation: int, epoch: int, checkpoint: str) -> None:
         self._board.position(self._route, generation, epoch, checkpoint)
 
     def versions(self, source: int, delivered: int, oldest_undelivered: float | None) -> None:
@@ -94,7 +93,7 @@ class Report:
         self._metrics.dead_letters(count)
         self._board.dead_letters(self._route, count)
 
-    def requests(self, outcome: Outcome) -> None:
+    def requests(self, outcome: DeliveryResult) -> None:
         """Report the requests and retries of a micro-batch, whether it succeeded or failed."""
         self._sink_metrics.requests(outcome.request_seconds)
         self._sink_metrics.sent(outcome.sent_bytes)
@@ -105,7 +104,7 @@ class Report:
     def batch(
         self,
         number: int,
-        outcome: Outcome,
+        outcome: DeliveryResult,
         *,
         versions: tuple[int, int] | None,
         seconds: Mapping[str, float],
@@ -158,7 +157,7 @@ class Report:
         if ended == "delivered" and outcome.letters:
             self._refused(number, outcome)
 
-    def _refused(self, number: int, outcome: Outcome) -> None:
+    def _refused(self, number: int, outcome: DeliveryResult) -> None:
         """Log a warning about rejected rows. The batch counts as delivered, so no other log entry reports them."""
         letters = outcome.letters
         self._log.warning(
@@ -174,23 +173,23 @@ class Report:
         self._sink_metrics.up(True)
         self._board.sink_up(self._sink)
 
-    def sink_down(self, verdict: Verdict) -> None:
+    def sink_down(self, verdict: ErrorDecision) -> None:
         self._sink_metrics.up(False)
-        self._board.sink_down(self._sink, verdict.what, verdict.reason, verdict.next_step)
+        self._board.sink_down(self._sink, verdict.message, verdict.reason, verdict.remedy)
 
-    def failed(self, verdict: Verdict, *, detail: BaseException) -> None:
+    def failed(self, verdict: ErrorDecision, *, detail: BaseException) -> None:
         """Report an error that ended the query or prevented its start. Only this method logs such an error."""
-        self._board.failed(self._route, verdict.what, verdict.reason, verdict.next_step)
-        if self._is_news(verdict):
+        self._board.failed(self._route, verdict.message, verdict.reason, verdict.remedy)
+        if self._should_log(verdict):
             self._log.error(
                 "route failed",
                 reason=verdict.reason,
-                what=verdict.what,
-                next_step=verdict.next_step,
+                what=verdict.message,
+                next_step=verdict.remedy,
                 exc_info=detail if verdict.reason == "bug" else None,
             )
 
-    def _is_news(self, said: object) -> bool:
+    def _should_log(self, said: object) -> bool:
         """Return whether an entry is new: not logged within ``AGAIN_SECONDS`` or since the route last ran."""
         now = time.monotonic()
         news = now - self._said.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS

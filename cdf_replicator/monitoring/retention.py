@@ -16,23 +16,23 @@ from pyspark.errors import PySparkException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.source.table import SourceTable
 
 LOOK_SECONDS: Final = 600.0
 """Interval of reading the table's properties and history. The lag is checked at each poll."""
 COMMITS_LOOKED_AT: Final = 100
-TOO_MUCH: Final = 0.5
+WARN_SHARE: Final = 0.5
 """Share of the retention that the lag may use before the service logs a warning."""
 
 
-class Headroom:
+class RetentionMonitor:
     """The headroom of one route.
 
     ``trigger_seconds`` is the time that a commit may wait until it is read, even without lag.
     """
 
-    def __init__(self, report: Report, trigger_seconds: float, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, report: RouteReporter, trigger_seconds: float, now: Callable[[], float] = time.time) -> None:
         self._report = report
         self._trigger_seconds = trigger_seconds
         self._now = now
@@ -42,7 +42,7 @@ class Headroom:
         self._told: tuple[float, int] | None = None
         self._low = False
 
-    def look(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
+    def update(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
         """Compute and report the headroom; warn if it is low.
 
         Args:
@@ -58,7 +58,7 @@ class Headroom:
             with_history = self._looked_at is not None
             self._looked_at = now
             try:
-                self._ask(source, now, with_history=with_history)
+                self._read_retention(source, now, with_history=with_history)
             except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
                 self._report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
         gone = oldest is None and delivered < newest
@@ -69,17 +69,17 @@ class Headroom:
             self._report.headroom(*left)
         self._warn(age)
 
-    def _ask(self, source: SourceTable, now: float, *, with_history: bool) -> None:
-        kept = source.kept_seconds()
+    def _read_retention(self, source: SourceTable, now: float, *, with_history: bool) -> None:
+        kept = source.retention_seconds()
         if with_history:
-            kept = min(kept, source.vacuumed_after_seconds(COMMITS_LOOKED_AT))
+            kept = min(kept, source.shortest_vacuum_retention(COMMITS_LOOKED_AT))
         self._kept_seconds = kept
         self._kept_from = source.log.first_since(now - kept)
 
     def _warn(self, age: float) -> None:
-        """Log a warning when the lag exceeds ``TOO_MUCH`` of the retention; repeats only after it was below."""
+        """Log a warning when the lag exceeds ``WARN_SHARE`` of the retention; repeats only after it was below."""
         waited = max(age, self._trigger_seconds)
-        low = waited > TOO_MUCH * self._kept_seconds
+        low = waited > WARN_SHARE * self._kept_seconds
         if low and not self._low:
             what = (
                 "the age of the oldest undelivered change is"

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cdf_replicator.monitoring.progress import Watch
+    from cdf_replicator.monitoring.progress import ProgressTracker
 
 TRIGGERS: Final = 2
 """Minimum limit in trigger intervals: a commit may wait for a running trigger and for the next trigger."""
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
+class QueryActivity:
     """The progress of a query that is behind its source.
 
     ``job`` is the id of Spark's newest job of the query. ``tasks`` is the number of its completed tasks.
@@ -34,21 +34,21 @@ class Movement:
     tasks: int
 
 
-class Standstill:
+class StallDetector:
     """The stall detector of one route.
 
-    ``begun_anew`` is true if the query was restarted and has delivered nothing since. ``seconds`` is the longest time
+    ``restarted`` is true if the query was restarted and has delivered nothing since. ``seconds`` is the longest time
     without progress. ``trigger_seconds`` is the trigger interval of the query.
     """
 
     def __init__(self, seconds: float, trigger_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self.seconds = max(seconds, TRIGGERS * trigger_seconds)
         self._now = now
-        self._seen: Movement | None = None
+        self._seen: QueryActivity | None = None
         self._since = now()
-        self.begun_anew = False
+        self.restarted = False
 
-    def look(self, seen: Movement | None, *, delivers: bool) -> bool:
+    def is_stalled(self, seen: QueryActivity | None, *, delivers: bool) -> bool:
         """Return whether the query has made no progress for too long.
 
         Args:
@@ -57,15 +57,15 @@ class Standstill:
         """
         if seen is None or seen != self._seen:
             self._seen, self._since = seen, self._now()
-        self.begun_anew = self.begun_anew and not delivers
+        self.restarted = self.restarted and not delivers
         return seen is not None and self._now() - self._since >= self.seconds
 
-    def begin_anew(self) -> None:
+    def mark_restarted(self) -> None:
         """Record a restart and reset the time limit for the next run of the query."""
-        self._seen, self.begun_anew = None, True
+        self._seen, self.restarted = None, True
 
 
-def movement(spark: SparkSession, query: StreamingQuery, watch: Watch) -> Movement | None:
+def movement(spark: SparkSession, query: StreamingQuery, watch: ProgressTracker) -> QueryActivity | None:
     """Return the progress of a query; None if the query is not behind its source."""
     if watch.source_version is None or watch.delivered_version >= watch.source_version:
         return None
@@ -74,4 +74,4 @@ def movement(spark: SparkSession, query: StreamingQuery, watch: Watch) -> Moveme
     info = None if job is None else tracker.getJobInfo(job)
     stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info else []
     done = sum(stage.numCompletedTasks for stage in stages if stage)
-    return Movement(watch.delivered_version, watch.batches_begun, job, done)
+    return QueryActivity(watch.delivered_version, watch.batches_begun, job, done)

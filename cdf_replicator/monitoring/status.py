@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cdf_replicator.monitoring.metrics import Outcome, State
+    from cdf_replicator.monitoring.metrics import BatchOutcome, State
     from connectors.sink import Mode
 
 ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
@@ -29,7 +29,7 @@ class BatchStatus:
     versions: tuple[int, int] | None
     received: dict[str, int]
     seconds: dict[str, float]
-    outcome: Outcome
+    outcome: BatchOutcome
     at: datetime
     applied: dict[str, int] = field(default_factory=dict)
     stale: int = 0
@@ -220,7 +220,7 @@ class Status:
     schema: int = 1
 
 
-def waiting(status: Status) -> list[RouteStatus]:
+def unready_routes(status: Status) -> list[RouteStatus]:
     """Return the routes that keep the service from being ready: no query runs, or the sink has not answered.
 
     A paused route does not count, because an operator paused it.

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import __version__
-from cdf_replicator.monitoring.health import badness, summary
+from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.metrics import AT_REST
 from cdf_replicator.monitoring.status import ErrorStatus, Event, RouteStatus, ServiceStatus, Setting, SinkStatus, Status
 
@@ -33,7 +33,7 @@ REQUESTS_KEPT: Final = 1000
 HOUR: Final = timedelta(hours=1)
 
 
-class Board:
+class StatusStore:
     """The present status of the service. Any thread may call any method. An unknown name raises ``KeyError``."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
@@ -72,7 +72,7 @@ class Board:
             self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
             self._request_seconds[sink] = deque(maxlen=REQUESTS_KEPT)
 
-    def define(self, route: str, definition: Definition) -> None:
+    def set_definition(self, route: str, definition: Definition) -> None:
         """Set the configuration of a route."""
         self._set(route, definition=definition)
 
@@ -81,7 +81,7 @@ class Board:
         with self._lock:
             self._runtime = versions
 
-    def configured(self, settings: Iterable[Setting]) -> None:
+    def set_settings(self, settings: Iterable[Setting]) -> None:
         """Set the effective settings, without secrets."""
         with self._lock:
             self._configuration = tuple(settings)
@@ -90,7 +90,7 @@ class Board:
         with self._lock:
             self._events.appendleft(Event(self._now(), what, route))
 
-    def standing_by(self, holder: str | None) -> None:
+    def set_standby(self, holder: str | None) -> None:
         """Set the holder of the lease that this instance waits for; None when this instance holds the lease."""
         with self._lock:
             self._holder = holder
@@ -166,7 +166,7 @@ class Board:
         """Record an error of a route. A repetition of the same ``condition`` increases its count."""
         with self._lock:
             was = self._routes[route]
-            error = _seen(was.last_error, what, condition, next_step, self._now())
+            error = _count_error(was.last_error, what, condition, next_step, self._now())
             self._routes[route] = replace(was, last_error=error)
             self._failed_at.append(error.last_seen)
 
@@ -196,7 +196,7 @@ class Board:
         """Record that a sink did not answer or refused access. If it was not down before, this adds an event."""
         with self._lock:
             was, now = self._sinks[sink], self._now()
-            error = _seen(was.last_error, what, condition, next_step, now)
+            error = _count_error(was.last_error, what, condition, next_step, now)
             since = was.since if was.up is False else now
             self._sinks[sink] = replace(was, up=False, since=since, last_error=error)
             if was.up is not False:
@@ -210,7 +210,7 @@ class Board:
             failed_at = tuple(self._failed_at)
             took = {sink: list(seconds) for sink, seconds in self._request_seconds.items()}
         now = self._now()
-        state, sentence = summary(routes, sinks, stopping=stopping, holder=holder)
+        state, sentence = service_health(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
             version=__version__,
             instance=socket.gethostname(),
@@ -223,7 +223,7 @@ class Board:
             standing_by=holder is not None,
             **self.identity,
         )
-        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=badness))
+        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=severity))
         with_times = tuple(_with_times(sink, took[sink.sink]) for sink in sinks)
         return Status(now, service, worst_first, with_times, events, self._configuration)
 
@@ -264,7 +264,7 @@ def _with_times(sink: SinkStatus, seconds: list[float]) -> SinkStatus:
     return replace(sink, request_seconds_p50=p50, request_seconds_p95=p95)
 
 
-def _seen(last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:
+def _count_error(last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:
     if last is not None and last.condition == condition:
         return replace(last, what=what, next_step=next_step, last_seen=now, count=last.count + 1)
     return ErrorStatus(what, condition, next_step, first_seen=now, last_seen=now, count=1)

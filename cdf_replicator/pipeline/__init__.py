@@ -1,7 +1,7 @@
 """Run one route, from its start position to each committed micro-batch."""
 
-from cdf_replicator.pipeline.context import Service
-from cdf_replicator.pipeline.route_stream import Stream
-from cdf_replicator.pipeline.streaming_query import Query
+from cdf_replicator.pipeline.context import ServiceContext
+from cdf_replicator.pipeline.route_stream import RouteStream
+from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 
-__all__ = ["Query", "Service", "Stream"]
+__all__ = ["RouteStream", "ServiceContext", "StreamingQueryRunner"]

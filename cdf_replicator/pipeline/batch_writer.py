@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdf_replicator.delivery import Outcome, deliver
-from cdf_replicator.errors.classifier import judge
+from cdf_replicator.delivery import DeliveryResult, deliver
+from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import INTERRUPTED
 from cdf_replicator.pipeline.rejections import several_rows
 from cdf_replicator.transform import change_frame
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from cdf_replicator.delivery import Letter, RetryPolicy
-    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.delivery import RejectedRow, RetryPolicy
+    from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.pipeline.rejections import Rejections
     from cdf_replicator.route import Route
     from cdf_replicator.transform.enrichment import Dimensions
@@ -38,54 +38,54 @@ PHASES: Final = ("prepare", "write", "record")
 
 
 @dataclass(slots=True)
-class Delivering:
+class BatchWriter:
     """The parts that deliver a route's micro-batches. ``dimensions`` are open if the route joins tables."""
 
     route: Route
     sink: Sink
     policy: RetryPolicy
-    report: Report
+    report: RouteReporter
     rejections: Rejections
     dimensions: Dimensions
 
     def write(
-        self, frame: DataFrame, batch: Batch, *, snapshot_of: int | None = None, doubled: DataFrame | None = None
-    ) -> Outcome:
+        self, frame: DataFrame, batch: Batch, *, snapshot_version: int | None = None, doubled: DataFrame | None = None
+    ) -> DeliveryResult:
         """Deliver a change frame as one batch; returns its counts, and raises the error that prevented the delivery.
 
         Args:
             frame: The change frame.
             batch: The identity of the batch.
-            snapshot_of: The version of a bootstrap's snapshot; None for changes of the feed.
+            snapshot_version: The version of a bootstrap's snapshot; None for changes of the feed.
             doubled: The keys that several rows of the snapshot have; None if there are none.
         """
         clock = [time.monotonic()]
         if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
             frame = change_frame.without_preimages(frame)
-        shaped = self._shaped()
+        shaped = self._transform()
         # An append of zero rows would still create a Delta version. For an upsert sink, isEmpty would read all rows.
         if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
-            return Outcome()
+            return DeliveryResult()
         observation = self._observation(batch)
         counted = frame if observation is None else frame.observe(observation, *_counts())
-        selected = change_frame.reduced(self._moved(shaped(counted), batch), self.sink, batch)
+        selected = change_frame.reduced(self._drop_unused_rows(shaped(counted), batch), self.sink, batch)
         several = [] if doubled is None else several_rows(shaped(frame), doubled)
         clock.append(time.monotonic())
-        outcome, delivered, interrupted = Outcome(), False, False
+        outcome, delivered, interrupted = DeliveryResult(), False, False
         versions: tuple[int, int] | None = None
         try:
             outcome = self._delivered(selected, several, batch)
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
-                versions = self._received(frame, observation, outcome, snapshot_of)
+                versions = self._received(frame, observation, outcome, snapshot_version)
             outcome.raise_failure()
             self.report.sink_up()
-            self.rejections.settle(lambda: shaped(frame), outcome, batch)
-            self._check_kept()
+            self.rejections.handle_rejected(lambda: shaped(frame), outcome, batch)
+            self._check_server_restart()
             delivered = True
         except Exception as error:
-            interrupted = judge(error, route=self.route.name).reason == INTERRUPTED
+            interrupted = classify_error(error, route=self.route.name).reason == INTERRUPTED
             raise
         finally:
             clock.append(time.monotonic())
@@ -95,14 +95,14 @@ class Delivering:
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
         return outcome
 
-    def _delivered(self, selected: DataFrame, several: list[Letter], batch: Batch) -> Outcome:
+    def _delivered(self, selected: DataFrame, several: list[RejectedRow], batch: Batch) -> DeliveryResult:
         """Write the changes to the sink, except those of the keys in ``several``, which become rejected."""
         if several:
             keys = selected.sparkSession.createDataFrame([(x.key,) for x in several], f"{change.KEY} string")
             selected = selected.join(F.broadcast(keys), change.KEY, "left_anti")
         outcome = deliver(selected, self.sink, batch, self.policy, self.rejections.looked_for(batch))
         for letter in several:
-            outcome.refuse(letter)
+            outcome.reject(letter)
         if several and outcome.skipped:
             outcome.held = selected.count()
         return outcome
@@ -115,17 +115,17 @@ class Delivering:
         if batch.is_bootstrap:
             return None
         by_sink = isinstance(self.sink, FrameSink) and self.sink.tells_received
-        return None if by_sink and not (batch.replay or self.route.enrich) else Observation()
+        return None if by_sink and not (batch.may_exist or self.route.enrich) else Observation()
 
     def _received(
-        self, frame: DataFrame, observation: Observation | None, outcome: Outcome, snapshot_of: int | None
+        self, frame: DataFrame, observation: Observation | None, outcome: DeliveryResult, snapshot_version: int | None
     ) -> tuple[int, int] | None:
         """Count the received changes; return their lowest and highest version."""
-        if snapshot_of is not None:
+        if snapshot_version is not None:
             joined = self.route.enrich and outcome.failure is None  # a filter over joined columns may have removed rows
             rows = frame.count() if joined else outcome.changes
             outcome.received.update({"snapshot": rows} if rows else {})
-            return snapshot_of, snapshot_of
+            return snapshot_version, snapshot_version
         if observation is None:
             outcome.received.update(+outcome.applied)  # without the types that have no change
             return outcome.versions
@@ -133,22 +133,22 @@ class Delivering:
         outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
         return None if seen["first"] is None else (seen["first"], seen["last"])
 
-    def _shaped(self) -> Callable[[DataFrame], DataFrame]:
+    def _transform(self) -> Callable[[DataFrame], DataFrame]:
         """Return the function that joins and filters a change frame; every call reads the same dimension versions."""
-        join = self.dimensions.pin() if self.route.enrich else None
+        join = self.dimensions.snapshot_join() if self.route.enrich else None
 
         def shaped(frame: DataFrame) -> DataFrame:
-            return frame if join is None else change_frame.finished(join(frame), self.route)
+            return frame if join is None else change_frame.project_joined(join(frame), self.route)
 
         return shaped
 
-    def _moved(self, changes: DataFrame, batch: Batch) -> DataFrame:
+    def _drop_unused_rows(self, changes: DataFrame, batch: Batch) -> DataFrame:
         """Return the changes that the reduction shuffles; deletes lose their ``row`` if the sink does not read it."""
         if self.sink.mode == "append" or self.sink.reads_deleted_rows or batch.is_bootstrap:
             return changes
         return changes.withColumn(change.ROW, F.when(~change.is_delete(), F.col(change.ROW)))
 
-    def _check_kept(self) -> None:
+    def _check_server_restart(self) -> None:
         if not self.sink.kept():
             raise lost("the server was restarted, failed over or restored")
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.monitoring.metrics import Metrics
-    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.settings import Settings
-    from cdf_replicator.state.store import StatePath
+    from cdf_replicator.state.store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceContext:
     """The objects that all routes share.
 
     Args:
@@ -28,9 +28,9 @@ class Service:
 
     spark: SparkSession
     settings: Settings
-    state_path: StatePath
+    state_path: StateStore
     letters: DeadLetters
     metrics: Metrics
-    board: Board
+    board: StatusStore
     once: bool
     stop: threading.Event

@@ -7,43 +7,43 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.conditions import RESYNC, UNFORESEEN, UNREADABLE
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.conditions import RESYNC, UNKNOWN_SPARK_ERROR, UNREADABLE
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdf_replicator.errors.exceptions import Verdict
+    from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
     from cdf_replicator.state.route_state import RouteState
-    from cdf_replicator.state.store import StatePath
+    from cdf_replicator.state.store import StateStore
     from connectors import Sink
 
 
-def delivered_version(state: RouteState, state_path: StatePath) -> int:
+def delivered_version(state: RouteState, state_path: StateStore) -> int:
     """Return the commit version up to which this generation has certainly delivered everything; -1 if there is none."""
     committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
-    return committed.complete if committed else (state.start_version or 0) - 1
+    return committed.completed_version if committed else (state.start_version or 0) - 1
 
 
-def is_damaged(state: RouteState, folder: Path | RemotePath) -> bool:
+def is_damaged(state: RouteState, folder: Path | HadoopPath) -> bool:
     """Return whether Spark would fail on the checkpoint, or silently restart the generation from its start version."""
-    return state.streamed and not checkpoint.is_whole(folder)
+    return state.streamed and not checkpoint.is_intact(folder)
 
 
 def following(
-    state: RouteState, version: int, source: SourceTable, state_path: StatePath, *, asked: int | None
+    state: RouteState, version: int, source: SourceTable, state_path: StateStore, *, asked: int | None
 ) -> RouteState:
     """Return the next generation, from ``version`` on, with the highest version that an append sink may hold."""
     folder = state_path.checkpoint(state.route, state.generation)
     held = state.pinned_version
-    if planned := checkpoint.last_planned(folder):
-        held = planned.touched
+    if planned := checkpoint.last_offset(folder):
+        held = planned.started_version
     if is_damaged(state, folder):
         held = source.log.available()[1]
     mark = watermark.known(state, state_path)
@@ -56,23 +56,23 @@ def replayed(
     version: int,
     source: SourceTable,
     sink: Sink,
-    state_path: StatePath,
+    state_path: StateStore,
     *,
     asked: int | None,
 ) -> RouteState:
-    """Return the generation of an operator's replay; raises ``HaltError`` and then changes nothing.
+    """Return the generation of an operator's replay; raises ``RouteHaltError`` and then changes nothing.
 
     The state keeps the version that was delivered before. The route returns to it if the replay is unreadable.
     """
     if state.phase == "bootstrapping":
-        raise HaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
+        raise RouteHaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
     source.check_range(version)
     held = max(state.held_version, delivered_version(state, state_path))
-    claim = sink.claim(replace(state_path.spec(route, state), mark=watermark.known(state, state_path)))
+    claim = sink.claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
     if claim is not None and claim.restored:  # the target was restored from an older copy
-        held = -1 if claim.mark is None else min(held, claim.mark.version)
+        held = -1 if claim.watermark is None else min(held, claim.watermark.version)
     if version > held + 1:
-        raise HaltError(
+        raise RouteHaltError(
             "bad_request",
             f"Versions {held + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
             f"Start at version {held + 1} or at an earlier version.",
@@ -84,7 +84,7 @@ def replayed(
 def refilled(route: Route, state: RouteState, version: int, source: SourceTable, *, asked: int | None) -> RouteState:
     """Return the next epoch of a target that is gone or was emptied, with the changes from ``version`` on alone.
 
-    Raises ``HaltError`` and then changes nothing.
+    Raises ``RouteHaltError`` and then changes nothing.
     """
     source.check_range(version)
     check_readable(route, source, version)
@@ -104,7 +104,7 @@ def what_is_missing(state: RouteState) -> str | None:
 
 
 def check_readable(route: Route, source: SourceTable, first: int) -> None:
-    """Check that the changes from version ``first`` to the newest version are readable; raises ``HaltError``.
+    """Check that the changes from version ``first`` to the newest version are readable; raises ``RouteHaltError``.
 
     Spark opens every file of the range and reads its footer alone. The columns that the route names must exist at the
     first version. The stream reads later versions with their own schemas.
@@ -119,29 +119,29 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
                 raise
             source.changes(first, first).select().count()
     except Exception as error:
-        verdict = judge(error, route=route.name)
+        verdict = classify_error(error, route=route.name)
         if verdict.reason not in UNREADABLE:
             raise
-        raise HaltError(
+        raise RouteHaltError(
             "bad_request",
-            f"Versions {first} to {latest} of table {route.source.slug} can't be read: {verdict.what}",
+            f"Versions {first} to {latest} of table {route.source.slug} can't be read: {verdict.message}",
             "Nothing was changed. Start at a later version.",
         ) from error
 
 
-def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) -> Verdict | None:
+def given_up(route: Route, sink: Sink, state_path: StateStore, verdict: ErrorDecision) -> ErrorDecision | None:
     """Return a route to its position before an unreadable replay; returns the verdict, None if the route must halt.
 
     The route continues in a new generation, so that the numbers of micro-batches that a sink has recorded never repeat.
     """
-    state = state_path.load(route.name) if verdict.reason in (*UNREADABLE, UNFORESEEN) else None
+    state = state_path.load(route.name) if verdict.reason in (*UNREADABLE, UNKNOWN_SPARK_ERROR) else None
     if state is None or state.phase == "bootstrapping":
         return None
     delivered = delivered_version(state, state_path)
     if state.held_version <= delivered:  # there is no replay, or it has passed that version
         return None
     known = watermark.known(state, state_path)
-    spec = replace(state_path.spec(route, state), mark=known)
+    spec = replace(state_path.route_spec(route, state), watermark=known)
     claim = sink.claim(spec)
     if claim is None or claim.restored or (claim.owner, claim.epoch) != (spec.owner, spec.epoch):
         return None
@@ -155,4 +155,4 @@ def given_up(route: Route, sink: Sink, state_path: StatePath, verdict: Verdict) 
             "since then, longer ago than the sink keeps tombstones, may have returned. "
             "To be sure, " + RESYNC[0].lower() + RESYNC[1:]
         )
-    return replace(verdict, next_step=next_step.replace("{route}", route.name))
+    return replace(verdict, remedy=next_step.replace("{route}", route.name))

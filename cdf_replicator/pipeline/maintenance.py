@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.monitoring.reporter import RouteReporter
     from connectors import RouteSpec, Sink
 
 PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
@@ -21,10 +21,10 @@ CANCEL_SECONDS: Final = 20.0
 """Longest wait for a cancelled thread. A thread that waits for a file system, not for a job, ignores the cancel."""
 
 
-class Upkeep:
+class MaintenanceRunner:
     """The maintenance of one target at the times that the sink returns. A failure is a warning, and a retry follows."""
 
-    def __init__(self, spark: SparkSession, sink: Sink, spec: RouteSpec, report: Report) -> None:
+    def __init__(self, spark: SparkSession, sink: Sink, spec: RouteSpec, report: RouteReporter) -> None:
         self._spark = spark
         self._sink = type(sink)(sink.settings)  # the route's sink may hold a connection of another thread
         self._spec = spec
@@ -33,7 +33,7 @@ class Upkeep:
         self._cancelled = False
         self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
+    def start_if_due(self) -> None:
         """Start the maintenance if it is due and none runs."""
         if not self._running() and time.time() >= self._ask_at:
             self._thread = threading.Thread(target=self._run, name=f"upkeep-{self._spec.name}", daemon=True)
@@ -41,7 +41,7 @@ class Upkeep:
 
     def finish(self, interrupted: Callable[[], bool]) -> None:
         """Run the maintenance if it is due, and wait for its end or for an interruption."""
-        self.look()
+        self.start_if_due()
         while self._thread is not None and self._running() and not interrupted():
             self._thread.join(POLL_SECONDS)
 
@@ -64,11 +64,11 @@ class Upkeep:
     def _run(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
-            due = self._sink.next_upkeep(self._spec)
+            due = self._sink.next_maintenance_at(self._spec)
             if due is not None and time.time() >= due:
-                if done := self._sink.upkeep(self._spec):
+                if done := self._sink.run_maintenance(self._spec):
                     self._report.event(f"upkeep: {done}")
-                due = self._sink.next_upkeep(self._spec)
+                due = self._sink.next_maintenance_at(self._spec)
             self._ask_at = math.inf if due is None else due
         except Exception as error:  # noqa: BLE001 - a failed maintenance must not halt the route
             self._ask_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS

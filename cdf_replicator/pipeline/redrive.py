@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from cdf_replicator.delivery.dead_letters import of_ids
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.delivery.dead_letters import id_filter
+from cdf_replicator.errors.exceptions import RouteHaltError
 from connectors import change, guard_of
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from cdf_replicator.pipeline.batch_writer import Delivering
+    from cdf_replicator.pipeline.batch_writer import BatchWriter
     from connectors import Batch
 
 
-def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch, ids: Sequence[str]) -> str:
+def redrive(rows: DataFrame, version: int, delivering: BatchWriter, batch: Batch, ids: Sequence[str]) -> str:
     """Redrive the open dead letters whose ids start with one of ``ids``, or all; returns a sentence for the operator.
 
     The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
-    later changes win. Raises ``HaltError`` and the errors of a delivery.
+    later changes win. Raises ``RouteHaltError`` and the errors of a delivery.
 
     Args:
         rows: The change frame of the source table's newest snapshot.
@@ -37,14 +37,14 @@ def redrive(rows: DataFrame, version: int, delivering: Delivering, batch: Batch,
         batch: The identity under which the rows are written.
         ids: Starts of the ids of dead letters; empty for all.
     """
-    route, letters = delivering.route, delivering.rejections.letters
+    route, letters = delivering.route, delivering.rejections.dead_letters
     if delivering.sink.mode == "append":
-        raise HaltError(
+        raise RouteHaltError(
             "bad_request",
             f"Sink {route.sink} keeps every change: a present row can't replace a refused change.",
             f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
         )
-    asked = letters.open(route.name).where(of_ids(ids)).select(change.KEY).distinct().localCheckpoint()
+    asked = letters.open(route.name).where(id_filter(ids)).select(change.KEY).distinct().localCheckpoint()
     outcome = delivering.write(_present(rows, asked, batch.route.epoch, version), batch)
     newest = guard_of(batch.route.epoch, version, upsert=True)
     letters.close_redriven(route.name, asked, newest, outcome.letters)

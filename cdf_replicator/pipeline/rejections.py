@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator.delivery import SEVERAL_ROWS, deliver
 from cdf_replicator.delivery.result import duplicate_key
 from cdf_replicator.errors.conditions import RESYNC
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
 from connectors import FrameSink, change, guard_of
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from cdf_replicator.delivery import Letter, Outcome, RetryPolicy
+    from cdf_replicator.delivery import DeliveryResult, RejectedRow, RetryPolicy
     from cdf_replicator.delivery.dead_letters import DeadLetters, Known
-    from cdf_replicator.monitoring.reporter import Report
+    from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.route import Route
     from cdf_replicator.settings.models import Delivery
     from connectors import Batch, Sink
@@ -46,12 +46,12 @@ class Rejections:
     sink: Sink
     policy: RetryPolicy
     limits: Delivery
-    letters: DeadLetters
-    report: Report
+    dead_letters: DeadLetters
+    report: RouteReporter
     known: Known
 
     def check_doubled(self, keys: DataFrame, frame: DataFrame, version: int) -> DataFrame | None:
-        """Return the keys that several rows of a snapshot have, None if there are none; raises ``HaltError``.
+        """Return the keys that several rows of a snapshot have, None if there are none; raises ``RouteHaltError``.
 
         The route halts before the first write if ON_DUPLICATE_KEYS is ``halt``, or if more keys have several rows than
         ``allowed`` permits.
@@ -66,7 +66,7 @@ class Rejections:
         table, named = self.route.source.slug, ", ".join(f"{row[change.KEY]} ({row['rows']} rows)" for row in examples)
         variable = f"CDF_TABLES__{table.upper()}__"
         raised = f"set {variable}ON_DUPLICATE_KEYS=dead_letter" if halts else "raise CDF_DELIVERY__MAX_REJECTED_SHARE"
-        raise HaltError(
+        raise RouteHaltError(
             "duplicate_keys" if halts else "too_many_rejected",
             f"Key columns {', '.join(self.route.keys)} of table {table} do not identify a row: at version {version} there "
             f"are several rows of {found} key{'s' if found > 1 else ''}: {named}{', …' if found > len(examples) else ''}.",
@@ -77,7 +77,7 @@ class Rejections:
         """Return the keys in memory whose dead letters a change of this batch closes."""
         return self.known.keys or () if self._closes(batch) else ()
 
-    def settle(self, changes: Callable[[], DataFrame], outcome: Outcome, batch: Batch) -> None:
+    def handle_rejected(self, changes: Callable[[], DataFrame], outcome: DeliveryResult, batch: Batch) -> None:
         """Record the rejected rows as dead letters, and close the dead letters that later changes supersede.
 
         Args:
@@ -92,44 +92,44 @@ class Rejections:
 
     def count_letters(self) -> None:
         """Read the number of the route's open dead letters, and report it."""
-        self._remember(self.letters.known(self.route.name, most_known(self.sink)))
+        self._remember(self.dead_letters.known(self.route.name, most_known(self.sink)))
 
-    def void_older(self, epoch: int) -> None:
+    def close_letters_before_epoch(self, epoch: int) -> None:
         """Close the dead letters of older epochs: the snapshot of this epoch has rewritten their keys."""
         if self.known.open:
             older = F.col("guard") < guard_of(epoch, 0, upsert=False)
-            self.letters.close(self.route.name, older, "void")
+            self.dead_letters.close(self.route.name, older, "void")
             self.count_letters()
 
     def _remember(self, known: Known) -> None:
         self.known = known
         self.report.dead_letters(known.open)
 
-    def _keep(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
+    def _keep(self, changes: DataFrame, outcome: DeliveryResult, batch: Batch) -> None:
         """Record the rejected rows as dead letters, and delete the older entries of their keys."""
-        self._check_share(outcome, asked_for=bool(batch.request))
+        self._check_reject_limit(outcome, asked_for=bool(batch.request))
         rejected = self._rejected(changes, outcome, batch).persist()
         try:
             if self.sink.mode == "upsert" and any(x.key is not None for x in _single(outcome)):
                 self._delete_older(rejected, batch)
             lowest = 0 if outcome.rejected[change.DUPLICATE_KEY] else min(x.guard for x in outcome.letters)
-            added = self.letters.bury(rejected, self.route, batch, lowest > self.known.highest)
+            added = self.dead_letters.add(rejected, self.route, batch, lowest > self.known.highest)
         finally:
             rejected.unpersist()
         self._remember(self.known.with_more(added, outcome.letters, most_known(self.sink)))
 
-    def _rejected(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> DataFrame:
+    def _rejected(self, changes: DataFrame, outcome: DeliveryResult, batch: Batch) -> DataFrame:
         """Return the rejected rows, each with its ``code`` and ``reason``."""
         keys = {letter.key for letter in outcome.letters}
         if len(keys) <= FEW:  # then Spark reduces only these keys again
             named = F.col(change.KEY).isin(*(key for key in keys if key is not None))
             changes = changes.where(named | F.col(change.KEY).isNull() if None in keys else named)
-        rejected = self.letters.select(change_frame.reduced(changes, self.sink, batch), _single(outcome)).drop(
-            change.DOUBLED
-        )
+        rejected = self.dead_letters.match_rejected(
+            change_frame.reduced(changes, self.sink, batch), _single(outcome)
+        ).drop(change.DUPLICATE_GUARD)
         if outcome.rejected[change.DUPLICATE_KEY]:  # the sink did not receive these rows
             several = {"code": F.lit(change.DUPLICATE_KEY), "reason": F.lit(SEVERAL_ROWS)}
-            rejected = rejected.unionByName(change_frame.doubled_rows(changes).withColumns(several))
+            rejected = rejected.unionByName(change_frame.duplicate_rows(changes).withColumns(several))
         return rejected
 
     def _closes(self, batch: Batch) -> bool:
@@ -139,25 +139,25 @@ class Rejections:
         """
         return self.sink.mode == "upsert" and not (batch.is_bootstrap or batch.request)
 
-    def _close_superseded(self, changes: DataFrame, outcome: Outcome, batch: Batch) -> None:
+    def _close_superseded(self, changes: DataFrame, outcome: DeliveryResult, batch: Batch) -> None:
         if self.known.keys is not None and len(outcome.met) <= FEW:
-            self.letters.close_superseded(self.route.name, outcome.met)
+            self.dead_letters.close_superseded(self.route.name, outcome.met)
         else:  # too many for the text of a query: join the table with every key of the micro-batch
             columns = f"{change.KEY} string, {change.GUARD} long"
             named = [(letter.key, letter.guard) for letter in outcome.letters]
             refused = F.broadcast(changes.sparkSession.createDataFrame(named, columns))
             delivered = change_frame.reduced(changes, self.sink, batch).select(change.KEY, change.GUARD)
             newer = delivered.join(refused, [change.KEY, change.GUARD], "left_anti")
-            self.letters.close_superseded_of(self.route.name, newer)
+            self.dead_letters.close_superseded_of(self.route.name, newer)
         self.count_letters()
 
-    def _check_share(self, outcome: Outcome, *, asked_for: bool) -> None:
-        """Raise ``HaltError`` for too many rejected rows; ``asked_for`` is true for a redrive, which has no limit."""
+    def _check_reject_limit(self, outcome: DeliveryResult, *, asked_for: bool) -> None:
+        """Raise ``RouteHaltError`` for too many rejected rows; ``asked_for`` is true for a redrive, which has no limit."""
         rejected = sum(outcome.rejected.values())
         too_many = rejected > allowed(outcome.changes, self.limits) and not asked_for
-        if too_many or rejected > len(outcome.letters):  # a row without its ``Letter`` can't be recorded
+        if too_many or rejected > len(outcome.letters):  # a row without its ``RejectedRow`` can't be recorded
             example = outcome.letters[0]
-            raise HaltError(
+            raise RouteHaltError(
                 "too_many_rejected",
                 f"Sink {self.route.sink} refused {rejected} of {outcome.changes} changes of one micro-batch "
                 f"({dict(outcome.rejected)}); for example key {example.key!r}: {example.reason}.",
@@ -177,7 +177,7 @@ class Rejections:
             {
                 change.GUARD: F.col(change.GUARD) - 1,
                 change.CHANGE_TYPE: F.lit("delete"),
-                change.DOUBLED: F.lit(None).cast("long"),  # already rejected
+                change.DUPLICATE_GUARD: F.lit(None).cast("long"),  # already rejected
             }
         )
         outcome = deliver(deletes, self.sink, batch, self.policy)
@@ -195,13 +195,13 @@ def most_known(sink: Sink) -> int:
     return FEW if isinstance(sink, FrameSink) else MANY
 
 
-def several_rows(changes: DataFrame, doubled: DataFrame) -> list[Letter]:
-    """Return a ``Letter`` for each key of ``doubled`` that has several rows after the route's joins and filters."""
-    rows = change_frame.doubled_rows(changes.join(F.broadcast(doubled), change.KEY, "left_semi"))
+def several_rows(changes: DataFrame, doubled: DataFrame) -> list[RejectedRow]:
+    """Return a ``RejectedRow`` for each key of ``doubled`` that has several rows after the route's joins and filters."""
+    rows = change_frame.duplicate_rows(changes.join(F.broadcast(doubled), change.KEY, "left_semi"))
     found = rows.select(change.KEY, change.GUARD).distinct().toLocalIterator()
     return [duplicate_key(key, guard) for key, guard in found]
 
 
-def _single(outcome: Outcome) -> list[Letter]:
+def _single(outcome: DeliveryResult) -> list[RejectedRow]:
     """Return the rejected changes that consist of a single row."""
     return [letter for letter in outcome.letters if letter.code != change.DUPLICATE_KEY]

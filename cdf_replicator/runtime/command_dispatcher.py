@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from cdf_replicator.runtime.route_runner import Runner
-    from cdf_replicator.spark.hadoop_path import RemotePath
-    from cdf_replicator.state.store import StatePath
+    from cdf_replicator.runtime.route_runner import RouteRunner
+    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.store import StateStore
 
 log = structlog.get_logger(__name__)
 
@@ -27,21 +27,21 @@ REMOTE_LOOK_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 3600
 
 
-class Reception:
+class CommandDispatcher:
     """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe."""
 
-    def __init__(self, runners: Mapping[str, Runner], state_path: StatePath) -> None:
+    def __init__(self, runners: Mapping[str, RouteRunner], state_path: StateStore) -> None:
         self._runners = runners
         self._state_path = state_path
         self._given: set[str] = set()
         self._began = False
         self._tidied = -math.inf
 
-    def keep_looking(self, over: threading.Event) -> None:
+    def run(self, over: threading.Event) -> None:
         while not over.wait(LOOK_SECONDS if self._state_path.is_local else REMOTE_LOOK_SECONDS):
-            self.look()
+            self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Dispatch new commands.
 
         It logs every error instead of raising it, since the end of the thread would leave all later commands unanswered.
@@ -52,22 +52,22 @@ class Reception:
                 command_queue.answer_interrupted(folder)
                 self._began = True
             if time.monotonic() - self._tidied > TIDY_SECONDS:
-                command_queue.tidy(folder)
+                command_queue.purge_expired(folder)
                 self._tidied = time.monotonic()
             for request in command_queue.pending(folder):
                 if request.id not in self._given:
-                    self._give(folder, request)
+                    self._dispatch(folder, request)
         except OSError as error:
             log.warning("command queue not readable", reason=error.strerror)
         except Exception:
             log.exception("command queue not readable")
 
-    def _give(self, folder: Path | RemotePath, request: command_queue.Request) -> None:
+    def _dispatch(self, folder: Path | HadoopPath, request: command_queue.Command) -> None:
         if request.route in self._runners:
-            command_queue.take(folder, request)
+            command_queue.accept(folder, request)
             self._runners[request.route].submit(request)
         else:
-            refused = command_queue.Progress("failed", f"this instance does not run route {request.route}")
-            command_queue.answer(folder, request.id, refused)
-            command_queue.settle(folder, request.id)
+            refused = command_queue.CommandStatus("failed", f"this instance does not run route {request.route}")
+            command_queue.write_status(folder, request.id, refused)
+            command_queue.complete(folder, request.id)
         self._given.add(request.id)

@@ -13,21 +13,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.delivery import RetryPolicy
-from cdf_replicator.errors.classifier import judge, let_go
-from cdf_replicator.errors.conditions import UNFORESEEN
-from cdf_replicator.monitoring.reporter import Report
-from cdf_replicator.pipeline.route_stream import Stream
-from cdf_replicator.pipeline.streaming_query import POLL_SECONDS, Query
-from cdf_replicator.runtime.command_handler import Fulfilment
+from cdf_replicator.errors.classifier import classify_error, clear_traceback_frames
+from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
+from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.pipeline.route_stream import RouteStream
+from cdf_replicator.pipeline.streaming_query import POLL_SECONDS, StreamingQueryRunner
+from cdf_replicator.runtime.command_handler import CommandHandler
 from cdf_replicator.source.table import SourceTable
-from cdf_replicator.spark.session import forget_tables, jvm_gone
-from cdf_replicator.state.command_queue import Progress, Request
+from cdf_replicator.spark.session import clear_delta_cache, is_jvm_exit
+from cdf_replicator.state.command_queue import Command, CommandStatus
 from connectors import RetryableError
 
 if TYPE_CHECKING:
-    from cdf_replicator.errors.exceptions import Verdict
-    from cdf_replicator.monitoring.progress import Watch
-    from cdf_replicator.pipeline.context import Service
+    from cdf_replicator.errors.exceptions import ErrorDecision
+    from cdf_replicator.monitoring.progress import ProgressTracker
+    from cdf_replicator.pipeline.context import ServiceContext
     from cdf_replicator.route import Route
     from cdf_replicator.state.route_state import RouteState
 
@@ -39,25 +39,25 @@ LOOK_ON_SECONDS: Final = 60.0
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
-class Runner:
+class RouteRunner:
     """The thread of one route.
 
-    ``asked`` is the operator's starting version for the route, or None. ``verdict`` is the error that ended the thread, or None.
+    ``requested_start_version`` is the operator's starting version for the route, or None. ``failure`` is the error that ended the thread, or None.
     """
 
-    def __init__(self, service: Service, route: Route, asked: int | None) -> None:
+    def __init__(self, service: ServiceContext, route: Route, requested_start_version: int | None) -> None:
         self.route = route
-        self.verdict: Verdict | None = None
+        self.failure: ErrorDecision | None = None
         self._thread = threading.Thread(target=self._run, name=f"route-{route.name}", daemon=True)
         self._service = service
-        self._asked = asked
-        self._report = Report(route, service.metrics, service.board, type(service.settings.sink(route.sink)))
-        query = Query(service, route, self._report, self._interrupted, self._looked)
-        self._stream = Stream(service, route, self._report, query)
-        self._fulfilment = Fulfilment(service, route, self._stream, self._report)
-        self._requests: deque[Request] = deque()
+        self._requested_start_version = requested_start_version
+        self._report = RouteReporter(route, service.metrics, service.board, type(service.settings.sink(route.sink)))
+        query = StreamingQueryRunner(service, route, self._report, self._interrupted, self._on_progress)
+        self._stream = RouteStream(service, route, self._report, query)
+        self._command_handler = CommandHandler(service, route, self._stream, self._report)
+        self._requests: deque[Command] = deque()
         self._wake = threading.Event()
-        self._watch: Watch | None = None
+        self._watch: ProgressTracker | None = None
         self._failures = 0
         self._what = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)
@@ -73,7 +73,7 @@ class Runner:
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Command) -> None:
         """Queue a command for this route's thread."""
         self._requests.append(request)
         self._wake.set()
@@ -90,131 +90,133 @@ class Runner:
                 if self._requests:
                     self._carry_out(self._requests.popleft())
                 if self._service.state_path.is_paused(self.route.name):
-                    self._rest()
+                    self._run_paused()
                 else:
-                    self._live()
+                    self._run_stream()
             except Exception as error:  # noqa: BLE001 - every error is classified, none ends the thread unseen
-                if jvm_gone(self._service.spark, error):  # the main loop reports it and ends the service
+                if is_jvm_exit(self._service.spark, error):  # the main loop reports it and ends the service
                     break
-                goes_on = not self._service.stop.is_set() and self.goes_on(judge(error, route=self.route.name), error)
-                let_go(error)
+                goes_on = not self._service.stop.is_set() and self.handle_failure(
+                    classify_error(error, route=self.route.name), error
+                )
+                clear_traceback_frames(error)
                 if not goes_on:
                     break
             else:
                 if self._service.once and not self._requests:
                     break
-        if self.verdict is None:
+        if self.failure is None:
             self._report.state("stopped")
 
-    def _live(self) -> None:
+    def _run_stream(self) -> None:
         if not self._failures:  # a retrying route keeps its state
             self._report.state("starting")
         source = SourceTable(self._service.spark, self.route.source)
         sink = self._service.settings.sink(self.route.sink)
         try:
-            self._stream.run(source, sink, self._asked, self._wake)
+            self._stream.run(source, sink, self._requested_start_version, self._wake)
         finally:
             sink.close()
 
-    def _carry_out(self, request: Request) -> None:
+    def _carry_out(self, request: Command) -> None:
         try:
-            if self._fulfilment.carry_out(request):
-                self._asked = None
+            if self._command_handler.handle(request):
+                self._requested_start_version = None
         except OSError:  # the state path does not answer
             self._requests.appendleft(request)
             self._service.stop.wait(BETWEEN_RUNS.first_seconds)
             raise
 
-    def _rest(self) -> None:
+    def _run_paused(self) -> None:
         """Deliver nothing until an operator sends a command; with ``once``, end. The lag is still reported."""
         self._report.state("paused", f"Run: cdf-replicator resume {self.route.name}")
         self._failures = 0
         self._watch = None  # the watch has not polled the source since the last micro-batch ended
-        self._look_on()
+        self._track_lag()
         while not (self._service.once or self._interrupted()):
             if self._watch is None:
-                self._look_on()
-            self._pause(LOOK_ON_SECONDS)
+                self._track_lag()
+            self._wait(LOOK_ON_SECONDS)
 
-    def _look_on(self) -> None:
+    def _track_lag(self) -> None:
         with suppress(Exception):  # the source is unavailable too; the error is reported when the route continues
-            self._watch = self._stream.onlooker(SourceTable(self._service.spark, self.route.source))
+            self._watch = self._stream.lag_tracker(SourceTable(self._service.spark, self.route.source))
 
     def _interrupted(self) -> bool:
         return self._service.stop.is_set() or bool(self._requests)
 
-    def _looked(self, watch: Watch, state: RouteState) -> None:
+    def _on_progress(self, watch: ProgressTracker, state: RouteState) -> None:
         self._watch = watch
-        if watch.healthy:
+        if watch.has_committed:
             self._failures = 0
-        self._fulfilment.progress(watch, state)
+        self._command_handler.progress(watch, state)
 
     # Failure handling.
 
-    def goes_on(self, verdict: Verdict, error: BaseException) -> bool:
+    def handle_failure(self, verdict: ErrorDecision, error: BaseException) -> bool:
         """Act on a verdict; return False if the thread must end (``--once`` only)."""
-        another_change = verdict.reason == "schema_change" and verdict.what != self._what
+        another_change = verdict.reason == "schema_change" and verdict.message != self._what
         self._failures = 1 if another_change else self._failures + 1  # a failure at a later version is progress
-        self._what = verdict.what
+        self._what = verdict.message
         if verdict.reason == "schema_change" and verdict.action != "halt" and self._failures == 1:
             self._report.event("the table's schema changed: the stream restarts with the new schema")
         else:
             self._report.failed(verdict, detail=error)
-        if verdict.of_sink:
+        if verdict.from_sink:
             self._report.sink_down(verdict)
-        if verdict.reason == UNFORESEEN:
-            forget_tables(self._service.spark)
-        if verdict.action == "retry_then_halt" and self._failures >= verdict.tries:
+        if verdict.reason == UNKNOWN_SPARK_ERROR:
+            clear_delta_cache(self._service.spark)
+        if verdict.action == "retry_then_halt" and self._failures >= verdict.max_failures:
             verdict = replace(verdict, action="halt")
         if verdict.action == "halt":
-            back = self._fulfilment.given_up(verdict)
+            back = self._command_handler.given_up(verdict)
             if back is None or self._service.once:  # the next run continues
-                return self._halt(back or verdict)
+                return self._await_operator(back or verdict)
             self._failures = 0
             return True
         if self._service.once and verdict.action == "wait":
-            self.verdict = verdict  # the retry budget is spent; the process manager restarts the service
-            self._report.state("stopped", verdict.what)
+            self.failure = verdict  # the retry budget is spent; the process manager restarts the service
+            self._report.state("stopped", verdict.message)
             return False
         self._report.restarted(verdict.reason)
-        if not (verdict.action == "restart" and self._may_restart_now()):
-            self._report.state("retrying", verdict.what)
+        if not (verdict.action == "restart" and self._immediate_restart_allowed()):
+            self._report.state("retrying", verdict.message)
             asked = error.retry_after if isinstance(error, RetryableError) else None
-            self._pause(max(asked or 0.0, BETWEEN_RUNS.backoff(self._failures)))
+            self._wait(max(asked or 0.0, BETWEEN_RUNS.backoff(self._failures)))
         return True
 
-    def _halt(self, verdict: Verdict) -> bool:
+    def _await_operator(self, verdict: ErrorDecision) -> bool:
         """Wait for an operator's command or for the end of the service."""
-        what = f"{verdict.what} {verdict.next_step}"
+        what = f"{verdict.message} {verdict.remedy}"
         with suppress(OSError):  # the operator sees the error in the route's state
-            self._fulfilment.answer(Progress("failed", what))
+            self._command_handler.answer(CommandStatus("failed", what))
         self._report.state("halted", what)
-        self.verdict = verdict
+        self.failure = verdict
         while not self._service.once and not self._service.stop.is_set():
             if self._requests:
-                self.verdict = None
+                self.failure = None
                 self._failures = 0
                 return True
-            self._pause(POLL_SECONDS)
+            self._wait(POLL_SECONDS)
         return False
 
-    def _pause(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait for the given time or until a command or stop arrives; report the lag meanwhile."""
         deadline = time.monotonic() + seconds
         while not self._interrupted() and (left := deadline - time.monotonic()) > 0:
-            self._tell_lag()
+            self._update_lag()
             self._wake.wait(min(left, POLL_SECONDS))
             self._wake.clear()
 
-    def _tell_lag(self) -> None:
+    def _update_lag(self) -> None:
         if self._watch is None:
             return
         try:
-            self._watch.look_at_source()
+            self._watch.poll_source()
         except Exception:  # noqa: BLE001 - the source is unavailable too; the error is reported when the stream starts
             self._watch = None
 
-    def _may_restart_now(self) -> bool:
+    def _immediate_restart_allowed(self) -> bool:
         now = time.monotonic()
         recent = len(self._restarts) == FAST_RESTARTS and now - self._restarts[0] < MINUTE
         self._restarts.append(now)

@@ -13,19 +13,19 @@ import structlog
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.monitoring.definitions import definition, in_force
+from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
-from cdf_replicator.pipeline.context import Service
-from cdf_replicator.runtime.command_dispatcher import Reception
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.pipeline.context import ServiceContext
+from cdf_replicator.runtime.command_dispatcher import CommandDispatcher
 from cdf_replicator.runtime.pod import Pod
-from cdf_replicator.runtime.route_runner import Runner
+from cdf_replicator.runtime.route_runner import RouteRunner
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
 from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -68,7 +68,7 @@ def run(
 
     """
     wanted = set(tables)
-    routes = [route for route in settings.resolved.values() if not wanted or route.source.slug in wanted]
+    routes = [route for route in settings.routes.values() if not wanted or route.source.slug in wanted]
     asked = starting_versions or {}
     versions = {route.name: asked.get(route.source.slug) for route in routes}
     try:
@@ -86,10 +86,10 @@ class Supervisor:
         self._once = once
         self._standby = standby
         self._stop = threading.Event()
-        self._ticked: float | None = None
+        self._last_heartbeat: float | None = None
         self._spark: SparkSession | None = None
-        self.board = Board()
-        self.board.configured(in_force(settings))
+        self.board = StatusStore()
+        self.board.set_settings(effective_settings(settings))
         self.metrics = Metrics()
         self._pod = Pod.of()
 
@@ -101,7 +101,7 @@ class Supervisor:
         """
         self._take_signals()
         try:
-            state_path = StatePath.open(state_folder(self._settings))
+            state_path = StateStore.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
             if not state_path.is_local:
                 self._spark = session.start(self._settings.spark)  # the remote state path has started it
@@ -116,19 +116,24 @@ class Supervisor:
         try:
             control = self._control([route.name for route in routes])
             http = server.start(
-                self.board, self.metrics, self._settings.http.host, self._settings.http.bind_port, self._dead, control
+                self.board,
+                self.metrics,
+                self._settings.http.host,
+                self._settings.http.bind_port,
+                self._liveness_failure,
+                control,
             )
             log.info("serving", url=self._url(http.port))
-            lease = lease or Lease.wait(state_path.root, self._stand_by, self._is_over, url)
+            lease = lease or Lease.wait(state_path.root, self._on_standby, self._wait_or_stop, url)
             if lease is None:
                 return EXIT_DONE if self._stop.is_set() else EXIT_FAILED
-            self.board.standing_by(None)
+            self.board.set_standby(None)
             if self._pod is not None:
                 self._pod.become("active")
             state_path.lease = lease
             if control is not None:
                 control.open_to(state_path)
-            lease.keep(self._lost)
+            lease.keep(self._on_lease_lost)
             return self._with_spark(state_path, routes, asked)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
@@ -139,7 +144,7 @@ class Supervisor:
             if lease is not None:
                 lease.release()
 
-    def _is_over(self, seconds: float) -> bool:
+    def _wait_or_stop(self, seconds: float) -> bool:
         """Wait for the given seconds; return True if the service is stopping or the JVM is gone."""
         stopped = self._stop.wait(seconds)
         if self._spark is not None and not session.jvm_alive(self._spark):
@@ -151,13 +156,13 @@ class Supervisor:
         token = self._settings.http.token
         return Control(token.get_secret_value(), routes) if token is not None else None
 
-    def _stand_by(self, holder: Mapping[str, Any]) -> None:
+    def _on_standby(self, holder: Mapping[str, Any]) -> None:
         log.info("standby: waiting for the lease", **holder)
         if self._pod is not None:  # a restarted container finds the pod's earlier label
             self._pod.become("standby")
-        self.board.standing_by(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
+        self.board.set_standby(", ".join(f"{name} {value}" for name, value in holder.items()) or "another process")
 
-    def _lost(self) -> None:
+    def _on_lease_lost(self) -> None:
         """Kill the JVM and end at once, without another write to a sink, since another process writes now."""
         log.error("the lease is lost: another process has taken over, or the state path is gone; exiting")
         if self._spark is not None and (pid := session.jvm_pid(self._spark)) is not None:
@@ -171,7 +176,7 @@ class Supervisor:
 
     def _with_spark(
         self,
-        state_path: StatePath,
+        state_path: StateStore,
         routes: Collection[Route],
         asked: Mapping[str, int | None],
     ) -> int:
@@ -184,31 +189,31 @@ class Supervisor:
             return EXIT_CONFIGURATION
         self._take_signals()  # pyspark has replaced the SIGINT handler
         try:
-            self._introduce(self._spark)
+            self._publish_versions(self._spark)
             letters = DeadLetters(self._spark, state_path.dead_letters)
-            shared = Service(
+            shared = ServiceContext(
                 self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
             )
-            runners = [Runner(shared, route, asked.get(route.name)) for route in routes]
+            runners = [RouteRunner(shared, route, asked.get(route.name)) for route in routes]
             for route in routes:
-                self.board.define(route.name, definition(self._settings, route))
+                self.board.set_definition(route.name, definition(self._settings, route))
             return self._supervise(runners, state_path)
         finally:
             if session.jvm_alive(self._spark):
                 self._spark.stop()
 
-    def _supervise(self, runners: list[Runner], state_path: StatePath) -> int:
+    def _supervise(self, runners: list[RouteRunner], state_path: StateStore) -> int:
         spark = self._spark
         assert spark is not None
         by_name = {runner.route.name: runner for runner in runners}
-        reception = Reception(by_name, state_path)
-        reception.look()  # before the start: with --once a runner may end soon
+        reception = CommandDispatcher(by_name, state_path)
+        reception.poll()  # before the start: with --once a runner may end soon
         for runner in runners:
             runner.start()
         over = threading.Event()
-        threading.Thread(target=reception.keep_looking, args=(over,), name="requests", daemon=True).start()
+        threading.Thread(target=reception.run, args=(over,), name="requests", daemon=True).start()
         while session.jvm_alive(spark) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
-            self._ticked = time.monotonic()
+            self._last_heartbeat = time.monotonic()
             self._stop.wait(TICK_SECONDS)
         over.set()
         if not session.jvm_alive(spark):
@@ -218,7 +223,7 @@ class Supervisor:
             return self._drain(runners)
         return _exit_code(runners)
 
-    def _drain(self, runners: list[Runner]) -> int:
+    def _drain(self, runners: list[RouteRunner]) -> int:
         """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
         self.board.stopping()
         log.info("stopping after the running micro-batches", seconds=self._settings.shutdown_seconds)
@@ -226,7 +231,7 @@ class Supervisor:
         for runner in runners:
             runner.wake()
         while any(runner.is_alive() for runner in runners) and time.monotonic() < deadline:
-            self._ticked = time.monotonic()
+            self._last_heartbeat = time.monotonic()
             time.sleep(TICK_SECONDS / 10)
         if any(runner.is_alive() for runner in runners) and self._spark is not None:
             self._spark.sparkContext.cancelAllJobs()
@@ -235,7 +240,7 @@ class Supervisor:
         log.info("stopped")
         return EXIT_DONE
 
-    def _introduce(self, spark: SparkSession) -> None:
+    def _publish_versions(self, spark: SparkSession) -> None:
         found = session.versions(spark)
         self.metrics.build_info(**found)
         self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
@@ -244,13 +249,13 @@ class Supervisor:
             self.metrics.watch_jvm(pid)
         log.info("spark started", **found)
 
-    def _dead(self) -> str | None:
+    def _liveness_failure(self) -> str | None:
         """Return why the service is not alive; None while it is."""
         if self._spark is not None and not session.jvm_alive(self._spark):
             return "the JVM is gone"
-        if self._ticked is None:  # starting or standby
+        if self._last_heartbeat is None:  # starting or standby
             return None
-        silent = time.monotonic() - self._ticked
+        silent = time.monotonic() - self._last_heartbeat
         return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
 
     def _take_signals(self) -> None:
@@ -263,8 +268,8 @@ class Supervisor:
         self._stop.set()
 
 
-def _exit_code(runners: list[Runner]) -> int:
-    verdicts = [runner.verdict for runner in runners if runner.verdict is not None]
+def _exit_code(runners: list[RouteRunner]) -> int:
+    verdicts = [runner.failure for runner in runners if runner.failure is not None]
     if any(verdict.action != "wait" for verdict in verdicts):
         return EXIT_FAILED
     return EXIT_TEMPORARY if verdicts else EXIT_DONE

@@ -19,7 +19,7 @@ from cdf_replicator.state import command_queue
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from cdf_replicator.state.store import StatePath
+    from cdf_replicator.state.store import StateStore
 
 BODY_BYTES: Final = 10_000
 AT_ONCE: Final = 4
@@ -37,29 +37,29 @@ class Control:
     def __init__(self, token: str, routes: Collection[str]) -> None:
         self.token = token
         self.routes = routes
-        self._state_path: StatePath | None = None
+        self._state_path: StateStore | None = None
         self._turns = Semaphore(AT_ONCE)
 
-    def open_to(self, state_path: StatePath) -> None:
+    def open_to(self, state_path: StateStore) -> None:
         """Accept commands from now on, since this instance holds the lease."""
         self._state_path = state_path
 
     @property
-    def state_path(self) -> StatePath:
+    def state_path(self) -> StateStore:
         if self._state_path is None:
             raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "This instance is starting or a standby.")
         return self._state_path
 
-    def submit(self, request: command_queue.Request) -> Accepted:
+    def submit(self, request: command_queue.Command) -> Accepted:
         with self._turn():
-            command_queue.submit(self.state_path.requests, request)
+            command_queue.enqueue(self.state_path.requests, request)
         return Accepted(id=request.id, follow=f"/requests/{request.id}")
 
     def follow(self, request_id: str) -> Answer | None:
         """Return the progress of a command; None if there is no such command."""
         with self._turn():
             folder = self.state_path.requests
-            found = command_queue.follow(folder, request_id)
+            found = command_queue.read_status(folder, request_id)
             if found is not None:
                 return Answer(state=found.state, message=found.message, ratio=found.ratio)
             return Answer(state="waiting") if command_queue.is_waiting(folder, request_id) else None
@@ -134,19 +134,19 @@ router: Final = APIRouter(tags=["control"], dependencies=[Depends(_authorized)])
 @router.post("/routes/{route}/pause", status_code=status.HTTP_202_ACCEPTED)
 def pause(route: Named, control: Controlled) -> Accepted:
     """Stop delivering until the route is resumed, also across restarts."""
-    return control.submit(command_queue.Request("pause", route))
+    return control.submit(command_queue.Command("pause", route))
 
 
 @router.post("/routes/{route}/resume", status_code=status.HTTP_202_ACCEPTED)
 def resume(route: Named, control: Controlled) -> Accepted:
     """Continue from where the route was paused."""
-    return control.submit(command_queue.Request("resume", route))
+    return control.submit(command_queue.Command("resume", route))
 
 
 @router.post("/routes/{route}/replay", status_code=status.HTTP_202_ACCEPTED)
 def replay(route: Named, what: Replay, control: Controlled) -> Accepted:
     """Deliver changes again from a commit version on."""
-    return control.submit(command_queue.Request("replay", route, what.starting_version, what.ending_version))
+    return control.submit(command_queue.Command("replay", route, what.starting_version, what.ending_version))
 
 
 @router.get("/requests/{id}")

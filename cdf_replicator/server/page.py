@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cdf_replicator.monitoring.health import TROUBLE
+from cdf_replicator.monitoring.health import UNHEALTHY_STATES
 from cdf_replicator.monitoring.metrics import PHASES
 from cdf_replicator.monitoring.status_store import BATCHES_KEPT
 
@@ -157,7 +157,7 @@ def dead_letters(status: Status, sink: SinkStatus) -> int:
 def present_error(route: RouteStatus) -> ErrorStatus | None:
     """Return the error that the route fails with; None if the state has a newer reason, since the last error is then over."""
     error = route.last_error
-    if error is None or route.state not in TROUBLE or error.what not in (route.reason or error.what):
+    if error is None or route.state not in UNHEALTHY_STATES or error.what not in (route.reason or error.what):
         return None
     return error
 

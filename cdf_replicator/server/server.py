@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.middleware.gzip import GZipMiddleware
 
 from cdf_replicator import __version__
-from cdf_replicator.monitoring.status import waiting
+from cdf_replicator.monitoring.status import unready_routes
 from cdf_replicator.server.connection import BACKLOG, BoundedConnection
 from cdf_replicator.server.control import BODY_BYTES, router
 from cdf_replicator.server.page import render
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cdf_replicator.monitoring.metrics import Metrics
-    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.server.control import Control
 
     Live = Callable[[], str | None]
@@ -85,12 +85,14 @@ class Server:
         self._thread.join(STOP_SECONDS)
 
 
-def start(board: Board, metrics: Metrics, host: str, port: int, live: Live, control: Control | None = None) -> Server:
+def start(
+    board: StatusStore, metrics: Metrics, host: str, port: int, live: Live, control: Control | None = None
+) -> Server:
     """Serve in a separate thread until ``stop``; port 0 selects any free one. Raises ``BindError``."""
     return Server(application(board, metrics, live, control), _listen(host, port))
 
 
-def application(board: Board, metrics: Metrics, live: Live, control: Control | None = None) -> FastAPI:
+def application(board: StatusStore, metrics: Metrics, live: Live, control: Control | None = None) -> FastAPI:
     """Return the endpoints without a server. Without ``control`` there are no control endpoints."""
     app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
@@ -118,7 +120,7 @@ def application(board: Board, metrics: Metrics, live: Live, control: Control | N
                 "since": route.since,
                 "last_error": route.last_error,
             }
-            for route in waiting(status)
+            for route in unready_routes(status)
         ]
         runs = bool(status.routes) and not routes
         ready = (runs or status.service.standing_by) and status.service.state != "stopping"

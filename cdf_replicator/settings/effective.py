@@ -43,7 +43,7 @@ def effective(settings: Settings) -> list[Effective]:
     for name, group in zip(("tables", "sinks"), groups, strict=True):
         for slug, model in group.items():
             values.update(_fields(model, (name, slug)))
-    for route in settings.resolved.values():
+    for route in settings.routes.values():
         values.update(_route(route, settings))
     for name in FIXED_GROUPS:
         values.update(_fields(getattr(settings, name), (name,)))

@@ -24,12 +24,12 @@ from cdf_replicator.settings.models import (
     Table,
     is_slug,
 )
-from cdf_replicator.settings.parsing.errors import ConfigurationError, Problem
-from cdf_replicator.settings.parsing.raw import DEFAULT, ENVIRONMENT, NEST, Given, Path, Tree, leaves, variable_of
-from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, GROUPS, gathered
-from cdf_replicator.settings.parsing.validation import UNKNOWN, judged, with_secret_files
+from cdf_replicator.settings.parsing.errors import ConfigProblem, ConfigurationError
+from cdf_replicator.settings.parsing.raw import DEFAULT, ENVIRONMENT, NEST, Path, RawTree, RawValue, leaves, variable_of
+from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, GROUPS, read_sources
+from cdf_replicator.settings.parsing.validation import UNKNOWN, validate, with_secret_files
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
-from cdf_replicator.settings.routes import Parts, resolved, shorthands
+from cdf_replicator.settings.routes import RouteInputs, resolve_routes, shorthands
 from cdf_replicator.settings.underscores import nested
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
@@ -46,7 +46,7 @@ class Settings:
     """The validated configuration.
 
     Args:
-        resolved: the routes to run, by name.
+        routes: the routes to run, by name.
         origins: origin of each given value by path (``environment``, the YAML file, a secret's file). A path that is absent
             has its default.
 
@@ -61,7 +61,7 @@ class Settings:
     delivery: Delivery
     tables: Mapping[str, Table]
     sinks: Mapping[str, SinkSettings]
-    resolved: Mapping[str, Route]
+    routes: Mapping[str, Route]
     routes_include: tuple[str, ...] | None
     origins: Mapping[Path, str]
 
@@ -79,13 +79,13 @@ class Settings:
 
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read and validate the configuration; raise ``ConfigurationError`` with every problem found."""
-    problems: list[Problem] = []
-    tree = gathered(environ, problems)
+    problems: list[ConfigProblem] = []
+    tree = read_sources(environ, problems)
     file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
     if environ.get("PROMETHEUS_MULTIPROC_DIR"):
         given = repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"]))
         expected = "not set: metrics are counted in one process, and the variable would break them"
-        problems.append(Problem("PROMETHEUS_MULTIPROC_DIR", "", given, expected))
+        problems.append(ConfigProblem("PROMETHEUS_MULTIPROC_DIR", "", given, expected))
 
     general = _general(tree, problems)
     groups = {name: _group(name, model, tree, problems) for name, model in FIXED_GROUPS.items()}
@@ -94,8 +94,8 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     tables = {slug: _table(slug, node, problems) for slug, node in trees["tables"].items()}
     kinds, sinks = _sinks(trees["sinks"], problems)
     names = shorthands(trees["tables"], problems)
-    parts = Parts(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
-    routes = resolved(parts, trees["routes"], problems)
+    parts = RouteInputs(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
+    routes = resolve_routes(parts, trees["routes"], problems)
     _need_routes(tables, routes, problems)
     included = _included(general, routes, {*names, *trees["routes"]}, problems)
 
@@ -108,13 +108,13 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
         **groups,  # type: ignore[arg-type]
         tables={slug: table for slug, table in tables.items() if table is not None},
         sinks={slug: settings for slug, settings in sinks.items() if settings is not None},
-        resolved=included,
+        routes=included,
         origins=_origins(tree, kinds),
     )
 
 
 @dataclass(frozen=True, repr=False)
-class Reading:
+class TableSettings:
     """Configuration of a command that only reads source tables and needs neither a state path nor a sink."""
 
     spark: Spark
@@ -122,10 +122,10 @@ class Reading:
     tables: Mapping[str, Table]
 
 
-def load_reading(environ: Mapping[str, str] = os.environ) -> Reading:
+def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSettings:
     """Read and validate that part of the configuration; raise ``ConfigurationError`` with every problem found."""
-    problems: list[Problem] = []
-    tree = gathered(environ, problems)
+    problems: list[ConfigProblem] = []
+    tree = read_sources(environ, problems)
     spark, log = _group("spark", Spark, tree, problems), _group("log", Log, tree, problems)
     _refuse_conf(spark, problems)
     trees = _dict_group("tables", tree, problems)
@@ -134,24 +134,24 @@ def load_reading(environ: Mapping[str, str] = os.environ) -> Reading:
         raise ConfigurationError(problems)
     assert isinstance(spark, Spark)
     assert isinstance(log, Log)
-    return Reading(spark, log, {slug: table for slug, table in tables.items() if table is not None})
+    return TableSettings(spark, log, {slug: table for slug, table in tables.items() if table is not None})
 
 
-def _general(tree: Tree, problems: list[Problem]) -> General | None:
+def _general(tree: RawTree, problems: list[ConfigProblem]) -> General | None:
     known = [*General.model_fields, *GROUPS]
-    own: Tree = {}
+    own: RawTree = {}
     for name, node in tree.items():
         if name in General.model_fields:
             own[name] = node
         elif name not in GROUPS:
             problems.extend(_unknown(path, given, known) for path, given in leaves(node, tuple(name.split(NEST))))
-    return judged(General, own, (), problems)
+    return validate(General, own, (), problems)
 
 
-def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
+def _unknown(path: Path, given: RawValue, known: list[str]) -> ConfigProblem:
     """Return the problem of an unknown first name; the nearest name may nest differently (``CDF_LOG_LEVEL``)."""
     if (meant := nested(given.variable)) is not None:
-        return Problem.at(path, UNKNOWN, TWO_UNDERSCORES.format(meant), given.variable)
+        return ConfigProblem.at(path, UNKNOWN, TWO_UNDERSCORES.format(meant), given.variable)
     fields = [(group, field) for group, model in FIXED_GROUPS.items() for field in model.model_fields]
     candidates = {variable_of(names) for names in [*((name,) for name in known), *fields]}
     first = difflib.get_close_matches(path[0], GROUPS, n=1)
@@ -162,83 +162,83 @@ def _unknown(path: Path, given: Given, known: list[str]) -> Problem:
     expected = (
         f"no such setting; did you mean {near[0]}?" if near else "no such setting; see: cdf-replicator config env"
     )
-    return Problem.at(path, UNKNOWN, expected, given.variable)
+    return ConfigProblem.at(path, UNKNOWN, expected, given.variable)
 
 
-def _group(name: str, model: type[Group], tree: Tree, problems: list[Problem]) -> Group | None:
+def _group(name: str, model: type[Group], tree: RawTree, problems: list[ConfigProblem]) -> Group | None:
     node = tree.get(name, {})
-    if isinstance(node, Given):
+    if isinstance(node, RawValue):
         problems.append(_not_a_group((name,), node, model.model_fields))
         return None
-    return judged(model, node, (name,), problems)
+    return validate(model, node, (name,), problems)
 
 
-def _dict_group(name: str, tree: Tree, problems: list[Problem]) -> dict[str, Tree]:
+def _dict_group(name: str, tree: RawTree, problems: list[ConfigProblem]) -> dict[str, RawTree]:
     """Return the trees of ``tables``, ``sinks`` or ``routes`` by slug."""
     node = tree.get(name, {})
-    if isinstance(node, Given):
+    if isinstance(node, RawValue):
         problems.append(_not_a_group((name,), node, [f"<{name[:-1]}>"]))
         return {}
-    result: dict[str, Tree] = {}
+    result: dict[str, RawTree] = {}
     for slug, below in node.items():
         if not is_slug(slug):
             first = next((given.variable for _, given in leaves(below)), None)
-            problems.append(Problem.at((name, slug), repr(shown(slug)), SLUG_EXPECTED, first))
-        elif isinstance(below, Given):
+            problems.append(ConfigProblem.at((name, slug), repr(shown(slug)), SLUG_EXPECTED, first))
+        elif isinstance(below, RawValue):
             problems.append(_not_parted((name, slug), below))
         else:
             result[slug] = below
     return result
 
 
-def _not_a_group(path: Path, node: Given, names: Any) -> Problem:
+def _not_a_group(path: Path, node: RawValue, names: Any) -> ConfigProblem:
     example = next(iter(names)).upper()
-    given = HIDDEN if path[0] in ("sinks", "spark") else node.told
-    return Problem.at(path, given, f"its settings one by one: {variable_of(path)}__{example}=...", node.variable)
+    given = HIDDEN if path[0] in ("sinks", "spark") else node.display
+    return ConfigProblem.at(path, given, f"its settings one by one: {variable_of(path)}__{example}=...", node.variable)
 
 
-def _not_parted(path: Path, node: Given) -> Problem:
+def _not_parted(path: Path, node: RawValue) -> ConfigProblem:
     """Return the problem of a value in the place of a table, sink or route, such as ``CDF_TABLES__ORDERS_PATH``."""
     meant = nested(node.variable) if node.origin == ENVIRONMENT else None
     if meant is None or meant.endswith(">"):
         return _not_a_group(path, node, ["<setting>"])
-    given = HIDDEN if path[0] == "sinks" else node.told
-    return Problem.at(path, given, TWO_UNDERSCORES.format(meant), node.variable)
+    given = HIDDEN if path[0] == "sinks" else node.display
+    return ConfigProblem.at(path, given, TWO_UNDERSCORES.format(meant), node.variable)
 
 
-def _table(slug: str, tree: Tree, problems: list[Problem]) -> Table | None:
+def _table(slug: str, tree: RawTree, problems: list[ConfigProblem]) -> Table | None:
     path, before = ("tables", slug), len(problems)
-    allowed: Tree = {}
+    allowed: RawTree = {}
     for name, node in tree.items():
-        reason = unsupported.option(name)
+        reason = unsupported.unsupported_option(name)
         if reason is None:
             allowed[name] = node
         else:
             first = next((given for _, given in leaves(node)), None)
-            told, variable = (first.told, first.variable) if first else (None, None)
-            problems.append(Problem.at((*path, name), told, f"not set: {reason}", variable))
-    table = judged(Table, allowed, path, problems)
+            told, variable = (first.display, first.variable) if first else (None, None)
+            problems.append(ConfigProblem.at((*path, name), told, f"not set: {reason}", variable))
+    table = validate(Table, allowed, path, problems)
     if table is not None:
         problems.extend(_contradictions(path, table))
     return table if len(problems) == before else None
 
 
-def _contradictions(path: Path, table: Table) -> list[Problem]:
+def _contradictions(path: Path, table: Table) -> list[ConfigProblem]:
     result = []
     if (table.path is None) == (table.name is None):
         expected = "exactly one of PATH (a location) and NAME (in the catalog)"
-        result.append(Problem.at((*path, "path"), table.path and repr(shown(table.path)), expected))
+        result.append(ConfigProblem.at((*path, "path"), table.path and repr(shown(table.path)), expected))
     if table.starting_version is not None and table.starting_timestamp is not None:
         expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
-        result.append(Problem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
+        result.append(ConfigProblem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
     for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
         if len(set(values)) != len(values):
-            result.append(Problem.at((*path, name), repr(",".join(values)), "each name once"))
+            result.append(ConfigProblem.at((*path, name), repr(",".join(values)), "each name once"))
     return result
 
 
 def _sinks(
-    trees: Mapping[str, Tree], problems: list[Problem]
+    trees: Mapping[str, RawTree], problems: list[ConfigProblem]
 ) -> tuple[dict[str, type[Sink]], dict[str, SinkSettings | None]]:
     """Return class and settings of each sink by slug; its type selects the class."""
     kinds: dict[str, type[Sink]] = {}
@@ -246,39 +246,43 @@ def _sinks(
     for slug, tree in trees.items():
         path, node = ("sinks", slug), tree.get("type")
         settings[slug] = None
-        if not isinstance(node, Given):
+        if not isinstance(node, RawValue):
             expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
-            problems.append(Problem.at((*path, "type"), None, expected))
+            problems.append(ConfigProblem.at((*path, "type"), None, expected))
             continue
         try:
             kinds[slug] = connectors.load(str(node.value))
         except SinkNotFoundError as error:
-            problems.append(Problem.at((*path, "type"), node.told, str(error), node.variable))
+            problems.append(ConfigProblem.at((*path, "type"), node.display, str(error), node.variable))
             continue
-        settings[slug] = judged(kinds[slug].Settings, tree, path, problems)
+        settings[slug] = validate(kinds[slug].Settings, tree, path, problems)
     return kinds, settings
 
 
-def _refuse_conf(spark: Group | None, problems: list[Problem]) -> None:
+def _refuse_conf(spark: Group | None, problems: list[ConfigProblem]) -> None:
     conf = spark.conf if isinstance(spark, Spark) else {}
     for key, value in conf.items():
         expected = unsupported.spark_conf(key, value)
         if expected is not None:
             given = f"{key}={HIDDEN if sensitive_conf(key) else shown(value)}"
-            problems.append(Problem("CDF_SPARK__CONF", f"spark.conf[{shown(key)}]", given, expected))
+            problems.append(ConfigProblem("CDF_SPARK__CONF", f"spark.conf[{shown(key)}]", given, expected))
 
 
-def _need_routes(tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: list[Problem]) -> None:
+def _need_routes(
+    tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: list[ConfigProblem]
+) -> None:
     if not tables:
         expected = "at least one table: its PATH, KEYS and SINKS"
-        problems.append(Problem("CDF_TABLES__<TABLE>__PATH", "tables", None, expected))
+        problems.append(ConfigProblem("CDF_TABLES__<TABLE>__PATH", "tables", None, expected))
     elif not routes and not problems:
         table = next(iter(tables))
-        problems.append(Problem.at(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered"))
+        problems.append(
+            ConfigProblem.at(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered")
+        )
 
 
 def _included(
-    general: General | None, routes: Mapping[str, Route], named: set[str], problems: list[Problem]
+    general: General | None, routes: Mapping[str, Route], named: set[str], problems: list[ConfigProblem]
 ) -> dict[str, Route]:
     wanted = general.routes_include if general else None
     if wanted is None:
@@ -287,13 +291,13 @@ def _included(
         if name not in named:
             near = difflib.get_close_matches(name, sorted(named), n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(named)) or 'none'}"
-            problems.append(Problem.at(("routes_include",), repr(shown(name)), f"names of routes; {hint}"))
+            problems.append(ConfigProblem.at(("routes_include",), repr(shown(name)), f"names of routes; {hint}"))
     if not wanted:
-        problems.append(Problem.at(("routes_include",), "an empty list", "at least one route"))
+        problems.append(ConfigProblem.at(("routes_include",), "an empty list", "at least one route"))
     return {name: route for name, route in routes.items() if name in wanted}
 
 
-def _origins(tree: Tree, kinds: Mapping[str, type[Sink]]) -> dict[Path, str]:
+def _origins(tree: RawTree, kinds: Mapping[str, type[Sink]]) -> dict[Path, str]:
     """Return the origin of every given value by path; a secret's file is an origin."""
     models: dict[Path, Any] = {(name,): model for name, model in FIXED_GROUPS.items()}
     models |= {("sinks", slug): kind.Settings for slug, kind in kinds.items()}

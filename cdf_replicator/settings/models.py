@@ -128,7 +128,7 @@ class Table(Group):
     @field_validator("starting_timestamp")
     @classmethod
     def _is_timestamp(cls, value: str | None) -> str | None:
-        if value is not None and moment(value) is None:
+        if value is not None and parse_timestamp(value) is None:
             raise ValueError("a date or time such as 2026-01-31, 2026-01-31 12:00:00 or 2026-01-31T12:00:00.123Z")
         return value
 
@@ -247,7 +247,7 @@ FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Deliver
 """Groups that exist once; ``tables``, ``sinks`` and ``routes`` hold one group per slug."""
 
 
-def moment(text: str) -> datetime | None:
+def parse_timestamp(text: str) -> datetime | None:
     """Parse a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00``; return None if it is no date or time.
 
     The time is UTC unless the text has an offset.

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Dimension
 from cdf_replicator.settings.models import SLUG_EXPECTED, Enrichment, RouteFields, is_slug
-from cdf_replicator.settings.parsing.errors import Problem
-from cdf_replicator.settings.parsing.raw import Given, Path, Tree
-from cdf_replicator.settings.parsing.validation import judged
+from cdf_replicator.settings.parsing.errors import ConfigProblem
+from cdf_replicator.settings.parsing.raw import Path, RawTree, RawValue
+from cdf_replicator.settings.parsing.validation import validate
 from cdf_replicator.settings.redact import shown
 from connectors.change import FEED_COLUMNS
 
@@ -18,38 +18,40 @@ if TYPE_CHECKING:
     from connectors.sink import Mode
 
 
-def dimensions(node: Tree | Given | None, path: Path, problems: list[Problem]) -> tuple[Dimension, ...]:
+def dimensions(node: RawTree | RawValue | None, path: Path, problems: list[ConfigProblem]) -> tuple[Dimension, ...]:
     """Return the tables that a route joins; those with a problem are left out."""
-    if isinstance(node, Given):
+    if isinstance(node, RawValue):
         problems.append(_one_by_one(path, "<name>__path", node))
         return ()
     found = [_dimension(slug, below, (*path, slug), problems) for slug, below in (node or {}).items()]
     return tuple(dimension for dimension in found if dimension is not None)
 
 
-def _dimension(slug: str, node: Tree | Given, path: Path, problems: list[Problem]) -> Dimension | None:
+def _dimension(slug: str, node: RawTree | RawValue, path: Path, problems: list[ConfigProblem]) -> Dimension | None:
     if not is_slug(slug):
-        problems.append(Problem.at(path, repr(shown(slug)), SLUG_EXPECTED))
+        problems.append(ConfigProblem.at(path, repr(shown(slug)), SLUG_EXPECTED))
         return None
-    if isinstance(node, Given):
+    if isinstance(node, RawValue):
         problems.append(_one_by_one(path, "path", node))
         return None
-    given = judged(Enrichment, node, path, problems)
+    given = validate(Enrichment, node, path, problems)
     if given is None:
         return None
     if (given.path is None) == (given.name is None):
         expected = "exactly one of PATH (a location) and NAME (in the catalog)"
-        problems.append(Problem.at((*path, "path"), given.path and repr(shown(given.path)), expected))
+        problems.append(ConfigProblem.at((*path, "path"), given.path and repr(shown(given.path)), expected))
         return None
     return Dimension(slug, given.path, given.name, given.on, given.columns)
 
 
-def _one_by_one(path: Path, example: str, node: Given) -> Problem:
-    variable = Problem.at((*path, example), None, "").variable
-    return Problem.at(path, node.told, f"its settings one by one: {variable}=...", node.variable)
+def _one_by_one(path: Path, example: str, node: RawValue) -> ConfigProblem:
+    variable = ConfigProblem.at((*path, example), None, "").variable
+    return ConfigProblem.at(path, node.display, f"its settings one by one: {variable}=...", node.variable)
 
 
-def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: Mode, problems: list[Problem]) -> None:
+def check_projection(
+    path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: Mode, problems: list[ConfigProblem]
+) -> None:
     """Add a problem for each definition that no table could satisfy."""
     _refuse_names(path, fields, joined, problems)
     _refuse_idle(path, fields, joined, problems)
@@ -58,15 +60,15 @@ def refuse(path: Path, fields: RouteFields, joined: Sequence[Dimension], mode: M
             "no ENRICH: a sink that keeps every change keeps the table's values, and joined values would be those at the "
             "time of delivery; join in queries instead"
         )
-        problems.append(Problem.at((*path, "enrich"), joined[0].slug, expected))
+        problems.append(ConfigProblem.at((*path, "enrich"), joined[0].slug, expected))
 
 
-def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[Problem]) -> None:
+def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[ConfigProblem]) -> None:
     """Add a problem if two columns would have one name in the sink; Spark's column names ignore case."""
     before = len(problems)
     repeated = {name: _twice(getattr(fields, name) or ()) for name in ("keys", "columns", "rename", "computed")}
     problems.extend(
-        Problem.at((*path, name), repr(twice), "each column once (case does not count)")
+        ConfigProblem.at((*path, name), repr(twice), "each column once (case does not count)")
         for name, twice in repeated.items()
         if twice
     )
@@ -74,27 +76,35 @@ def _refuse_names(path: Path, fields: RouteFields, joined: Sequence[Dimension], 
     for dimension in joined:
         where = (*path, "enrich", dimension.slug, "columns")
         if wrong := [name for name in dimension.columns.values() if name.lower() in FEED_COLUMNS]:
-            problems.append(Problem.at(where, repr(wrong[0]), "another name (column=name): the feed has one of that"))
+            problems.append(
+                ConfigProblem.at(where, repr(wrong[0]), "another name (column=name): the feed has one of that")
+            )
         elif twice := _twice(added, within=dimension.columns.values()):
-            problems.append(Problem.at(where, repr(twice), "another name (column=name): two columns would share it"))
+            problems.append(
+                ConfigProblem.at(where, repr(twice), "another name (column=name): two columns would share it")
+            )
     if len(problems) > before:
         return
     names = {column.lower(): new for column, new in fields.rename.items()}
     chosen = [column.lower() for column in fields.columns or (*fields.rename, *added)]
     absent = [column for column in names if column not in chosen]
     if absent:
-        problems.append(Problem.at((*path, "rename"), repr(absent[0]), f"columns of COLUMNS only: {', '.join(chosen)}"))
+        problems.append(
+            ConfigProblem.at((*path, "rename"), repr(absent[0]), f"columns of COLUMNS only: {', '.join(chosen)}")
+        )
         return
     chosen = list(dict.fromkeys(chosen))
     renamed = [names.get(column, column) for column in chosen]
     if twice := _twice(renamed):
-        problems.append(Problem.at((*path, "rename"), repr(twice), "another name, since two columns would share it"))
+        problems.append(
+            ConfigProblem.at((*path, "rename"), repr(twice), "another name, since two columns would share it")
+        )
     elif twice := _twice([*renamed, *fields.computed]):
         expected = "another name, or COLUMNS without that column: two columns would share it"
-        problems.append(Problem.at((*path, "computed"), repr(twice), expected))
+        problems.append(ConfigProblem.at((*path, "computed"), repr(twice), expected))
 
 
-def _refuse_idle(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[Problem]) -> None:
+def _refuse_idle(path: Path, fields: RouteFields, joined: Sequence[Dimension], problems: list[ConfigProblem]) -> None:
     """Add a problem for a joined table without a delivered column: COLUMNS probably misses its columns."""
     text = " ".join([fields.filter or "", *fields.computed.values()]).lower()
     for dimension in joined:
@@ -102,7 +112,7 @@ def _refuse_idle(path: Path, fields: RouteFields, joined: Sequence[Dimension], p
         used = fields.columns is None or any(name in fields.columns or name.lower() in text for name in names)
         if not used:
             expected = f"some of {', '.join(names)} as well: the columns of {dimension.slug!r} are delivered nowhere"
-            problems.append(Problem.at((*path, "columns"), repr(",".join(fields.columns or ())), expected))
+            problems.append(ConfigProblem.at((*path, "columns"), repr(",".join(fields.columns or ())), expected))
 
 
 def _twice(names: Iterable[str], within: Iterable[str] | None = None) -> str | None:

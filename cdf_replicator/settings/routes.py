@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from cdf_replicator.route import Route, Source
 from cdf_replicator.settings import projection, unsupported
 from cdf_replicator.settings.models import RouteFields, Table
-from cdf_replicator.settings.parsing.errors import Problem
-from cdf_replicator.settings.parsing.raw import Given, Path, Tree, leaves, split_list
-from cdf_replicator.settings.parsing.validation import judged
+from cdf_replicator.settings.parsing.errors import ConfigProblem
+from cdf_replicator.settings.parsing.raw import Path, RawTree, RawValue, leaves, split_list
+from cdf_replicator.settings.parsing.validation import validate
 from connectors import SinkError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RouteInputs:
     """Tables and sinks that routes refer to.
 
     A table or sink is None if it was given but is not valid; its routes are then not checked.
@@ -53,7 +53,7 @@ class _Target:
         return same and _overlap(self.text, other.text, prefixes=prefixes)
 
 
-def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str, tuple[str, str]]:
+def shorthands(tables: Mapping[str, RawTree], problems: list[ConfigProblem]) -> dict[str, tuple[str, str]]:
     """Return ``<table>_<sink>`` -> (table, sink) before the tables are validated; add a problem for a repeated name."""
     result: dict[str, tuple[str, str]] = {}
     for table, tree in tables.items():
@@ -64,15 +64,15 @@ def shorthands(tables: Mapping[str, Tree], problems: list[Problem]) -> dict[str,
                 other = " and ".join(
                     f"table {table!r} with sink {sink!r}" for table, sink in (result[name], (table, sink))
                 )
-                told = node.told if isinstance(node, Given) else None
+                told = node.display if isinstance(node, RawValue) else None
                 expected = f"distinct route names, but {other} both give {name!r}; define one explicitly with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
-                problems.append(Problem.at(("tables", table, "sinks"), told, expected))
+                problems.append(ConfigProblem.at(("tables", table, "sinks"), told, expected))
             result.setdefault(name, (table, sink))
     return result
 
 
-def _sinks(node: Tree | Given | None) -> list[str]:
-    value = node.value if isinstance(node, Given) else None
+def _sinks(node: RawTree | RawValue | None) -> list[str]:
+    value = node.value if isinstance(node, RawValue) else None
     try:
         items = split_list(value) if isinstance(value, str) else value
     except ValueError:
@@ -80,7 +80,7 @@ def _sinks(node: Tree | Given | None) -> list[str]:
     return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
 
-def resolved(parts: Parts, trees: Mapping[str, Tree], problems: list[Problem]) -> dict[str, Route]:
+def resolve_routes(parts: RouteInputs, trees: Mapping[str, RawTree], problems: list[ConfigProblem]) -> dict[str, Route]:
     """Return every valid route by name."""
     routes = {}
     for name in sorted({*parts.shorthands, *trees}):
@@ -91,11 +91,11 @@ def resolved(parts: Parts, trees: Mapping[str, Tree], problems: list[Problem]) -
     return routes
 
 
-def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Route | None:
+def _route(name: str, tree: RawTree, parts: RouteInputs, problems: list[ConfigProblem]) -> Route | None:
     path = ("routes", name)
-    own: Tree = {key: node for key, node in tree.items() if key in RouteFields.model_fields}
-    rest: Tree = {key: node for key, node in tree.items() if key not in own and key != "enrich"}
-    fields = judged(RouteFields, own, path, problems)
+    own: RawTree = {key: node for key, node in tree.items() if key in RouteFields.model_fields}
+    rest: RawTree = {key: node for key, node in tree.items() if key not in own and key != "enrich"}
+    fields = validate(RouteFields, own, path, problems)
     ends = _ends(name, fields, parts, problems) if fields is not None else None
     if fields is None or ends is None:
         return None
@@ -105,15 +105,15 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
         return None
     before = len(problems)
     _refuse_options(path, rest, sink[0], problems)
-    options = judged(sink[0].Options, rest, path, problems, also=(*RouteFields.model_fields, "enrich"))
+    options = validate(sink[0].Options, rest, path, problems, also=(*RouteFields.model_fields, "enrich"))
     joined = projection.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
-    projection.refuse(path, fields, joined, sink[0].mode, problems)
+    projection.check_projection(path, fields, joined, sink[0].mode, problems)
     if table is None or options is None:
         return None
     keys = table.keys if fields.keys is None else fields.keys
     if sink[0].mode == "upsert" and not keys:
         expected = f"the columns that identify a row, since sink {sink_slug!r} keeps one entry per key"
-        problems.append(Problem.at(("tables", table_slug, "keys"), None, expected))
+        problems.append(ConfigProblem.at(("tables", table_slug, "keys"), None, expected))
     if len(problems) > before:
         return None
     return Route(
@@ -131,21 +131,21 @@ def _route(name: str, tree: Tree, parts: Parts, problems: list[Problem]) -> Rout
     )
 
 
-def _refuse_options(path: Path, rest: Tree, kind: type[Sink], problems: list[Problem]) -> None:
+def _refuse_options(path: Path, rest: RawTree, kind: type[Sink], problems: list[ConfigProblem]) -> None:
     """Remove refused options from ``rest``, unless the sink has an option of that name, and add their problems."""
     for name in [name for name in rest if name not in kind.Options.model_fields]:
-        reason = unsupported.option(name)
+        reason = unsupported.unsupported_option(name)
         if reason is not None:
             given = next((given for _, given in leaves(rest.pop(name))), None)
-            told, variable = (given.told, given.variable) if given else (None, None)
-            problems.append(Problem.at((*path, name), told, f"not set: {reason}", variable))
+            told, variable = (given.display, given.variable) if given else (None, None)
+            problems.append(ConfigProblem.at((*path, name), told, f"not set: {reason}", variable))
 
 
 def _source(slug: str, table: Table) -> Source:
     return Source(slug, **table.model_dump(exclude={"keys", "sinks"}))
 
 
-def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem]) -> tuple[str, str] | None:
+def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: list[ConfigProblem]) -> tuple[str, str] | None:
     """Return table and sink of a route; add a problem and return None if it has none."""
     before = len(problems)
     short = parts.shorthands.get(name)
@@ -157,7 +157,7 @@ def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem])
             else f"routes of the tables' SINKS: {', '.join(parts.shorthands) or 'none'};"
         )
         expected = f"TABLE and SINK, or the name of a route to refine; {names}"
-        problems.append(Problem.at(("routes", name, "table"), None, expected.rstrip(";")))
+        problems.append(ConfigProblem.at(("routes", name, "table"), None, expected.rstrip(";")))
         return None
     ends = []
     for field_name, given, implied, known in (
@@ -167,13 +167,15 @@ def _ends(name: str, fields: RouteFields, parts: Parts, problems: list[Problem])
         path = ("routes", name, field_name)
         if given is not None and implied is not None and given != implied:
             expected = f"{implied!r}, since CDF_TABLES__{(short or ('',))[0].upper()}__SINKS already makes a route {name!r}; or another name for this route"
-            problems.append(Problem.at(path, repr(given), expected))
+            problems.append(ConfigProblem.at(path, repr(given), expected))
         value = given or implied
         if value is None:
-            problems.append(Problem.at(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}"))
+            problems.append(
+                ConfigProblem.at(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}")
+            )
         elif value not in known:
             where = path if given is not None else ("tables", (short or ("",))[0], "sinks")
-            problems.append(Problem.at(where, repr(value), _unknown(field_name, value, known)))
+            problems.append(ConfigProblem.at(where, repr(value), _unknown(field_name, value, known)))
         else:
             ends.append(value)
     return (ends[0], ends[1]) if len(problems) == before else None
@@ -185,7 +187,7 @@ def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
     return f"a {kind} with settings of its own (CDF_{kind.upper()}S__{value.upper()}__...); {hint}"
 
 
-def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: list[Problem]) -> None:
+def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, problems: list[ConfigProblem]) -> None:
     """Add a problem for each route that writes to another route's target, whatever the other settings of the sinks are."""
     targets: list[_Target] = []
     for route in routes.values():
@@ -201,7 +203,7 @@ def _refuse_shared_targets(routes: Mapping[str, Route], parts: Parts, problems: 
                 f"a target of its own, but route {other.route.name!r} already writes to {other.text!r}; "
                 f"{_remedy(target, other)}"
             )
-            problems.append(Problem.at(("routes", route.name), repr(target.text), expected))
+            problems.append(ConfigProblem.at(("routes", route.name), repr(target.text), expected))
         targets.append(target)
 
 
@@ -214,7 +216,7 @@ def _remedy(target: _Target, other: _Target) -> str:
     return f"{remedy}, or point sink {sink!r} at another place than sink {other.route.sink!r}"
 
 
-def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[Problem]) -> _Target | None:
+def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[ConfigProblem]) -> _Target | None:
     spec = route.spec(owner="", epoch=0)
     try:
         sink = kind(settings)
@@ -223,7 +225,7 @@ def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: li
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)
         given = repr(getattr(route.options, names[0])) if len(names) == 1 else None
-        problems.append(Problem.at(path, given, str(error)))
+        problems.append(ConfigProblem.at(path, given, str(error)))
         return None
 
 

@@ -39,7 +39,7 @@ _SPARK_CONF: Final = {
 }
 
 
-def option(name: str) -> str | None:
+def unsupported_option(name: str) -> str | None:
     """Return the reason why an option of a table or route is refused, in any spelling; None if it is not refused."""
     plain = name.replace("_", "").lower()
     return next((reason for start, reason in _OPTIONS.items() if plain.startswith(start)), None)

@@ -2,7 +2,7 @@
 
 from cdf_replicator.source.commit_log import CommitLog
 from cdf_replicator.source.schema import Metadata, TableSchema
-from cdf_replicator.source.schema_evolution import Lookout
+from cdf_replicator.source.schema_evolution import CommitGuard
 from cdf_replicator.source.table import SourceTable
 
-__all__ = ["CommitLog", "Lookout", "Metadata", "SourceTable", "TableSchema"]
+__all__ = ["CommitGuard", "CommitLog", "Metadata", "SourceTable", "TableSchema"]

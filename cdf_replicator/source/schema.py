@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdf_replicator.errors.conditions import RESYNC
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from connectors.type_widening import WHOLE, widens
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ID: Final = "delta.columnMapping.id"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SchemaChange:
     """A change of a table's columns.
 
     ``column`` is the dotted path under its former name. ``what`` describes the change in words.
@@ -88,19 +88,19 @@ class Metadata:
         return self.properties.get("delta.columnMapping.mode", "none") != "none"
 
 
-def compare(old: TableSchema, new: TableSchema) -> list[Change]:
+def diff(old: TableSchema, new: TableSchema) -> list[SchemaChange]:
     """Return the changes of columns and partitioning between two schemas, in no particular order."""
     changes = _replaced(_struct(old.columns, new.columns, ""))
     if old.partitioned_by is not None and new.partitioned_by is not None:
         names = {c.column: c.what.rsplit(" to ", 1)[1] for c in changes if c.kind == "renamed"}
         if [names.get(name, name) for name in old.partitioned_by] != list(new.partitioned_by):
             was, now = (", ".join(by) or "none" for by in (old.partitioned_by, new.partitioned_by))
-            changes.append(Change("repartitioned", "", f"partition columns from {was} to {now}"))
+            changes.append(SchemaChange("repartitioned", "", f"partition columns from {was} to {now}"))
     return changes
 
 
-def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool) -> None:
-    """Raise ``HaltError`` unless the route may continue after schema changes.
+def check_allowed(route: Route, changes: Sequence[SchemaChange], version: int, *, mapped: bool) -> None:
+    """Raise ``RouteHaltError`` unless the route may continue after schema changes.
 
     Args:
         route: The route with its schema change policy.
@@ -113,14 +113,14 @@ def judge(route: Route, changes: Sequence[Change], version: int, *, mapped: bool
     what = f"{table} changed at version {version}: {'; '.join(f'{c.kind} {c.what}' for c in changes)}."
     stops = {"retyped", "replaced", "repartitioned"} | (set() if mapped else {"dropped"})
     if any(change.kind in stops or _retypes_key(change, route) for change in changes):
-        raise HaltError("schema_change", f"{what} The stream can't continue across this change.", RESYNC)
+        raise RouteHaltError("schema_change", f"{what} The stream can't continue across this change.", RESYNC)
     asks = {"fail": {"added", "widened", "dropped", "renamed"}}.get(route.schema_changes, {"dropped", "renamed"})
     allowed = route.source.allow_schema_change
     if not any(change.kind in asks for change in changes) or allowed in ("always", version):
         return
     variable = f"CDF_TABLES__{route.source.slug.upper()}__ALLOW_SCHEMA_CHANGE"
     follow = "" if route.schema_changes != "fail" else f", or set CDF_ROUTES__{route.name.upper()}__SCHEMA_CHANGES=add"
-    raise HaltError(
+    raise RouteHaltError(
         "schema_change",
         what,
         f"Approve it: set {variable}={version}{follow}, then restart. Entries that are not changed later keep their "
@@ -133,7 +133,7 @@ def without_added(old: TableSchema, new: TableSchema) -> TableSchema:
     return TableSchema(new.version, _kept(old.columns, new.columns), new.partitioned_by)
 
 
-def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[Change]:
+def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[SchemaChange]:
     by_id = all(ID in field["metadata"] for field in (*old["fields"], *new["fields"]))
     before, after = ({_identity(f, by_id=by_id): f for f in struct["fields"]} for struct in (old, new))
     changes = []
@@ -141,16 +141,16 @@ def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[Chang
         path = prefix + field["name"]
         now = after.get(identity)
         if now is None:
-            changes.append(Change("dropped", path, f"column {path}"))
+            changes.append(SchemaChange("dropped", path, f"column {path}"))
             continue
         if now["name"].lower() != field["name"].lower():
-            changes.append(Change("renamed", path, f"column {path} to {prefix}{now['name']}"))
+            changes.append(SchemaChange("renamed", path, f"column {path} to {prefix}{now['name']}"))
         changes += _type(field["type"], now["type"], path)
     new_paths = (prefix + field["name"] for identity, field in after.items() if identity not in before)
-    return changes + [Change("added", path, f"column {path}") for path in new_paths]
+    return changes + [SchemaChange("added", path, f"column {path}") for path in new_paths]
 
 
-def _type(old: Any, new: Any, path: str) -> list[Change]:
+def _type(old: Any, new: Any, path: str) -> list[SchemaChange]:
     if isinstance(old, dict) and isinstance(new, dict) and old["type"] == new["type"]:
         if old["type"] == "struct":
             return _struct(old, new, f"{path}.")
@@ -162,10 +162,10 @@ def _type(old: Any, new: Any, path: str) -> list[Change]:
     if old == new:
         return []
     was, now = (kind if isinstance(kind, str) else kind["type"] for kind in (old, new))
-    return [Change("widened" if widens(was, now) else "retyped", path, f"column {path} from {was} to {now}")]
+    return [SchemaChange("widened" if widens(was, now) else "retyped", path, f"column {path} from {was} to {now}")]
 
 
-def _replaced(changes: list[Change]) -> list[Change]:
+def _replaced(changes: list[SchemaChange]) -> list[SchemaChange]:
     """Merge a dropped and an added column of the same name into ``replaced``.
 
     The old values are lost, and the change feed has no changes for them.
@@ -173,10 +173,12 @@ def _replaced(changes: list[Change]) -> list[Change]:
     dropped, added = ({c.column for c in changes if c.kind == kind} for kind in ("dropped", "added"))
     both = dropped & added
     rest = [change for change in changes if change.kind not in ("dropped", "added") or change.column not in both]
-    return rest + [Change("replaced", path, f"column {path} by a new one of the same name") for path in sorted(both)]
+    return rest + [
+        SchemaChange("replaced", path, f"column {path} by a new one of the same name") for path in sorted(both)
+    ]
 
 
-def _retypes_key(change: Change, route: Route) -> bool:
+def _retypes_key(change: SchemaChange, route: Route) -> bool:
     """Return whether a widened key column changes the key text.
 
     If it did, each row would get a second entry (docs/design.md).

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from cdf_replicator.errors.classifier import judge as judge_error
+from cdf_replicator.errors.classifier import classify_error as judge_error
 from cdf_replicator.errors.conditions import RESYNC
-from cdf_replicator.errors.exceptions import HaltError, SchemaChangedError
+from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
 from cdf_replicator.source import schema
 from cdf_replicator.source.schema import TableSchema
 from connectors.change import FEED_COLUMNS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cdf_replicator.state.route_state import RouteState
 
 
-def settled(
+def reconcile(
     route: Route,
     source: SourceTable,
     state: RouteState,
@@ -39,7 +39,7 @@ def settled(
     first: int,
     row_schema: Callable[[StructType], StructType],
 ) -> tuple[RouteState, DataFrame]:
-    """Reconcile the schema of a stream with the schema in the route's state; raises ``HaltError``.
+    """Reconcile the schema of a stream with the schema in the route's state; raises ``RouteHaltError``.
 
     Returns the state with the new schema, which the caller saves, and the feed without columns that policy ``ignore``
     leaves out.
@@ -55,18 +55,18 @@ def settled(
     if not source.metadata.change_feed:
         raise _feed_off(route, source, source.log.latest_version())
     known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
-    now = known_as(source, frame, first, known)
+    now = table_schema_at(source, frame, first, known)
     if known is None:
         return replace(state, table_schema=now.to_json()), frame
     if now.identified and not known.identified:
         known = _identified(source, known, now.version)
         state = replace(state, table_schema=known.to_json())
-    changes = schema.compare(known, now)
+    changes = schema.diff(known, now)
     if changes and now.version > known.version:  # a replay reads older schemas too
         mapped = source.metadata.column_mapping
         if mapped:
             _still_readable(route, lambda: row_schema(frame.schema), changes, now.version)
-        schema.judge(route, changes, now.version, mapped=mapped)
+        schema.check_allowed(route, changes, now.version, mapped=mapped)
     if route.schema_changes == "ignore":
         now = schema.without_added(known, now)
         frame = _narrowed_frame(frame, StructType.fromJson(now.columns))
@@ -75,7 +75,7 @@ def settled(
     return state, frame
 
 
-def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:
+def table_schema_at(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:
     """Return the table schema that a frame has, with column mapping ids and the version of its commit.
 
     A stream with schema tracking may have an older schema than the table.
@@ -87,19 +87,19 @@ def known_as(source: SourceTable, frame: DataFrame, first: int, known: TableSche
         known: Schema in the route's state; if the newest schema equals it, no search is needed.
     """
     shown, newest = TableSchema(-1, _columns(frame)), source.newest_metadata().schema
-    current = not schema.compare(shown, newest)
-    if current and (known is None or not schema.compare(known, newest)):
+    current = not schema.diff(shown, newest)
+    if current and (known is None or not schema.diff(known, newest)):
         return newest
     after = range(first, newest.version + 1)
     before = range(min(first, newest.version), -1, -1)
     for version in (*after, *(() if current else before)):
         metadata = source.log.metadata_at(version)
-        if metadata is not None and not schema.compare(shown, metadata.schema):
+        if metadata is not None and not schema.diff(shown, metadata.schema):
             return metadata.schema
     return newest if current else replace(shown, version=newest.version)
 
 
-class Lookout:
+class CommitGuard:
     """Checks the commits of each micro-batch before delivery; belongs to one run of a stream.
 
     ``planned`` is the table's newest metadata, read before Spark planned the stream.
@@ -112,7 +112,7 @@ class Lookout:
         self._next = first
 
     def check(self, last: int) -> None:
-        """Check the commits up to a version for changes that Delta's stream does not report; raises ``HaltError``.
+        """Check the commits up to a version for changes that Delta's stream does not report; raises ``RouteHaltError``.
 
         After a change feed was disabled and enabled again, updates appear as inserts and deletes. A column dropped
         without column mapping reads as null. A table replaced in place continues under a new id.
@@ -130,7 +130,7 @@ class Lookout:
                 raise _feed_off(self._route, self._source, version)
             if not self._source.metadata.column_mapping and self._lost(metadata.schema):
                 lost = self._lost(self._source.newest_metadata().schema)  # a column that was added again is delivered
-                schema.judge(self._route, lost, version, mapped=False)
+                schema.check_allowed(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
 
     def _check_plan(self, planned: Metadata) -> None:
@@ -149,8 +149,8 @@ class Lookout:
                     "started."
                 )
 
-    def _lost(self, now: TableSchema) -> list[schema.Change]:
-        return [change for change in schema.compare(self._delivered, now) if change.kind == "dropped"]
+    def _lost(self, now: TableSchema) -> list[schema.SchemaChange]:
+        return [change for change in schema.diff(self._delivered, now) if change.kind == "dropped"]
 
 
 def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSchema:
@@ -158,14 +158,16 @@ def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSch
     for version in range(known.version + 1, until + 1):
         metadata = source.log.metadata_at(version)
         if metadata is not None and metadata.schema.identified:
-            if all(change.kind == "added" for change in schema.compare(known, metadata.schema)):
+            if all(change.kind == "added" for change in schema.diff(known, metadata.schema)):
                 return replace(schema.without_added(known, metadata.schema), version=known.version)
             break
     return known
 
 
-def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[schema.Change], version: int) -> None:
-    """Check that the route's definition names no dropped or renamed column; raises ``HaltError``."""
+def _still_readable(
+    route: Route, read: Callable[[], object], changes: Iterable[schema.SchemaChange], version: int
+) -> None:
+    """Check that the route's definition names no dropped or renamed column; raises ``RouteHaltError``."""
     try:
         read()
     except Exception as error:
@@ -173,18 +175,18 @@ def _still_readable(route: Route, read: Callable[[], object], changes: Iterable[
         if verdict.reason not in ("bad_expression", "bad_dimension"):
             raise
         gone = "; ".join(f"{c.kind} {c.what}" for c in changes if c.kind in ("dropped", "renamed"))
-        raise HaltError(
+        raise RouteHaltError(
             "schema_change",
             f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
-            f"The route's definition does not fit the new schema: {verdict.what}",
+            f"The route's definition does not fit the new schema: {verdict.message}",
             "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then "
             + RESYNC[0].lower()
             + RESYNC[1:],
         ) from error
 
 
-def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
-    return HaltError(
+def _feed_off(route: Route, source: SourceTable, version: int) -> RouteHaltError:
+    return RouteHaltError(
         "change_feed_off",
         f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}, so the "
         "feed lacks the changes of that version.",
@@ -193,8 +195,8 @@ def _feed_off(route: Route, source: SourceTable, version: int) -> HaltError:
     )
 
 
-def _replaced(route: Route, version: int) -> HaltError:
-    return HaltError(
+def _replaced(route: Route, version: int) -> RouteHaltError:
+    return RouteHaltError(
         "table_replaced",
         f"Table {route.source.slug} ({route.source.location}) was replaced at version {version}: it has a new table id. "
         "The sink may hold entries of rows that no longer exist.",

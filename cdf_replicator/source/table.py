@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.errors.conditions import RESYNC
-from cdf_replicator.errors.exceptions import HaltError
-from cdf_replicator.settings import moment
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.settings import parse_timestamp
 from cdf_replicator.source.commit_log import COMMIT, CommitLog
 from cdf_replicator.source.schema import CHANGE_FEED_PROPERTY, Metadata
 
@@ -65,10 +65,10 @@ class SourceTable:
         return Metadata.parse(int(snapshot.version()), snapshot.metadata().json())
 
     def newest_of(self, table_id: str) -> Metadata:
-        """Return the newest metadata; raises ``HaltError`` if the table at this location now has a different id."""
+        """Return the newest metadata; raises ``RouteHaltError`` if the table at this location now has a different id."""
         newest = self.newest_metadata()
         if newest.table_id != table_id:
-            raise HaltError(
+            raise RouteHaltError(
                 "table_replaced",
                 f"Table {self.source.slug} ({self.source.location}) was recreated: it has a new table id and restarts at "
                 "version 0. The sink may hold entries of rows that no longer exist.",
@@ -76,7 +76,7 @@ class SourceTable:
             )
         return newest
 
-    def kept_seconds(self) -> float:
+    def retention_seconds(self) -> float:
         """Return the table's retention of change files or of commits in seconds, whichever is shorter."""
         configs: Any = getattr(self._jvm, "org.apache.spark.sql.delta.DeltaConfigs")
         metadata = self._newest().metadata()
@@ -96,7 +96,7 @@ class SourceTable:
             self._located()  # raises Delta's error for an absent table
         return snapshot
 
-    def vacuumed_after_seconds(self, commits: int) -> float:
+    def shortest_vacuum_retention(self, commits: int) -> float:
         """Return the shortest retention in seconds given to a VACUUM among the newest commits; infinity if none.
 
         Args:
@@ -110,14 +110,14 @@ class SourceTable:
         return math.inf if shortest is None or shortest[0] is None else float(shortest[0]) / 1000
 
     def check_range(self, version: int) -> None:
-        """Check that changes can be read from ``version`` on; raises ``HaltError`` with the available range.
+        """Check that changes can be read from ``version`` on; raises ``RouteHaltError`` with the available range.
 
         Streams must be able to start at V+1. The Delta setting for that accepts any future version silently
         (docs/design.md).
         """
         earliest, latest = self.log.available()
         if not earliest <= version <= latest:
-            raise HaltError(
+            raise RouteHaltError(
                 "start_out_of_range",
                 f"Starting version {version} of table {self.source.slug} ({self.source.location}) is out of range: "
                 f"versions {earliest} to {latest} are available.",
@@ -127,13 +127,13 @@ class SourceTable:
     def version_at(self, timestamp: str) -> int:
         """Resolve ``startingTimestamp`` as Delta does: the first available commit at or after it.
 
-        A text without an offset is UTC. The time zones of session and process have no effect. Raises ``HaltError`` if
+        A text without an offset is UTC. The time zones of session and process have no effect. Raises ``RouteHaltError`` if
         the time is later than the newest commit.
         """
         latest = self.log.available()[1]
         found = self._dated(F.col("timestamp") >= _literal(timestamp)).agg(F.min("version")).first()
         if found is None or found[0] is None:
-            raise HaltError(
+            raise RouteHaltError(
                 "start_out_of_range",
                 f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
                 f"(version {latest}).",
@@ -142,11 +142,11 @@ class SourceTable:
         return int(found[0])
 
     def version_until(self, timestamp: str) -> int:
-        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``HaltError`` if none."""
+        """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``RouteHaltError`` if none."""
         earliest = self.log.available()[0]
         found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
         if found is None or found[0] is None:
-            raise HaltError(
+            raise RouteHaltError(
                 "start_out_of_range",
                 f"Timestamp {timestamp} of table {self.source.slug} is earlier than its oldest commit "
                 f"(version {earliest}).",
@@ -162,7 +162,7 @@ class SourceTable:
         history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}")
         return history.where(when & F.col("version").between(*self.log.available())).select("version")
 
-    def feed_since(self) -> int | None:
+    def change_feed_enabled_since(self) -> int | None:
         """Return the version from which the change feed is on without a gap, by the available log; None if it is off.
 
         Each commit that changes the table's metadata contains all of its properties.
@@ -237,7 +237,7 @@ class SourceTable:
 
 def _literal(timestamp: str) -> Column:
     """Return a timestamp literal that does not depend on a time zone."""
-    at = moment(timestamp)
+    at = parse_timestamp(timestamp)
     if at is None:
         raise ValueError(f"{timestamp!r} is not a date or time")
     return F.timestamp_micros(F.lit((at - _EPOCH) // timedelta(microseconds=1)))

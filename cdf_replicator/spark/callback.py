@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def hanging_up(spark: SparkSession) -> Callable[[], None]:
+def callback_closer(spark: SparkSession) -> Callable[[], None]:
     """Return a function that closes the connection of the present call. The caller calls it after the query has ended."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way
     assert gateway is not None

@@ -25,13 +25,13 @@ _TRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class FileStat:
     """Status of a file; ``st_mtime`` is in epoch seconds by the store's clock."""
 
     st_mtime: float
 
 
-class RemotePath:
+class HadoopPath:
     """The methods of ``pathlib.Path`` that a state path uses; every failure is an ``OSError``."""
 
     def __init__(self, files: Any, location: str) -> None:
@@ -39,7 +39,7 @@ class RemotePath:
         self._location = location.rstrip("/")
 
     @classmethod
-    def at(cls, spark: SparkSession, location: str) -> RemotePath:
+    def at(cls, spark: SparkSession, location: str) -> HadoopPath:
         """Return the path; raise ``OSError`` if Hadoop has no usable file system for the location."""
         jvm: Any = spark._jvm
         with _as_os_errors():
@@ -54,8 +54,8 @@ class RemotePath:
     def __str__(self) -> str:
         return self._location
 
-    def __truediv__(self, name: str) -> RemotePath:
-        return RemotePath(self._files, f"{self._location}/{name}")
+    def __truediv__(self, name: str) -> HadoopPath:
+        return HadoopPath(self._files, f"{self._location}/{name}")
 
     @property
     def name(self) -> str:
@@ -66,21 +66,21 @@ class RemotePath:
         return PurePosixPath(self.name).stem
 
     @property
-    def parent(self) -> RemotePath:
-        return RemotePath(self._files, self._location.rpartition("/")[0])
+    def parent(self) -> HadoopPath:
+        return HadoopPath(self._files, self._location.rpartition("/")[0])
 
-    def with_name(self, name: str) -> RemotePath:
+    def with_name(self, name: str) -> HadoopPath:
         return self.parent / name
 
     def exists(self) -> bool:
         with _as_os_errors():
             return bool(self._files.of.exists(self._path))
 
-    def stat(self) -> Status:
+    def stat(self) -> FileStat:
         with _as_os_errors():
-            return Status(self._files.of.getFileStatus(self._path).getModificationTime() / 1000)
+            return FileStat(self._files.of.getFileStatus(self._path).getModificationTime() / 1000)
 
-    def glob(self, pattern: str) -> list[RemotePath]:
+    def glob(self, pattern: str) -> list[HadoopPath]:
         """Return the matching names directly in the folder, listed as a whole; an empty list if the folder is missing."""
         with suppress(FileNotFoundError), _as_os_errors():
             names = [str(status.getPath().getName()) for status in self._files.of.listStatus(self._path)]
@@ -135,7 +135,7 @@ class RemotePath:
     def touch(self) -> None:
         self._write(b"")
 
-    def rename(self, target: RemotePath) -> None:
+    def rename(self, target: HadoopPath) -> None:
         """Move a file or folder; an object store copies each object."""
         with _as_os_errors():
             moved = self._files.of.rename(self._path, target._path)
@@ -153,7 +153,7 @@ class RemotePath:
             stream.close()
 
     @property
-    def _draft(self) -> RemotePath:
+    def _draft(self) -> HadoopPath:
         return self.with_name(f".{self.name}.draft")
 
     @property

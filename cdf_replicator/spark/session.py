@@ -35,11 +35,11 @@ __all__ = [
     "JVM_ENVIRON",
     "JavaNotFoundError",
     "SparkStartError",
+    "clear_delta_cache",
     "default_collector",
     "delta_jars",
-    "forget_tables",
+    "is_jvm_exit",
     "jvm_alive",
-    "jvm_gone",
     "jvm_pid",
     "start",
     "versions",
@@ -140,7 +140,7 @@ def jvm_alive(spark: SparkSession) -> bool:
     return process is None or process.poll() is None
 
 
-def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
+def is_jvm_exit(spark: SparkSession, error: BaseException) -> bool:
     """Return whether the end of the JVM caused an error; the process ends shortly after its connections."""
     if not isinstance(error, Py4JNetworkError | ConnectionError):
         return False
@@ -150,7 +150,7 @@ def jvm_gone(spark: SparkSession, error: BaseException) -> bool:
     return not jvm_alive(spark)
 
 
-def forget_tables(spark: SparkSession) -> None:
+def clear_delta_cache(spark: SparkSession) -> None:
     """Clear Delta's cache of tables, since a cached snapshot may be the cause of an error."""
     jvm: Any = spark.sparkContext._jvm
     getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").clearCache()

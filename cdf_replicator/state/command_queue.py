@@ -20,16 +20,16 @@ from cdf_replicator.state.store import write_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
 
-Kind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
+CommandKind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
 _ASKED: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
 KEPT_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Command:
     """A command for one route.
 
     Args:
@@ -47,7 +47,7 @@ class Request:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    kind: Kind
+    kind: CommandKind
     route: str
     starting_version: int | None = None
     ending_version: int | None = None
@@ -57,11 +57,11 @@ class Request:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-_REQUEST: Final = TypeAdapter(Request)
+_REQUEST: Final = TypeAdapter(Command)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CommandStatus:
     """Progress of a command: state, a message, and the share of its versions that is delivered."""
 
     state: Literal["running", "done", "failed"]
@@ -69,13 +69,13 @@ class Progress:
     ratio: float = 0.0
 
 
-def submit(folder: Path | RemotePath, request: Request) -> None:
+def enqueue(folder: Path | HadoopPath, request: Command) -> None:
     write_json(folder / f"{request.id}{_ASKED}", asdict(request))
 
 
-def pending(folder: Path | RemotePath) -> list[Request]:
+def pending(folder: Path | HadoopPath) -> list[Command]:
     """Return the commands in the queue, oldest first; answer an unreadable command as failed."""
-    found: list[Request] = []
+    found: list[Command] = []
     for file in [*folder.glob(f"*{_ASKED}")]:
         request_id = file.name.removesuffix(_ASKED)
         try:
@@ -85,50 +85,52 @@ def pending(folder: Path | RemotePath) -> list[Request]:
             continue
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            answer(folder, request_id, Progress("failed", f"not a command that this version supports: {why}"))
-            settle(folder, request_id)
+            write_status(
+                folder, request_id, CommandStatus("failed", f"not a command that this version supports: {why}")
+            )
+            complete(folder, request_id)
     return sorted(found, key=lambda request: request.at)
 
 
-def take(folder: Path | RemotePath, request: Request) -> None:
-    """Accept a command; it stays in the queue until ``settle``, so that a restart finds it."""
-    answer(folder, request.id, Progress("running", "accepted"))
+def accept(folder: Path | HadoopPath, request: Command) -> None:
+    """Accept a command; it stays in the queue until ``complete``, so that a restart finds it."""
+    write_status(folder, request.id, CommandStatus("running", "accepted"))
 
 
-def settle(folder: Path | RemotePath, request_id: str) -> None:
+def complete(folder: Path | HadoopPath, request_id: str) -> None:
     """Remove a command that is answered, or whose effect the state path records."""
     (folder / f"{request_id}{_ASKED}").unlink(missing_ok=True)
 
 
-def answer(folder: Path | RemotePath, request_id: str, progress: Progress) -> None:
+def write_status(folder: Path | HadoopPath, request_id: str, progress: CommandStatus) -> None:
     write_json(folder / f"{request_id}{_ANSWER}", asdict(progress))
 
 
-def follow(folder: Path | RemotePath, request_id: str) -> Progress | None:
+def read_status(folder: Path | HadoopPath, request_id: str) -> CommandStatus | None:
     """Return the progress of a command; None if it is not accepted yet."""
     file = folder / f"{request_id}{_ANSWER}"
-    return Progress(**_read(file)) if file.exists() else None
+    return CommandStatus(**_read(file)) if file.exists() else None
 
 
-def is_waiting(folder: Path | RemotePath, request_id: str) -> bool:
+def is_waiting(folder: Path | HadoopPath, request_id: str) -> bool:
     """Return whether the command is in the queue and not accepted yet."""
     return (folder / f"{request_id}{_ASKED}").exists()
 
 
-def answer_interrupted(folder: Path | RemotePath) -> None:
+def answer_interrupted(folder: Path | HadoopPath) -> None:
     """Answer commands as failed that an earlier process accepted and recorded but did not answer before it ended."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         request_id = file.name.removesuffix(_ANSWER)
         with suppress(ValueError, TypeError, FileNotFoundError):
-            found = Progress(**_read(file))
+            found = CommandStatus(**_read(file))
             if found.state == "running" and not is_waiting(folder, request_id):
                 what = (
                     f"the service was started again ({found.message}): it continues the command's work, see its status"
                 )
-                answer(folder, request_id, replace(found, state="failed", message=what))
+                write_status(folder, request_id, replace(found, state="failed", message=what))
 
 
-def tidy(folder: Path | RemotePath) -> None:
+def purge_expired(folder: Path | HadoopPath) -> None:
     """Delete answers that are older than a day."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         with suppress(OSError):
@@ -136,10 +138,10 @@ def tidy(folder: Path | RemotePath) -> None:
                 file.unlink(missing_ok=True)
 
 
-def forget(folder: Path | RemotePath, request_id: str) -> None:
+def delete(folder: Path | HadoopPath, request_id: str) -> None:
     for ending in (_ASKED, _ANSWER):
         (folder / f"{request_id}{ending}").unlink(missing_ok=True)
 
 
-def _read(file: Path | RemotePath) -> dict[str, Any]:
+def _read(file: Path | HadoopPath) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -27,8 +27,8 @@ from cdf_replicator.state.lease_file import NONCE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cdf_replicator.spark.hadoop_path import RemotePath
-    from cdf_replicator.state.lease_file import Mark
+    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.lease_file import LeaseFile
 
 SILENT_SECONDS: Final = 15.0
 """A standby takes over from a holder without a heartbeat for this time."""
@@ -40,7 +40,7 @@ RELEASE_SECONDS: Final = 5.0
 class LeaseHeldError(Exception):
     """Another process holds the lease; ``holder`` holds its host, pid, since and url."""
 
-    def __init__(self, root: Path | RemotePath, holder: dict[str, Any]) -> None:
+    def __init__(self, root: Path | HadoopPath, holder: dict[str, Any]) -> None:
         who = ", ".join(f"{name} {value}" for name, value in holder.items()) or "another process"
         super().__init__(f"the state path {root} is in use ({who}). Stop it first, or name another CDF_STATE_PATH.")
         self.holder = holder
@@ -49,7 +49,7 @@ class LeaseHeldError(Exception):
 class Lease:
     """A lease, held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
 
-    def __init__(self, mark: Mark, root: Path | RemotePath, token: int) -> None:
+    def __init__(self, mark: LeaseFile, root: Path | HadoopPath, token: int) -> None:
         self._mark = mark
         self._root = root
         self._over = threading.Event()
@@ -57,7 +57,7 @@ class Lease:
         self.token = token
 
     @classmethod
-    def acquire(cls, root: Path | RemotePath, *, url: str | None = None) -> Lease:
+    def acquire(cls, root: Path | HadoopPath, *, url: str | None = None) -> Lease:
         """Take the lease; raise ``LeaseHeldError`` if another process holds it.
 
         A file lock shows that immediately. On an object store the method waits for a heartbeat.
@@ -72,28 +72,28 @@ class Lease:
     @classmethod
     def wait(
         cls,
-        root: Path | RemotePath,
-        told: Callable[[dict[str, Any]], None],
-        over: Callable[[float], bool],
+        root: Path | HadoopPath,
+        on_holder: Callable[[dict[str, Any]], None],
+        wait: Callable[[float], bool],
         url: str | None,
         now: Callable[[], float] = time.monotonic,
     ) -> Lease | None:
-        """Take the lease once its holder has released it or its heartbeat has stopped; return None if ``over`` says so.
+        """Take the lease once its holder has released it or its heartbeat has stopped; return None if ``wait`` says so.
 
-        ``told`` is called once per holder with its host, pid, since and url. ``over`` waits for the given seconds, measured by
+        ``on_holder`` is called once per holder with its host, pid, since and url. ``wait`` waits for the given seconds, measured by
         the clock ``now``, and returns whether to give up. ``url`` is the address that this instance writes into the lease.
         """
-        watched = Watched(root, now)
+        watched = HeartbeatMonitor(root, now)
         pause = LOOK_SECONDS if isinstance(root, Path) else REMOTE_LOOK_SECONDS
         while True:
             with suppress(OSError):  # while the state path can't be read or written, neither side can act
-                said, new = watched.look()
+                said, new = watched.poll()
                 if said is not None and new:
-                    told(said)
-                free = said is None or watched.silent
+                    on_holder(said)
+                free = said is None or watched.expired
                 if free and (lease := _taken(root, watched.token, url)) is not None:
                     return lease
-            if over(pause):
+            if wait(pause):
                 return None
 
     def keep(self, lost: Callable[[], None]) -> None:
@@ -124,25 +124,25 @@ class Lease:
                 if not self.held:
                     lost()
                     return
-                self._mark.touch()
+                self._mark.heartbeat()
 
 
-def holder(root: Path | RemotePath) -> dict[str, Any] | None:
+def holder(root: Path | HadoopPath) -> dict[str, Any] | None:
     """Return host, pid, since and url of the lease holder; None if the lease is free, also after a crash of its holder."""
     return _said(root, _newest(root))
 
 
-class Watched:
+class HeartbeatMonitor:
     """Watches the lease holder's heartbeat with the local monotonic clock; never compares clocks across hosts."""
 
-    def __init__(self, root: Path | RemotePath, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: Path | HadoopPath, now: Callable[[], float] = time.monotonic) -> None:
         self._root = root
         self._now = now
         self._touched: float | None = None
         self._since = self._looked = now()
         self.token = -1
 
-    def look(self) -> tuple[dict[str, Any] | None, bool]:
+    def poll(self) -> tuple[dict[str, Any] | None, bool]:
         """Return the present holder's host, pid, since and url, and whether the holder has changed since the last call."""
         token = _newest(self._root)
         said = _said(self._root, token)
@@ -156,39 +156,39 @@ class Watched:
         return said, new
 
     @property
-    def silent(self) -> bool:
+    def expired(self) -> bool:
         return self._now() - self._since > SILENT_SECONDS
 
 
-def _newest(root: Path | RemotePath) -> int:
+def _newest(root: Path | HadoopPath) -> int:
     """Return the highest token; 0 if there is none."""
     return max(_tokens(root), default=0)
 
 
-def _tokens(root: Path | RemotePath) -> list[int]:
+def _tokens(root: Path | HadoopPath) -> list[int]:
     return [int(file.stem) for file in (root / "leases").glob("[0-9]*.json")]
 
 
-def _said(root: Path | RemotePath, token: int) -> dict[str, Any] | None:
+def _said(root: Path | HadoopPath, token: int) -> dict[str, Any] | None:
     """Return what the token's holder wrote; None if it has ended."""
-    return lease_file.said(_path(root, token)) if token else None
+    return lease_file.read_holder(_path(root, token)) if token else None
 
 
-def _touched(root: Path | RemotePath, token: int) -> float:
+def _touched(root: Path | HadoopPath, token: int) -> float:
     try:
         return _path(root, token).stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _touches(root: RemotePath, token: int) -> bool:
+def _touches(root: HadoopPath, token: int) -> bool:
     """Return whether the holder of this token is alive.
 
     A live holder sends heartbeats, has not released the lease, and has the highest token.
     """
-    watched, first = Watched(root), None
-    while not watched.silent:
-        said, _ = watched.look()
+    watched, first = HeartbeatMonitor(root), None
+    while not watched.expired:
+        said, _ = watched.poll()
         if said is None:
             return False
         seen = watched.token, _touched(root, token)
@@ -199,7 +199,7 @@ def _touches(root: RemotePath, token: int) -> bool:
     return False
 
 
-def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | None:
+def _taken(root: Path | HadoopPath, newest: int, url: str | None) -> Lease | None:
     """Take a token above the newest; return None if another process takes one at the same time.
 
     The token is the time in seconds since 1970. After a restore of the state path from a backup, it is thus still higher than
@@ -214,7 +214,7 @@ def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | Non
     if mark is None:
         return None
     if any(newest < other != token for other in _tokens(root)):  # another process took a lower token meanwhile
-        mark.withdraw()
+        mark.abort()
         return None
     for older in _tokens(root):
         if older < token:
@@ -222,5 +222,5 @@ def _taken(root: Path | RemotePath, newest: int, url: str | None) -> Lease | Non
     return Lease(mark, root, token)
 
 
-def _path(root: Path | RemotePath, token: int) -> Path | RemotePath:
+def _path(root: Path | HadoopPath, token: int) -> Path | HadoopPath:
     return root / "leases" / f"{token:010d}.json"

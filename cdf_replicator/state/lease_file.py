@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
 
 TOUCH_SECONDS: Final = 2.0
 REMOTE_TOUCH_SECONDS: Final = 5.0
@@ -21,27 +21,27 @@ NONCE: Final = "nonce"
 """Distinguishes two holders with equal host and pid, as containers may have."""
 
 
-class Mark(Protocol):
+class LeaseFile(Protocol):
     """The heartbeat of one token; ``touch_seconds`` is its interval."""
 
     touch_seconds: float
 
-    def touch(self) -> None: ...
+    def heartbeat(self) -> None: ...
 
     def release(self) -> None: ...
 
-    def withdraw(self) -> None:
+    def abort(self) -> None:
         """Remove the heartbeat without a trace."""
 
 
-def create(path: Path | RemotePath, text: str) -> Mark | None:
+def create(path: Path | HadoopPath, text: str) -> LeaseFile | None:
     """Create the heartbeat with its whole content; return None if the path exists. Raises ``OSError``."""
     if isinstance(path, Path):
-        return LockedFile.create(path, text)
-    return StoredObject(path, text) if path.create_text(text) else None
+        return LocalLeaseFile.create(path, text)
+    return RemoteLeaseFile(path, text) if path.create_text(text) else None
 
 
-def said(path: Path | RemotePath) -> dict[str, Any] | None:
+def read_holder(path: Path | HadoopPath) -> dict[str, Any] | None:
     """Return host, pid, since and url of the holder, or an empty dict if they can't be read; None if it has ended."""
     if not isinstance(path, Path):
         with suppress(FileNotFoundError):  # not written as a whole yet, or removed by the next holder
@@ -55,7 +55,7 @@ def said(path: Path | RemotePath) -> dict[str, Any] | None:
         return None if _locked(file, fcntl.LOCK_SH) else _spoken(file.read())
 
 
-class LockedFile:
+class LocalLeaseFile:
     """A heartbeat in a local folder; its lock ends with the process."""
 
     def __init__(self, file: IO[str], path: Path) -> None:
@@ -64,7 +64,7 @@ class LockedFile:
         self.touch_seconds = TOUCH_SECONDS
 
     @classmethod
-    def create(cls, path: Path, text: str) -> LockedFile | None:
+    def create(cls, path: Path, text: str) -> LocalLeaseFile | None:
         """Create the file with its lock already held."""
         path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
@@ -83,34 +83,34 @@ class LockedFile:
             draft.unlink(missing_ok=True)
         return cls(file, path)
 
-    def touch(self) -> None:
+    def heartbeat(self) -> None:
         os.utime(self._file.fileno())
 
     def release(self) -> None:
         self._file.truncate(0)
         self._file.close()
 
-    def withdraw(self) -> None:
+    def abort(self) -> None:
         self._path.unlink()
         self._file.close()
 
 
-class StoredObject:
+class RemoteLeaseFile:
     """A heartbeat in an object store. A clean shutdown writes a release marker; after a crash the heartbeat stops."""
 
-    def __init__(self, path: RemotePath, text: str) -> None:
+    def __init__(self, path: HadoopPath, text: str) -> None:
         self._path = path
         self._text = text
         self.touch_seconds = REMOTE_TOUCH_SECONDS
 
-    def touch(self) -> None:
+    def heartbeat(self) -> None:
         self._path.write_text(self._text)
 
     def release(self) -> None:
         with suppress(OSError):
             self._path.replace_text(_RELEASED)
 
-    def withdraw(self) -> None:
+    def abort(self) -> None:
         self._path.unlink()
 
 

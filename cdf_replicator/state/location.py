@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.spark import session
-from cdf_replicator.spark.hadoop_path import RemotePath
+from cdf_replicator.spark.hadoop_path import HadoopPath
 
 if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
 
 
-def state_folder(settings: Settings) -> Path | RemotePath:
+def state_folder(settings: Settings) -> Path | HadoopPath:
     """Return the state path; start Spark if it is not in this machine's own file system.
 
     Raises the errors of ``session.start``, and ``StateError``.
@@ -23,7 +23,7 @@ def state_folder(settings: Settings) -> Path | RemotePath:
     if location.scheme in ("", "file"):
         return Path(location.path if location.scheme else settings.state_path)
     try:
-        return RemotePath.at(session.start(settings.spark), settings.state_path)
+        return HadoopPath.at(session.start(settings.spark), settings.state_path)
     except OSError as error:
         raise StateError(
             f"CDF_STATE_PATH={settings.state_path} can't be used ({error.strerror}). "

@@ -26,25 +26,25 @@ from cdf_replicator.state.route_state import RouteState
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
-    from cdf_replicator.spark.hadoop_path import RemotePath
+    from cdf_replicator.spark.hadoop_path import HadoopPath
     from cdf_replicator.state.lease import Lease
     from connectors import RouteSpec
 
 FORMAT: Final = 1
 
 
-class StatePath:
+class StateStore:
     """The folder of the state path.
 
     Only the lease holder writes to the routes; ``lease`` is None in a standby and in a read-only command.
     """
 
-    def __init__(self, root: Path | RemotePath) -> None:
+    def __init__(self, root: Path | HadoopPath) -> None:
         self.root = root
         self.lease: Lease | None = None
 
     @classmethod
-    def open(cls, root: Path | RemotePath) -> StatePath:
+    def open(cls, root: Path | HadoopPath) -> StateStore:
         """Create the folder or check its format; raise ``StateError``, or ``OSError`` if an object store does not answer."""
         state = cls(root)
         try:
@@ -79,11 +79,11 @@ class StatePath:
         """Identity of this state path, written into every target that it fills."""
         return str(self._format["owner"])
 
-    def spec(self, route: Route, state: RouteState) -> RouteSpec:
+    def route_spec(self, route: Route, state: RouteState) -> RouteSpec:
         """Return what a sink may know of a route in this state."""
         return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
 
-    def checkpoint(self, route: str, generation: int) -> Path | RemotePath:
+    def checkpoint(self, route: str, generation: int) -> Path | HadoopPath:
         return self.root / "routes" / route / "checkpoints" / str(generation)
 
     def newest_generation(self, route: str) -> int:
@@ -92,11 +92,11 @@ class StatePath:
         return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
 
     @property
-    def dead_letters(self) -> Path | RemotePath:
+    def dead_letters(self) -> Path | HadoopPath:
         return self.root / "dead_letters"
 
     @property
-    def requests(self) -> Path | RemotePath:
+    def requests(self) -> Path | HadoopPath:
         return self.root / "requests"
 
     def load(self, route: str) -> RouteState | None:
@@ -120,21 +120,21 @@ class StatePath:
     def is_paused(self, route: str) -> bool:
         return self._pause_file(route).exists()
 
-    def pause(self, route: str, *, paused: bool = True) -> None:
+    def set_paused(self, route: str, *, paused: bool = True) -> None:
         """Record a pause, which persists across restarts, or remove it."""
         if paused:
             write_json(self._pause_file(route), {"since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
         else:
             self._pause_file(route).unlink(missing_ok=True)
 
-    def _pause_file(self, route: str) -> Path | RemotePath:
+    def _pause_file(self, route: str) -> Path | HadoopPath:
         return self.root / "routes" / route / "paused.json"
 
-    def _route_file(self, route: str) -> Path | RemotePath:
+    def _route_file(self, route: str) -> Path | HadoopPath:
         return self.root / "routes" / route / "route.json"
 
     @property
-    def _format_file(self) -> Path | RemotePath:
+    def _format_file(self) -> Path | HadoopPath:
         return self.root / "format.json"
 
     @cached_property
@@ -147,7 +147,7 @@ class StatePath:
             raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
 
 
-def write_json(path: Path | RemotePath, content: dict[str, Any]) -> None:
+def write_json(path: Path | HadoopPath, content: dict[str, Any]) -> None:
     """Replace the file atomically: a reader, or a restart after a kill, sees the old text or the new text."""
     text = _text(content)
     if not isinstance(path, Path):
@@ -162,7 +162,7 @@ def write_json(path: Path | RemotePath, content: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def _write_first(path: Path | RemotePath, content: dict[str, Any]) -> None:
+def _write_first(path: Path | HadoopPath, content: dict[str, Any]) -> None:
     """Write the file unless it exists: of two first starts at the same time, one determines the owner."""
     text = _text(content)
     if not isinstance(path, Path):

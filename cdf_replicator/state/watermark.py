@@ -12,10 +12,10 @@ from connectors import Watermark
 
 if TYPE_CHECKING:
     from cdf_replicator.state.route_state import RouteState
-    from cdf_replicator.state.store import StatePath
+    from cdf_replicator.state.store import StateStore
 
 
-def known(state: RouteState, state_path: StatePath) -> Watermark | None:
+def known(state: RouteState, state_path: StateStore) -> Watermark | None:
     """Return the watermark of the last committed micro-batch, or the first watermark of the generation.
 
     Returns None if the state path records no write of the epoch.
@@ -23,7 +23,7 @@ def known(state: RouteState, state_path: StatePath) -> Watermark | None:
     committed = checkpoint.last_batch(state_path.checkpoint(state.route, state.generation))
     if committed is not None:
         batch, end = committed
-        return after(state, batch, end.complete)
+        return after(state, batch, end.completed_version)
     if state.streamed:
         return beginning(state)
     if state.mark is not None:

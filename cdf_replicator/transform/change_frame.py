@@ -1,7 +1,7 @@
 """Convert rows of Delta to the change frame: filter, key, guard, projection.
 
 The conversion happens before ``writeStream``. If a route joins other tables, ``row`` keeps every source column until
-``finished``, which runs in the micro-batch. No function of this module runs a Spark action or reads a row in Python.
+``project_joined``, which runs in the micro-batch. No function of this module runs a Spark action or reads a row in Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from cdf_replicator.errors.conditions import UNKNOWN_CHANGE
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform.expressions import check_filter, computed_types
 from connectors import change
 from connectors.change import FEED_COLUMNS
@@ -77,7 +77,7 @@ def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: in
 
 
 def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) -> StructType:
-    """Return the schema of ``row``: the route's columns under their names in the sink; raises ``HaltError``.
+    """Return the schema of ``row``: the route's columns under their names in the sink; raises ``RouteHaltError``.
 
     Checks the keys, the filter and the computed columns too.
 
@@ -97,7 +97,7 @@ def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) ->
     return StructType([StructField(n, t) for n, t in zip(names, [*types, *computed.values()], strict=True)])
 
 
-def finished(frame: DataFrame, route: Route) -> DataFrame:
+def project_joined(frame: DataFrame, route: Route) -> DataFrame:
     """Filter and project joined rows, whose ``row`` has the columns of the source and of the dimensions.
 
     A filter on joined columns can't be applied to earlier images, because dimensions change. Deletes and preimages
@@ -140,8 +140,8 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
     again = F.col(change.KEY).isNotNull() & ~deleted & (F.lead(guard).over(newest_first) == guard)
     ranked = frame.withColumns({"rank": F.row_number().over(newest_first), "again": F.when(again, guard)})
     ranked = ranked.where("rank = 1 OR again IS NOT NULL")  # reduces the input of the next window
-    newest = ranked.withColumn(change.DOUBLED, F.max("again").over(of_key)).where("rank = 1")
-    several = F.col(change.DOUBLED).eqNullSafe(guard)
+    newest = ranked.withColumn(change.DUPLICATE_GUARD, F.max("again").over(of_key)).where("rank = 1")
+    several = F.col(change.DUPLICATE_GUARD).eqNullSafe(guard)
     gone = {
         change.CHANGE_TYPE: F.when(several, "delete").otherwise(F.col(change.CHANGE_TYPE)),
         change.GUARD: F.when(several, guard - 1).otherwise(guard),
@@ -153,10 +153,10 @@ def reduced(changes: DataFrame, sink: Sink, batch: Batch) -> DataFrame:
     """Return the changes that the sink receives: all of them for an append sink, else the newest per key."""
     if sink.mode == "append":
         return changes
-    return none_doubled(changes) if batch.is_bootstrap else latest_per_key(changes)
+    return mark_unique(changes) if batch.is_bootstrap else latest_per_key(changes)
 
 
-def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:
+def duplicate_keys(snapshot: DataFrame, route: Route) -> DataFrame:
     """Return the keys that have several rows in a snapshot: ``key`` and ``rows``.
 
     If all key columns are of ``EXACT_KEYS``, Spark groups by the columns instead of the key text, which halves the work.
@@ -171,12 +171,12 @@ def doubled_keys(snapshot: DataFrame, route: Route) -> DataFrame:
     return told.where(F.col(change.KEY).isNotNull())
 
 
-def none_doubled(frame: DataFrame) -> DataFrame:
+def mark_unique(frame: DataFrame) -> DataFrame:
     """Return the result of ``latest_per_key`` for a frame without duplicate keys, such as a checked snapshot."""
-    return frame.withColumn(change.DOUBLED, F.lit(None).cast("long"))
+    return frame.withColumn(change.DUPLICATE_GUARD, F.lit(None).cast("long"))
 
 
-def doubled_rows(frame: DataFrame) -> DataFrame:
+def duplicate_rows(frame: DataFrame) -> DataFrame:
     """Return the upserts that share key and commit with another row; ``latest_per_key`` reports whether any exist."""
     same = Window.partitionBy(change.KEY, change.GUARD)
     upserts = frame.where(F.col(change.KEY).isNotNull() & ~change.is_delete())
@@ -189,11 +189,11 @@ def without_preimages(frame: DataFrame) -> DataFrame:
 
 
 def _check_keys(table: StructType, route: Route) -> None:
-    """Raise ``HaltError`` for a key column of a type that has no unique text per value."""
+    """Raise ``RouteHaltError`` for a key column of a type that has no unique text per value."""
     keyless = [name for name in route.keys if isinstance(table[name].dataType, KEYLESS)]
     if keyless:
         told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
-        raise HaltError(
+        raise RouteHaltError(
             "bad_expression",
             f"Key column {told} of table {route.source.slug} has a type that can't be a key: equal values can have "
             "different texts.",
@@ -250,7 +250,7 @@ def _sink_names(names: Sequence[str], route: Route) -> list[str]:
 
 
 def _check_names(has: Sequence[str], route: Route) -> None:
-    """Raise ``HaltError`` for an absent column or for two columns of the same name.
+    """Raise ``RouteHaltError`` for an absent column or for two columns of the same name.
 
     Args:
         has: Column names of the source table.
@@ -260,20 +260,20 @@ def _check_names(has: Sequence[str], route: Route) -> None:
     missing = [name for name in (*_wanted(names, route), *route.rename) if name not in names]
     missing += [name for name in route.keys if name not in has]
     if missing:
-        raise HaltError(
+        raise RouteHaltError(
             "bad_expression",
             f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
             f"it has {', '.join(names)}.",
             f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart.",
         )
     if clash := _doubled(names):
-        raise HaltError(
+        raise RouteHaltError(
             "bad_expression",
             f"Route {route.name} joins a column {clash}, and table {route.source.slug} has one of that name already.",
             "Give it another name in the COLUMNS of its ENRICH: column=name. Then restart.",
         )
     if clash := _doubled(_sink_names(names, route)):
-        raise HaltError(
+        raise RouteHaltError(
             "bad_expression",
             f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
             "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart.",

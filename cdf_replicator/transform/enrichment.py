@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegralType, StructField, StructType
 
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.exceptions import DimensionError, HaltError, Verdict
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.exceptions import EnrichmentError, ErrorDecision, RouteHaltError
 from cdf_replicator.route import Source
 from cdf_replicator.source.table import SourceTable
 from connectors import change
@@ -43,16 +43,16 @@ class Dimensions:
 
     def __init__(self, spark: SparkSession, route: Route) -> None:
         self._route = route
-        self._tables = [_Table(spark, dimension, route) for dimension in route.enrich]
+        self._tables = [DimensionTable(spark, dimension, route) for dimension in route.enrich]
 
     def columns(self, source: StructType) -> StructType:
         """Open the dimensions and return the columns they add, under their names in the row.
 
-        Raises ``DimensionError`` if a dimension can't be read; ``HaltError`` if it lacks a column or a type does not fit.
+        Raises ``EnrichmentError`` if a dimension can't be read; ``RouteHaltError`` if it lacks a column or a type does not fit.
         """
         return StructType([field for table in self._tables for field in table.columns(source)])
 
-    def pin(self) -> Callable[[DataFrame], DataFrame]:
+    def snapshot_join(self) -> Callable[[DataFrame], DataFrame]:
         """Look up the newest version of each dimension; return a function that joins these versions to a change frame.
 
         The frame's ``row`` must have every column of the source. The join adds the columns of the dimensions.
@@ -61,7 +61,7 @@ class Dimensions:
         return lambda frame: _joined(frame, self._route, snapshots)
 
 
-class _Table:
+class DimensionTable:
     def __init__(self, spark: SparkSession, dimension: Dimension, route: Route) -> None:
         self._spark = spark
         self._dimension = dimension
@@ -115,7 +115,7 @@ class _Table:
                 raise self._halt(f"the join columns differ in type: {what}", "Join columns of the same type")
 
     def _check_schema(self, schema: StructType) -> None:
-        """Raise ``DimensionError`` for a changed type or a dropped column, so that the route restarts.
+        """Raise ``EnrichmentError`` for a changed type or a dropped column, so that the route restarts.
 
         The next run applies the new type at the sink, or halts if a column is missing.
         """
@@ -123,7 +123,7 @@ class _Table:
         known = {field.name: field.dataType for field in schema.fields}
         if any(known.get(name) != self._schema[name].dataType for name in wanted):
             what = self._named("a joined column changed its type or was dropped")
-            raise DimensionError(Verdict("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
+            raise EnrichmentError(ErrorDecision("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
 
     def _check_unique(self, snapshot: DataFrame, version: int) -> None:
         on = [F.col(quote_identifier(name)).alias(f"on_{n}") for n, name in enumerate(self._dimension.on.values())]
@@ -142,23 +142,23 @@ class _Table:
     def _read(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except HaltError:
+        except RouteHaltError:
             raise
         except Exception as error:
             raise self._judged(error) from error
 
-    def _judged(self, error: Exception) -> DimensionError:
-        verdict = judge(error, route=self._route.name)
+    def _judged(self, error: Exception) -> EnrichmentError:
+        verdict = classify_error(error, route=self._route.name)
         next_step = NEXT_STEPS.get(verdict.reason, NEXT_STEP)
-        return DimensionError(replace(verdict, what=self._named(verdict.what), next_step=next_step))
+        return EnrichmentError(replace(verdict, message=self._named(verdict.message), remedy=next_step))
 
     def _named(self, what: str) -> str:
         dimension = self._dimension
         return f"Table {dimension.slug} ({dimension.location}), which route {self._route.name} joins: {what}"
 
-    def _halt(self, what: str, remedy: str) -> HaltError:
+    def _halt(self, what: str, remedy: str) -> RouteHaltError:
         variable = f"CDF_ROUTES__{self._route.name.upper()}__ENRICH__{self._dimension.slug.upper()}__..."
-        return HaltError("bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then restart.")
+        return RouteHaltError("bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then restart.")
 
 
 def _joined(frame: DataFrame, route: Route, snapshots: Sequence[DataFrame]) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, NullType
 
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,26 +35,26 @@ _TIMELY_LITERAL: Final = re.compile(
 
 
 def check_filter(schema: StructType, route: Route) -> None:
-    """Check that the filter is a condition on a row of this schema; raises ``HaltError``."""
+    """Check that the filter is a condition on a row of this schema; raises ``RouteHaltError``."""
     if route.filter is None:
         return
-    found = _judged(schema, {"FILTER": route.filter}, route)["FILTER"]
+    found = _analyze(schema, {"FILTER": route.filter}, route)["FILTER"]
     if not isinstance(found, BooleanType):
-        raise _wrong(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, not boolean")
+        raise _invalid(route, "FILTER", route.filter, f"it is of type {found.simpleString()}, not boolean")
 
 
 def computed_types(schema: StructType, route: Route) -> dict[str, DataType]:
-    """Return the types of the computed columns over rows of this schema; raises ``HaltError``."""
+    """Return the types of the computed columns over rows of this schema; raises ``RouteHaltError``."""
     names = {f"COMPUTED {name}": name for name in route.computed}
-    found = _judged(schema, {setting: route.computed[name] for setting, name in names.items()}, route)
+    found = _analyze(schema, {setting: route.computed[name] for setting, name in names.items()}, route)
     for setting, kind in found.items():
         if isinstance(kind, NullType):
             text = route.computed[names[setting]]
-            raise _wrong(route, setting, text, "it has no type; add a type, such as cast(null as string)")
+            raise _invalid(route, setting, text, "it has no type; add a type, such as cast(null as string)")
     return {names[setting]: kind for setting, kind in found.items()}
 
 
-def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[str, DataType]:
+def _analyze(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[str, DataType]:
     if not texts:
         return {}
     rows = SparkSession.builder.getOrCreate().createDataFrame([], schema)
@@ -63,15 +63,15 @@ def _judged(schema: StructType, texts: Mapping[str, str], route: Route) -> dict[
         try:
             judged = rows.select(F.expr(text).alias("judged"))
         except (AnalysisException, ParseException) as error:
-            raise _wrong(route, setting, text, _first_line(error)) from error
-        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _fault(judged._jdf.queryExecution().analyzed())
+            raise _invalid(route, setting, text, _first_line(error)) from error
+        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _nondeterminism(judged._jdf.queryExecution().analyzed())
         if fault is not None:
-            raise _wrong(route, setting, text, fault)
+            raise _invalid(route, setting, text, fault)
         result[setting] = judged.schema[0].dataType
     return result
 
 
-def _fault(plan: Any) -> str | None:
+def _nondeterminism(plan: Any) -> str | None:
     """Return why an analysed ``SELECT expression`` is not a function of one row; None if it is."""
     patterns: Any = getattr(SparkSession.builder.getOrCreate()._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
     if plan.getClass().getSimpleName() != "Project" or not plan.child().children().isEmpty():
@@ -85,7 +85,7 @@ def _fault(plan: Any) -> str | None:
         )
     if not expression.deterministic():
         return "it gives another answer each time; a redelivery would differ from the first delivery"
-    if any(_is_timely(node) for node in _nodes(expression)):
+    if any(_is_time_dependent(node) for node in _nodes(expression)):
         return _TIMELY
     return None
 
@@ -101,7 +101,7 @@ def _children(expression: Any) -> list[Any]:
     return [children.apply(position) for position in range(children.size())]
 
 
-def _is_timely(node: Any) -> bool:
+def _is_time_dependent(node: Any) -> bool:
     """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``to_date('yesterday')``."""
     if not node.getClass().getSimpleName().startswith(_TO_TIME):
         return False
@@ -110,10 +110,10 @@ def _is_timely(node: Any) -> bool:
     return turns and any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
 
 
-def _wrong(route: Route, setting: str, text: str, why: str) -> HaltError:
+def _invalid(route: Route, setting: str, text: str, why: str) -> RouteHaltError:
     variable = f"CDF_ROUTES__{route.name.upper()}__{setting.split(maxsplit=1)[0]}"
     what = f"{setting} of route {route.name} ({text}) can't be used: {why.rstrip('.')}."
-    return HaltError("bad_expression", what, f"Correct {variable}, then restart.")
+    return RouteHaltError("bad_expression", what, f"Correct {variable}, then restart.")
 
 
 def _first_line(error: Exception) -> str:

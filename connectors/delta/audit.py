@@ -64,7 +64,7 @@ class DeltaAuditSink(DeltaSink):
         if table.exists(path):
             self.check_table(path, OWN_COLUMNS)
             self.check_sole(path, route)
-            table.grow(path, schema)
+            table.evolve_schema(path, schema)
         else:
             columns = type(schema)([*schema.fields, *_own_schema().fields])
             # spark.databricks.delta.properties.defaults.enableChangeDataFeed may enable a feed, which nothing reads here.
@@ -91,23 +91,23 @@ class DeltaAuditSink(DeltaSink):
         path = self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
         self.check_kept(batch.route)
-        outside = batch.replay and not batch.number  # not in the generation's sequence of batches
-        if not outside and table.recorded(path, app) >= batch.txn_version:
+        outside = batch.may_exist and not batch.number  # not in the generation's sequence of batches
+        if not outside and table.last_txn_version(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
         number = batch.txn_version
         if outside:
             app = f"{app}:outside"
-            number = table.recorded(path, app) + 1
+            number = table.last_txn_version(path, app) + 1
         options = {"txnAppId": app, "txnVersion": number}
         given = _audit_rows(frame, batch)
         rows = shape.fit(given, table.schema_of(path))
-        if batch.replay:
+        if batch.may_exist:
             return self._append_missing(rows, given.schema, batch, path, options)
         if not self._forgot:
             replays.forget(self.replay_path(batch.route))
             self._forgot = True
         # The rows of a snapshot share one commit_date. Those of a feed may have several, and then Spark's sort is cheaper.
-        with table.unsorted(frame.sparkSession) if batch.is_bootstrap else nullcontext():
+        with table.parallel_writers(frame.sparkSession) if batch.is_bootstrap else nullcontext():
             return _append(rows, path, options)
 
     def _append_missing(
@@ -155,8 +155,8 @@ def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
         F.lit(batch.route.table).alias("source_table"),
         F.lit(batch.table_id).alias("source_table_id"),
         F.lit(batch.route.name).alias("route"),
-        table.varying(batch.generation, CHANGE_TYPE).cast("long").alias("generation"),
-        table.varying(batch.number, CHANGE_TYPE).cast("long").alias("batch"),
+        table.non_constant(batch.generation, CHANGE_TYPE).cast("long").alias("generation"),
+        table.non_constant(batch.number, CHANGE_TYPE).cast("long").alias("batch"),
     )
 
 

@@ -23,7 +23,7 @@ from connectors.delta.aggregation import aggregate, check_aggregates
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.errors import PermanentError
-from connectors.result import FrameResult, Held
+from connectors.result import EntryCount, FrameResult
 from connectors.sink import RouteOptions
 from connectors.sql import quote_identifier
 
@@ -91,7 +91,7 @@ class DeltaFeaturesSink(DeltaSink):
             self.check_sole(path, route)
             if self.redefined(route, definition, "ENTITY or AGGREGATES"):
                 table.replace(path, columns)
-            table.grow(path, columns)
+            table.evolve_schema(path, columns)
         self.record_claim(route, definition)
         return ()
 
@@ -101,12 +101,12 @@ class DeltaFeaturesSink(DeltaSink):
 
         route, path = batch.route, self.target(batch.route)
         app, entity = table.application(batch.route, path, batch.request), _options(batch.route).entity
-        if batch.replay:
+        if batch.may_exist:
             session = table.private_session(frame.sparkSession)
-        elif table.recorded(path, app) >= batch.txn_version:
+        elif table.last_txn_version(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
         else:
-            session = table.transaction(frame.sparkSession, app, batch.txn_version)
+            session = table.txn_session(frame.sparkSession, app, batch.txn_version)
         self.check_kept(route)
         names = [F.col(f"{ROW}.{quote_identifier(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
@@ -120,21 +120,21 @@ class DeltaFeaturesSink(DeltaSink):
             touched.unpersist()
         return FrameResult(given)
 
-    def count(self, route: RouteSpec, below_guard: int) -> Held:
+    def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         """Count rows by their guard."""
         from pyspark.sql import functions as F  # noqa: N812
 
         path = self.target(route)
         if not table.exists(path):
-            return Held()
+            return EntryCount()
         self.check_table(path, (HELD_GUARD,))
         older = F.col(HELD_GUARD).isNull() | (F.col(HELD_GUARD) < below_guard)
         rows = table.session().read.format("delta").load(path)
         told = rows.agg(F.count("*"), F.count_if(older), F.max(HELD_GUARD)).first()
         assert told is not None
-        return Held(told[0], told[1], told[2] or 0)
+        return EntryCount(told[0], told[1], told[2] or 0)
 
-    def sweep(self, route: RouteSpec, below_guard: int) -> int:
+    def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         """Delete the rows that the new epoch's first load did not write: entities without a row."""
         orphans = f"{HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard}"
         name = table.identifier(self.target(route))
@@ -199,7 +199,7 @@ def _source(session: SparkSession, route: RouteSpec, version: int | None = None)
 
 def _check_entity(given: StructType, route: RouteSpec) -> None:
     """Check that changes name an entity as the source does, since the aggregation reads the source itself."""
-    own = _lower(given.fieldNames()) - _lower(route.made)
+    own = _lower(given.fieldNames()) - _lower(route.derived_columns)
     if missing := [name for name in _options(route).entity if name.lower() not in own]:
         raise PermanentError(
             f"ENTITY of route {route.name} names {', '.join(missing)}, which the route leaves out, renames, computes or "

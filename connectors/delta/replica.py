@@ -32,7 +32,7 @@ from connectors.change import (
 from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
-from connectors.result import FrameResult, Held
+from connectors.result import EntryCount, FrameResult
 from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class DeltaReplicaSink(DeltaSink):
             self.check_sole(path, route)
             self.redefined(route, definition, "SOFT_DELETE")
             table.set_properties(path, feed)
-            table.grow(path, columns)
+            table.evolve_schema(path, columns)
         else:
             table.create(path, columns, **feed)
         if not self.settings.soft_delete:
@@ -108,7 +108,7 @@ class DeltaReplicaSink(DeltaSink):
         claim, tombs = super().claim(route), self.tombstone_path(route)
         if claim is None or not table.exists(tombs):
             return claim
-        recorded = table.recorded(tombs, table.application(route, tombs))
+        recorded = table.last_txn_version(tombs, table.application(route, tombs))
         return replace(claim, txn_version=max(claim.txn_version, recorded))
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
@@ -116,7 +116,7 @@ class DeltaReplicaSink(DeltaSink):
         path = self.target(batch.route)
         app = table.application(batch.route, path, batch.request)
         self.check_kept(batch.route)
-        if table.recorded(path, app) >= batch.txn_version:
+        if table.last_txn_version(path, app) >= batch.txn_version:
             return FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
@@ -133,22 +133,22 @@ class DeltaReplicaSink(DeltaSink):
         told = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
         return None if told is None or told[0] is None else commit_version_of(told[0]) - 1
 
-    def count(self, route: RouteSpec, below_guard: int) -> Held:
+    def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         """Count rows by their guard, without soft-deleted rows and tombstones."""
         from pyspark.sql import functions as F  # noqa: N812
 
         path = self.target(route)
         if not table.exists(path):
-            return Held()
+            return EntryCount()
         self.check_table(path, (HELD_KEY, HELD_GUARD))
         rows = table.session().read.format("delta").load(path)
         shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
         told = rows.agg(F.count_if(shown), F.count_if(shown & _orphan(below_guard)), F.max(HELD_GUARD)).first()
         assert told is not None
         highest = max(told[2] or 0, tombstones.highest(self.tombstone_path(route)))
-        return Held(told[0], told[1], highest)
+        return EntryCount(told[0], told[1], highest)
 
-    def sweep(self, route: RouteSpec, below_guard: int) -> int:
+    def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         """Delete the rows that no change of the new epoch wrote; with ``SOFT_DELETE`` mark them as deleted."""
         name, orphans = table.identifier(self.target(route)), f"({HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard})"
         if self.settings.soft_delete:
@@ -160,20 +160,20 @@ class DeltaReplicaSink(DeltaSink):
         assert told is not None
         return int(told["num_affected_rows"])
 
-    def next_upkeep(self, route: RouteSpec) -> float | None:
+    def next_maintenance_at(self, route: RouteSpec) -> float | None:
         """Return the time of the next compaction or of the next removal of tombstones, whichever is earlier."""
-        compacting = super().next_upkeep(route)
+        compacting = super().next_maintenance_at(route)
         if self.settings.soft_delete:
             return compacting
         forgetting = tombstones.next_forgetting(self.tombstone_path(route), self.settings.tombstone_seconds)
         return forgetting if compacting is None else min(compacting, forgetting)
 
-    def upkeep(self, route: RouteSpec) -> str:
+    def run_maintenance(self, route: RouteSpec) -> str:
         """Remove old tombstones if that is due, then compact the table if that is due."""
         path, seconds = self.tombstone_path(route), self.settings.tombstone_seconds
         if not self.settings.soft_delete and time.time() >= tombstones.next_forgetting(path, seconds):
-            tombstones.forget(path, seconds)
-        return super().upkeep(route)
+            tombstones.purge(path, seconds)
+        return super().run_maintenance(route)
 
     def _is_empty(self, route: RouteSpec) -> bool:
         """Return whether the table and its tombstones are empty."""
@@ -205,8 +205,8 @@ class DeltaReplicaSink(DeltaSink):
             newer.isEmpty()
         )  # read before the append, since the batch's own tombstones beat none of its upserts
         if any(given[kind] for kind in DELETES):
-            tombstones.remember(changes.where(is_delete()), batch, path)
-        return changes if nothing_newer else tombstones.unbeaten(changes, newer)
+            tombstones.append(changes.where(is_delete()), batch, path)
+        return changes if nothing_newer else tombstones.drop_stale(changes, newer)
 
     def _merge(self, changes: DataFrame, batch: Batch, path: str, app: str) -> tuple[int, int]:
         """Merge in one commit; return the number of changed rows, and how many of them the merge deleted."""
@@ -254,7 +254,7 @@ def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column, 
 
     from connectors.delta import shape
 
-    writer = table.transaction(changes.sparkSession, app, batch.txn_version)
+    writer = table.txn_session(changes.sparkSession, app, batch.txn_version)
     given = changes.select(f"{ROW}.*").schema
     row = shape.shaped(F.col(ROW), given, shape.fitted(given, held)).alias(ROW)
     rows = changes.select(KEY, GUARD, is_delete().alias("deleted"), row).alias("change")

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from connectors import place
 from connectors.change import Claim, Watermark
 from connectors.delta import commits, table
-from connectors.errors import PermanentError, claimed, fenced, lost
+from connectors.errors import PermanentError, claimed, fenced_off, lost
 from connectors.sink import FrameSink, SinkSettings
 from connectors.sql import quote_identifier
 
@@ -70,7 +70,7 @@ class DeltaSink(FrameSink):
 
     def check(self) -> None:
         """Check that Spark can write to the folder, by a file that is removed again."""
-        table.reach(self.settings.path, self.what)
+        table.check_access(self.settings.path, self.what)
 
     def claim(self, route: RouteSpec) -> Claim | None:
         """Read the table property that ``prepare`` set, and the last transaction of the route."""
@@ -81,11 +81,11 @@ class DeltaSink(FrameSink):
         app, self._seen = table.application(route, path), table.newest_version(path)
         if not held.is_of(route):
             return held
-        known = -1 if route.mark is None else route.mark.txn_version
+        known = -1 if route.watermark is None else route.watermark.txn_version
         back = commits.taken_back_since(path, app, known, self._seen)
         reached = self.complete(route, back.version) if back is not None and back.operation == "RESTORE" else None
         mark = None if reached is None else Watermark(-1, 0, reached)
-        return replace(held, mark=mark, restored=back is not None, txn_version=table.recorded(path, app))
+        return replace(held, watermark=mark, restored=back is not None, txn_version=table.last_txn_version(path, app))
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:  # noqa: ARG002
         """Return the source version up to which a restored table holds every commit; None if the table does not show it.
@@ -97,7 +97,7 @@ class DeltaSink(FrameSink):
         """
         return None
 
-    def mark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002
         """Check that no other writer has removed the route's rows. Each write records its batch itself."""
         self.check_kept(route)
 
@@ -116,7 +116,7 @@ class DeltaSink(FrameSink):
         path = self.target(route)
         claim = _claim_of(path)
         if claim is not None and not claim.is_of(route):
-            raise fenced(f"the Delta table {path}")
+            raise fenced_off(f"the Delta table {path}")
         newest = table.newest_version(path)
         if self._seen is not None:
             if newest < self._seen:
@@ -184,7 +184,7 @@ class DeltaSink(FrameSink):
                 "Name another PATH for the sink, or move that table away.",
             )
 
-    def next_upkeep(self, route: RouteSpec) -> float | None:
+    def next_maintenance_at(self, route: RouteSpec) -> float | None:
         """Return the time of the next compaction, or of the next count of small files, in epoch seconds."""
         times = []
         if self.settings.optimize_hours is not None:
@@ -193,7 +193,7 @@ class DeltaSink(FrameSink):
             times.append(self._looked_at + LOOK_SECONDS)
         return min(times, default=None)
 
-    def upkeep(self, route: RouteSpec) -> str:
+    def run_maintenance(self, route: RouteSpec) -> str:
         """Compact the table if it is due. The rows stay the same; the service retries a write that conflicts with it."""
         hours, now = self.settings.optimize_hours, time.time()
         if hours is not None and now >= self._next_compaction(route, hours):
@@ -205,7 +205,7 @@ class DeltaSink(FrameSink):
         return ""
 
     def _next_compaction(self, route: RouteSpec, hours: float) -> float:
-        return due(self.target(route), _OPTIMIZED, hours * _HOUR)
+        return next_run_at(self.target(route), _OPTIMIZED, hours * _HOUR)
 
     def _compact(self, route: RouteSpec) -> str:
         started, path = int(time.time()), self.target(route)
@@ -213,7 +213,7 @@ class DeltaSink(FrameSink):
         told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
         metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
         assert metrics is not None
-        table.record(path, _OPTIMIZED, started)
+        table.record_txn(path, _OPTIMIZED, started)
         return f"compacted {metrics[0]} files into {metrics[1]}"
 
 
@@ -233,7 +233,7 @@ def _refuse_another(path: str, route: RouteSpec) -> bool:
     return claim is not None
 
 
-def due(path: str, what: str, seconds: float) -> float:
+def next_run_at(path: str, what: str, seconds: float) -> float:
     """Return the time at which a job is due again, in epoch seconds; in a minute if the table does not exist.
 
     Args:
@@ -244,7 +244,7 @@ def due(path: str, what: str, seconds: float) -> float:
     """
     if not table.exists(path):
         return time.time() + _MINUTE
-    return table.recorded(path, what) + seconds
+    return table.last_txn_version(path, what) + seconds
 
 
 def _an(word: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.errors import classified, line, unfit
-from connectors.errors import STORAGE_AWAY, PermanentError, RetryableError
+from connectors.errors import STORAGE_UNAVAILABLE, PermanentError, RetryableError
 from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def file_system(path: str) -> tuple[Any, Any]:
     return folder, folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 
-def reach(path: str, what: str) -> None:
+def check_access(path: str, what: str) -> None:
     """Check that Spark can write to a folder, by a file that is removed again; raise ``SinkError`` if it can't."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -89,7 +89,7 @@ def reach(path: str, what: str) -> None:
         path_of = getattr(session()._jvm, "org.apache.hadoop.fs.Path")
         _write_probe(files, folder, path_of(folder, f".cdf-probe-{uuid.uuid4().hex}"))
     except (Py4JJavaError, PySparkException) as error:  # Java's answers; a missing JVM is no fault of the path
-        if any(name in str(error) for name in STORAGE_AWAY):
+        if any(name in str(error) for name in STORAGE_UNAVAILABLE):
             raise RetryableError("unreachable", f"the {what} path {path}: {line(error)}") from error
         raise PermanentError(
             f"the {what} path {path} can't be reached or written: {line(error)}.",
@@ -125,7 +125,7 @@ def application(route: RouteSpec, path: str, request: str = "") -> str:
     return f"cdf-replicator:{route.owner}:{route.name}:{path}{asked}"
 
 
-def recorded(path: str, app: str) -> int:
+def last_txn_version(path: str, app: str) -> int:
     """Return the last ``txnVersion`` that the table holds for an application; -1 without any.
 
     The sinks compare it before a write. Delta drops a repeated write without an error, and then reports no row counts.
@@ -203,7 +203,7 @@ def private_session(spark: SparkSession) -> SparkSession:
     return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
-def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
+def txn_session(spark: SparkSession, app: str, version: int) -> SparkSession:
     """Return a session for one MERGE, DELETE or UPDATE, which the table records as this transaction."""
     private = private_session(spark)
     private.conf.set("spark.databricks.delta.write.txnAppId", app)
@@ -212,7 +212,7 @@ def transaction(spark: SparkSession, app: str, version: int) -> SparkSession:
 
 
 @contextmanager
-def unsorted(spark: SparkSession) -> Iterator[None]:
+def parallel_writers(spark: SparkSession) -> Iterator[None]:
     """Let each task write to two partitions at once, so that Spark sorts only the rows of further partitions."""
     before = spark.conf.get(_CONCURRENT_WRITERS) or "0"
     spark.conf.set(_CONCURRENT_WRITERS, "2")
@@ -241,7 +241,7 @@ def commit_text(path: str, version: int) -> str | None:
         stream.close()
 
 
-def record(path: str, app: str, version: int) -> None:
+def record_txn(path: str, app: str, version: int) -> None:
     """Commit a transaction without rows."""
     _append(empty(schema_of(path)), path, {"txnAppId": app, "txnVersion": version})
 
@@ -249,7 +249,7 @@ def record(path: str, app: str, version: int) -> None:
 # Schema
 
 
-def varying(value: object, beside: str) -> Column:
+def non_constant(value: object, beside: str) -> Column:
     """Return a column with a text that differs from micro-batch to micro-batch.
 
     Spark writes a literal number, or a literal text cast to a number, into its generated code. It would then compile that
@@ -297,7 +297,7 @@ def create(path: str, schema: StructType, *, partitioned_by: str | None = None, 
         ) from error
 
 
-def grow(path: str, schema: StructType) -> None:
+def evolve_schema(path: str, schema: StructType) -> None:
     """Add the columns that the table lacks and widen types; raise ``PermanentError`` if a type does not fit.
 
     A column of a narrower type needs no change; nor does a struct with fewer fields or another order. See ``shape``.
@@ -349,7 +349,7 @@ def replace(path: str, schema: StructType) -> None:
     _map_names(path, schema)
     app = "cdf-replicator:replace"
     writer = empty(schema.toNullable()).write.format("delta").mode("overwrite").option("txnAppId", app)
-    writer.option("txnVersion", recorded(path, app) + 1).option("overwriteSchema", "true").save(path)
+    writer.option("txnVersion", last_txn_version(path, app) + 1).option("overwriteSchema", "true").save(path)
 
 
 def _map_names(path: str, fields: Iterable[StructField]) -> None:

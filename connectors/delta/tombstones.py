@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.change import GUARD, KEY, is_delete
 from connectors.delta import table
-from connectors.delta.sink import due
+from connectors.delta.sink import next_run_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,12 +24,12 @@ def prepare(path: str) -> None:
     if not table.exists(path):
         remembered = table.session().createDataFrame([], _COLUMNS).schema
         table.create(path, remembered, **{"delta.enableChangeDataFeed": "false"})
-        table.record(path, _FORGOTTEN, int(time.time()))
+        table.record_txn(path, _FORGOTTEN, int(time.time()))
 
 
-def remember(deleted: DataFrame, batch: Batch, path: str) -> None:
+def append(deleted: DataFrame, batch: Batch, path: str) -> None:
     """Append a tombstone for each deleted key, as a transaction of the batch."""
-    now = table.varying(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
+    now = table.non_constant(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
     writer = deleted.select(KEY, GUARD, now.alias("deleted_at")).write.format("delta").mode("append")
     writer.option("txnVersion", batch.txn_version).option(
         "txnAppId", table.application(batch.route, path, batch.request)
@@ -46,7 +46,7 @@ def newer(path: str, guard: int) -> DataFrame:
     return table.session().read.format("delta").load(path).where(F.col(GUARD) > guard)
 
 
-def unbeaten(changes: DataFrame, among: DataFrame) -> DataFrame:
+def drop_stale(changes: DataFrame, among: DataFrame) -> DataFrame:
     """Return the changes without the upserts whose key has a tombstone of a higher guard."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -70,14 +70,14 @@ def sweep(path: str, below_guard: int) -> None:
 
 
 def next_forgetting(path: str, seconds: int) -> float:
-    return due(path, _FORGOTTEN, max(_HOUR, seconds))
+    return next_run_at(path, _FORGOTTEN, max(_HOUR, seconds))
 
 
-def forget(path: str, seconds: int) -> None:
+def purge(path: str, seconds: int) -> None:
     """Remove the tombstones older than ``seconds``, and compact the table."""
     from delta.tables import DeltaTable
 
     started = int(time.time())
     DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - INTERVAL {seconds} SECONDS")
     table.session().sql(f"OPTIMIZE {table.identifier(path)}")
-    table.record(path, _FORGOTTEN, started)
+    table.record_txn(path, _FORGOTTEN, started)

@@ -153,7 +153,7 @@ def too_large(position: int) -> WriteResult:
     return WriteResult(rejected=[Rejected(position, TOO_LARGE, "413: larger than a request may be")])
 
 
-def joined(first: WriteResult, second: WriteResult, offset: int) -> WriteResult:
+def merge(first: WriteResult, second: WriteResult, offset: int) -> WriteResult:
     """Join the results of two adjacent parts of a chunk. The second part begins at position ``offset``."""
     reasons = {part.retry_reason for part in (first, second) if part.retry}
     return WriteResult(

@@ -17,7 +17,7 @@ from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch
 
 from connectors.elasticsearch.node import ProbedNode
-from connectors.errors import PermanentError, RetryableError, SinkError, certificate_refused
+from connectors.errors import PermanentError, RetryableError, SinkError, certificate_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Reply:
         return self.status in range(200, 300)
 
     @property
-    def genuine(self) -> bool:
+    def from_elasticsearch(self) -> bool:
         """Return whether Elasticsearch sent the answer: it names itself in a header. A proxy does not."""
         name, product = PRODUCT
         return self.headers.get(name) == product
@@ -76,7 +76,7 @@ class Reply:
 
     def json(self) -> Any:
         """Return the parsed body; raise ``RetryableError`` if Elasticsearch did not send it."""
-        if self.genuine:
+        if self.from_elasticsearch:
             try:
                 return orjson.loads(self.body)
             except ValueError:
@@ -126,7 +126,7 @@ class Cluster:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
         except elastic_transport.TlsError as error:
             _clusters.pop(self._settings, None)  # the next client reads CA_CERTS again
-            raise certificate_refused("Elasticsearch", error.message) or RetryableError(
+            raise certificate_error("Elasticsearch", error.message) or RetryableError(
                 "unreachable", error.message
             ) from error
         except elastic_transport.ConnectionError as error:
@@ -135,7 +135,7 @@ class Cluster:
             raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {error}") from error
         return Reply(meta.status, meta.headers, data or b"")
 
-    def ask(self, method: str, target: str, body: object = None) -> Any:
+    def request_json(self, method: str, target: str, body: object = None) -> Any:
         """Send JSON and return the JSON of the answer; raise the error of ``refusal`` if the status is not 2xx."""
         reply = self.send(method, target, None if body is None else orjson.dumps(body))
         if not reply.ok:
@@ -145,7 +145,7 @@ class Cluster:
     def find(self, target: str) -> Any:
         """Return the JSON of a GET; None if there is no such index or alias."""
         reply = self.send("GET", target)
-        if reply.status == NOT_FOUND and reply.genuine:
+        if reply.status == NOT_FOUND and reply.from_elasticsearch:
             return None
         if not reply.ok:
             raise refusal(reply, f"GET {target}")
@@ -159,7 +159,7 @@ class Cluster:
 
     def exists(self, target: str) -> bool:
         reply = self.send("HEAD", target)
-        if reply.status == NOT_FOUND and reply.genuine:
+        if reply.status == NOT_FOUND and reply.from_elasticsearch:
             return False
         if not reply.ok:
             raise refusal(reply, f"HEAD {target}")
@@ -176,7 +176,7 @@ class Cluster:
         kind, reason = reply.error
         if reply.status == TOO_MANY or reply.status >= SERVER_ERROR or reply.status in {UNAUTHORISED, FORBIDDEN}:
             raise refusal(reply, "GET /_security/_authenticate")
-        if not reply.genuine:
+        if not reply.from_elasticsearch:
             raise PermanentError(
                 f"the answer (HTTP {reply.status}) does not come from Elasticsearch.", "Set HOSTS to its HTTP port."
             )
@@ -210,7 +210,7 @@ def refusal(reply: Reply, request: str) -> SinkError:
             "Grant the user view_index_metadata, create_index, manage, read and write on the index.",
         )
     passing = reply.status >= SERVER_ERROR or (reply.status == NOT_FOUND and kind != "index_not_found_exception")
-    if reply.status == TOO_MANY or passing or not reply.genuine:
+    if reply.status == TOO_MANY or passing or not reply.from_elasticsearch:
         reason = "overloaded" if reply.status == TOO_MANY else "unavailable"
         return RetryableError(reason, said, retry_after=reply.retry_after)
     return PermanentError(f"Elasticsearch refused {said}.", "See the reason, and the log of Elasticsearch.")

@@ -23,12 +23,12 @@ def make_room(cluster: Cluster, index: Index, mapping: Mapping[str, Any]) -> Non
     needed = total_fields(index.mappings, mapping)
     if needed <= limit:
         return
-    if not index.ours:
+    if not index.managed:
         raise PermanentError(
             f"index {index.name!r} takes {limit} fields, objects and sub-fields included, and would have {needed}.",
             f"Raise {SETTING} of the index to {needed}, or name fewer columns in COLUMNS. Then restart.",
         )
-    cluster.ask("PUT", f"/{quote(index.name)}/_settings", {SETTING: needed})
+    cluster.request_json("PUT", f"/{quote(index.name)}/_settings", {SETTING: needed})
 
 
 def total_fields(*mappings: Mapping[str, Any]) -> int:

@@ -12,15 +12,15 @@ from urllib.parse import quote
 
 from connectors.change import Claim, Watermark
 from connectors.elasticsearch import field_limit
-from connectors.elasticsearch.mapping import fit, properties_of
-from connectors.errors import PermanentError, claimed, fenced, gone, lost
+from connectors.elasticsearch.mapping import compare, properties_of
+from connectors.errors import PermanentError, claimed, fenced_off, lost, target_missing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.change import RouteSpec
     from connectors.elasticsearch.client import Cluster
-    from connectors.elasticsearch.mapping import Leaf
+    from connectors.elasticsearch.mapping import Field
 
 META: Final = "cdf_replicator"
 SHORTEST_GC_DELETES: Final = 600
@@ -47,38 +47,38 @@ class Index:
         return f"{self.settings['uuid']} {self.settings.get('history', {}).get('uuid', '')}".strip()
 
     @property
-    def writers(self) -> list[str]:
+    def write_aliases(self) -> list[str]:
         """Return the aliases of all leases that have written to the index."""
-        return [alias for alias in self.aliases if alias.startswith(writer_of(self.name))]
+        return [alias for alias in self.aliases if alias.startswith(write_alias(self.name))]
 
     @property
-    def note(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the sink's entry in the mapping's ``_meta``; empty before the first ``prepare``."""
         note: dict[str, Any] = self.mappings.get("_meta", {}).get(META, {})
         return note
 
     @property
-    def ours(self) -> bool:
+    def managed(self) -> bool:
         """Return whether the sink created the index, and may therefore extend its mapping and set its gc_deletes."""
-        return self.note.get("created") is True
+        return self.metadata.get("created") is True
 
     @property
     def is_copy(self) -> bool:
         """Return whether the identity has changed since the claim was recorded."""
-        return bool(self.note.get("identity", self.identity) != self.identity)
+        return bool(self.metadata.get("identity", self.identity) != self.identity)
 
     def claim(self, route: RouteSpec) -> Claim | None:
-        note = self.note
+        note = self.metadata
         if not note:
             return None
         mark = Watermark.parse(str(note["mark"])) if "mark" in note else None
         claim = Claim(note["owner"], note["epoch"], mark, route=note["route"])
         batch = mark.txn_version if mark is not None and claim.is_of(route) else -1
-        lacking = mark is None and route.mark is not None
+        lacking = mark is None and route.watermark is not None
         return replace(claim, restored=self.is_copy or lacking, txn_version=batch)
 
 
-def writer_of(index: str, fence: int | None = None) -> str:
+def write_alias(index: str, fence: int | None = None) -> str:
     """Return the alias to write through under a lease; without a lease, the prefix of all these aliases.
 
     The prefix has capital letters, which the name of an index may not have. ``require_alias`` does not apply to a delete
@@ -128,17 +128,17 @@ def _index(name: str, alias: str | None, siblings: tuple[str, ...], info: Mappin
     return Index(name, alias, siblings, info["aliases"], info["mappings"], info["settings"]["index"])
 
 
-def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_deletes: str) -> Index:
+def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc_deletes: str) -> Index:
     """Create an index with ``dynamic: strict``, so that the schema determines the types and not the first value.
 
-    If the fields exceed the default limit, ``adopt`` maps them: it reads the limit that a template may have set. If another
-    instance creates the index at the same time, ``adopt`` compares its claim.
+    If the fields exceed the default limit, ``take_ownership`` maps them: it reads the limit that a template may have set. If another
+    instance creates the index at the same time, ``take_ownership`` compares its claim.
     """
     properties = properties_of(found, {})
     few = field_limit.total_fields({"properties": properties}) <= field_limit.DEFAULT_LIMIT
     body = {
         "settings": {"index": {"gc_deletes": gc_deletes}},
-        "aliases": {writer_of(name, route.fence): {"is_write_index": True}},
+        "aliases": {write_alias(name, route.fence): {"is_write_index": True}},
         "mappings": {
             "dynamic": "strict",
             "_meta": {META: {**_note(route), "created": True}},
@@ -148,11 +148,11 @@ def create(cluster: Cluster, name: str, found: list[Leaf], route: RouteSpec, gc_
     cluster.create(f"/{quote(name)}", body)
     index = find(cluster, name)
     assert index is not None
-    adopt(cluster, index, found, route)
+    take_ownership(cluster, index, found, route)
     return index
 
 
-def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -> None:
+def take_ownership(cluster: Cluster, index: Index, found: list[Field], route: RouteSpec) -> None:
     """Add the alias of this lease, map missing fields and record the claim. Everything else of the index stays unchanged.
 
     Raises:
@@ -165,29 +165,29 @@ def adopt(cluster: Cluster, index: Index, found: list[Leaf], route: RouteSpec) -
     add = _additions(index, found, route)
     if index.alias is None:
         _take(cluster, index, route)
-    note = {**index.note, **_note(route), "identity": index.identity}
+    note = {**index.metadata, **_note(route), "identity": index.identity}
     if held is None or not held.is_of(route) or held.epoch != route.epoch:
         note.pop("mark", None)  # the watermark belongs to the epoch
-    if add or note != index.note:
+    if add or note != index.metadata:
         meta = {**index.mappings.get("_meta", {}), META: note}
         mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
         if add:
             field_limit.make_room(cluster, index, mapping)
-        cluster.ask("PUT", f"/{quote(index.name)}/_mapping", mapping)
+        cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", mapping)
 
 
 def _take(cluster: Cluster, index: Index, route: RouteSpec) -> None:
     """Replace the aliases of older leases and other state paths in one request, so that their writers fail from then on."""
-    writer = writer_of(index.name, route.fence)
-    others = [alias for alias in index.writers if alias != writer]
-    same = index.note.get("owner", route.owner) == route.owner
+    writer = write_alias(index.name, route.fence)
+    others = [alias for alias in index.write_aliases if alias != writer]
+    same = index.metadata.get("owner", route.owner) == route.owner
     if same and any(_fence_of(alias) > route.fence for alias in others):
-        raise fenced(f"index {index.name!r}")
+        raise fenced_off(f"index {index.name!r}")
     if writer in index.aliases and not others:
         return
     add = {"add": {"index": index.name, "alias": writer, "is_write_index": True}}
     removals = [{"remove": {"index": index.name, "alias": alias, "must_exist": True}} for alias in others]
-    cluster.ask("POST", "/_aliases", {"actions": [add, *removals]})
+    cluster.request_json("POST", "/_aliases", {"actions": [add, *removals]})
 
 
 def _fence_of(alias: str) -> int:
@@ -197,39 +197,39 @@ def _fence_of(alias: str) -> int:
 
 def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark) -> None:
     """Record the watermark in the index; raise ``SinkError`` if another index or writer has replaced the prepared index."""
-    if not index.note:
-        raise gone(f"index {index.name!r} has lost its claim")
-    taken = (index.note["owner"], index.note["route"]) != (route.owner, route.name)
-    if taken or (index.alias is None and writer_of(index.name, route.fence) not in index.aliases):
-        raise fenced(f"index {index.name!r}")
+    if not index.metadata:
+        raise target_missing(f"index {index.name!r} has lost its claim")
+    taken = (index.metadata["owner"], index.metadata["route"]) != (route.owner, route.name)
+    if taken or (index.alias is None and write_alias(index.name, route.fence) not in index.aliases):
+        raise fenced_off(f"index {index.name!r}")
     if index.is_copy:
         raise lost(f"index {index.name!r} was restored from a copy")
-    if index.note.get("mark") == str(watermark):
+    if index.metadata.get("mark") == str(watermark):
         return
-    meta = {**index.mappings.get("_meta", {}), META: {**index.note, "mark": str(watermark)}}
-    cluster.ask("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
+    meta = {**index.mappings.get("_meta", {}), META: {**index.metadata, "mark": str(watermark)}}
+    cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
 
 
-def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:
+def _additions(index: Index, found: list[Field], route: RouteSpec) -> list[Field]:
     """Return the fields that the sink maps. In another user's index these are fields that no rule of the index covers.
 
     Raises:
         PermanentError: The mapping can't take the route.
 
     """
-    result = fit(found, index.mappings)
+    result = compare(found, index.mappings)
     variable = f"CDF_ROUTES__{route.name.upper()}__"
     if result.conflicts:
         cure = (
             f"Delete the index and run `cdf-replicator resync {route.name}`, which creates it again"
-            if index.ours
+            if index.managed
             else f"Map the field with another type, name another index in {variable}INDEX"
         )
         raise PermanentError(
             f"index {index.name!r} does not take the route: {'; '.join(result.conflicts)}.",
             f"{cure}, or rename or leave out the column ({variable}RENAME, {variable}COLUMNS).",
         )
-    if index.ours:
+    if index.managed:
         return [leaf for leaf, _ in result.missing]
     if refused := [leaf.path for leaf, dynamic in result.missing if dynamic == "strict"]:
         raise PermanentError(
@@ -241,11 +241,11 @@ def _additions(index: Index, found: list[Leaf], route: RouteSpec) -> list[Leaf]:
     return [leaf for leaf, dynamic in result.missing if dynamic == "true"]
 
 
-def settle(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
+def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
     """Set gc_deletes if the sink created the index; otherwise return a warning if it is too short."""
     remembered = index.settings.get("gc_deletes", "60s")
-    if index.ours and remembered != gc_deletes:
-        cluster.ask("PUT", f"/{quote(index.name)}/_settings", {"index": {"gc_deletes": gc_deletes}})
+    if index.managed and remembered != gc_deletes:
+        cluster.request_json("PUT", f"/{quote(index.name)}/_settings", {"index": {"gc_deletes": gc_deletes}})
         remembered = gc_deletes
     warnings = []
     if _seconds(remembered) < SHORTEST_GC_DELETES:

@@ -58,7 +58,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class Field:
     """A field of the schema without fields of its own. ``path`` is dotted; ``column`` is the route's column that holds it."""
 
     path: str
@@ -68,10 +68,10 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class MappingDiff:
     """The difference between a schema and a mapping: missing leaves with the ``dynamic`` of their object, conflicts as text."""
 
-    missing: list[tuple[Leaf, str]] = field(default_factory=list)
+    missing: list[tuple[Field, str]] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
 
 
@@ -97,7 +97,7 @@ KINDS: Final = {  # by Spark's name of the type
 AS_TEXT: Final = Kind({"type": "keyword"}, TEXTUAL)  # intervals, times of day
 
 
-def leaves(schema: StructType, route: str) -> list[Leaf]:
+def leaves(schema: StructType, route: str) -> list[Field]:
     """Return the leaves of a schema; raise ``PermanentError`` with the name of each column that Elasticsearch refuses."""
     found = [leaf for column in schema.fields for leaf in _leaves(column.dataType, column.name, column.name)]
     paths = {leaf.path for leaf in found}
@@ -111,7 +111,7 @@ def leaves(schema: StructType, route: str) -> list[Leaf]:
     return found
 
 
-def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Leaf]:
+def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Field]:
     from pyspark.sql.types import ArrayType, StructType
 
     source = data_type.simpleString()
@@ -121,7 +121,7 @@ def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Leaf]:
         for inner in data_type.fields:
             yield from _leaves(inner.dataType, f"{path}.{inner.name}", column)
     else:
-        yield Leaf(path, column, source, _kind(data_type))
+        yield Field(path, column, source, _kind(data_type))
 
 
 def _kind(data_type: DataType) -> Kind:
@@ -151,7 +151,7 @@ def _fault(path: str, paths: set[str]) -> str | None:
     return None
 
 
-def properties_of(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> dict[str, Any]:
+def properties_of(found: Iterable[Field], mappings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``properties`` that add these fields to ``mappings``. Objects of ``mappings`` keep their type."""
     properties: dict[str, Any] = {}
     for leaf in found:
@@ -165,9 +165,9 @@ def properties_of(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> dict[st
     return properties
 
 
-def fit(found: Iterable[Leaf], mappings: Mapping[str, Any]) -> Fit:
+def compare(found: Iterable[Field], mappings: Mapping[str, Any]) -> MappingDiff:
     """Compare each leaf with the mapping of an index."""
-    result = Fit()
+    result = MappingDiff()
     for leaf in found:
         node, path, dynamic = _reach(leaf.path, mappings)
         if node is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from connectors.result import Held
+from connectors.result import EntryCount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ KEEP_ALIVE: Final = "5m"
 GTE: Final = {"version_type": "external_gte"}
 
 
-def count(cluster: Cluster, index: str, below_guard: int) -> Held:
+def count(cluster: Cluster, index: str, below_guard: int) -> EntryCount:
     """Read the version of every document and count, since Elasticsearch can't search for versions."""
-    held = Held()
+    held = EntryCount()
     for page in _pages(cluster, index):
         versions = [hit["_version"] for hit in page]
-        held += Held(len(versions), sum(version < below_guard for version in versions), max(versions))
+        held += EntryCount(len(versions), sum(version < below_guard for version in versions), max(versions))
     return held
 
 
@@ -58,8 +58,8 @@ def _address(hit: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pages(cluster: Cluster, index: str) -> Iterator[list[dict[str, Any]]]:
-    cluster.ask("POST", f"/{index}/_refresh")
-    pit = cluster.ask("POST", f"/{index}/_pit?keep_alive={KEEP_ALIVE}")["id"]
+    cluster.request_json("POST", f"/{index}/_refresh")
+    pit = cluster.request_json("POST", f"/{index}/_pit?keep_alive={KEEP_ALIVE}")["id"]
     after: dict[str, Any] = {}
     try:
         while True:
@@ -72,11 +72,11 @@ def _pages(cluster: Cluster, index: str) -> Iterator[list[dict[str, Any]]]:
                 "track_total_hits": False,
                 **after,
             }
-            answer = cluster.ask("POST", "/_search?allow_partial_search_results=false", query)
+            answer = cluster.request_json("POST", "/_search?allow_partial_search_results=false", query)
             pit, hits = answer["pit_id"], answer["hits"]["hits"]
             if not hits:
                 return
             yield hits
             after = {"search_after": hits[-1]["sort"]}
     finally:
-        cluster.ask("DELETE", "/_pit", {"id": pit})
+        cluster.request_json("DELETE", "/_pit", {"id": pit})

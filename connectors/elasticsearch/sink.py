@@ -19,16 +19,16 @@ from connectors.elasticsearch.bulk import (
     REJECTION_CODES,
     all_applied,
     body_of,
-    joined,
+    merge,
     refused_alike,
     result_of,
     too_large,
 )
-from connectors.elasticsearch.index import adopt, create, find, identity_of, mark, settle, writer_of
+from connectors.elasticsearch.index import apply_settings, create, find, identity_of, mark, take_ownership, write_alias
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
-from connectors.errors import PermanentError, RetryableError, gone, lost
-from connectors.result import Held, WriteResult
+from connectors.errors import PermanentError, RetryableError, lost, target_missing
+from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class ElasticsearchSink(ArrowSink):
             self._index = (index.name, index.identity)
             return []
         self._index = (index.name, index.identity)
-        adopt(cluster, index, fields, route)
-        return settle(cluster, index, self.settings.gc_deletes)
+        take_ownership(cluster, index, fields, route)
+        return apply_settings(cluster, index, self.settings.gc_deletes)
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002 - the index is in the URL
         from pyspark.sql import functions as F  # noqa: N812
@@ -132,7 +132,7 @@ class ElasticsearchSink(ArrowSink):
             return
         name = _name(route)
         alias = self._connected().exists(f"/_alias/{quote(name)}")
-        writer = name if alias else writer_of(name, route.fence)
+        writer = name if alias else write_alias(name, route.fence)
         self._target = f"/{quote(writer)}/_bulk?require_alias=true&{ANSWER}"
         self._route = route.name
 
@@ -145,28 +145,28 @@ class ElasticsearchSink(ArrowSink):
         if chunk.num_rows == 1:
             return too_large(0)
         half = chunk.num_rows // 2
-        return joined(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
+        return merge(self.write(chunk.slice(0, half)), self.write(chunk.slice(half)), half)
 
-    def mark(self, route: RouteSpec, watermark: Watermark) -> None:
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
         """Write the watermark into the mapping's ``_meta``, at most once a minute, since that updates the cluster state."""
         marked_at, of = self._marked
-        if of == (replace(route, mark=None), watermark.generation) and time.monotonic() - marked_at < MARK_SECONDS:
+        if of == (replace(route, watermark=None), watermark.generation) and time.monotonic() - marked_at < MARK_SECONDS:
             return
         index = find(self._connected(), _name(route))
         if index is None:
-            raise gone(f"index {_name(route)!r} is gone")
+            raise target_missing(f"index {_name(route)!r} is gone")
         mark(self._connected(), index, route, watermark)
-        self._marked = time.monotonic(), (replace(route, mark=None), watermark.generation)
+        self._marked = time.monotonic(), (replace(route, watermark=None), watermark.generation)
 
     def kept(self) -> bool:
         """Return whether the index has the identity it was claimed with. A restore from a snapshot changes the identity."""
         return self._index is None or identity_of(self._connected(), self._index[0]) == self._index[1]
 
-    def count(self, route: RouteSpec, below_guard: int) -> Held:
+    def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         index = find(self._connected(), _name(route))
-        return count(self._connected(), quote(index.name), below_guard) if index else Held()
+        return count(self._connected(), quote(index.name), below_guard) if index else EntryCount()
 
-    def sweep(self, route: RouteSpec, below_guard: int) -> int:
+    def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         self.open(route)
         index = find(self._connected(), _name(route))
         if index is None:
@@ -193,7 +193,7 @@ class ElasticsearchSink(ArrowSink):
             return None
         if not reply.ok:
             raise refusal(reply, "bulk")
-        if reply.genuine and all_applied(reply.body, changes):
+        if reply.from_elasticsearch and all_applied(reply.body, changes):
             return WriteResult(sent_bytes=len(body))
         items = reply.json()["items"]
         result = result_of(items, changes=changes, route=self._route, sent_bytes=len(body))

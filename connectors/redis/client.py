@@ -80,7 +80,7 @@ def identity_of(client: redis.Redis) -> Identity | None:
     return Identity(info["run_id"], info["master_replid"], int(info["master_repl_offset"]))
 
 
-def call(client: redis.Redis, commands: list[bytes]) -> list[Any]:
+def pipeline(client: redis.Redis, commands: list[bytes]) -> list[Any]:
     """Send all commands and then read all replies, over one connection; load the script again if the server lost it."""
     pool = client.connection_pool
     connection: Any = pool.get_connection()

@@ -12,11 +12,11 @@ from connectors.errors import (
     PermanentError,
     RetryableError,
     SinkError,
-    certificate_refused,
+    certificate_error,
     claimed,
-    fenced,
-    gone,
+    fenced_off,
     lost,
+    target_missing,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         return PermanentError(f"Redis at {server}: {error}.", "Correct the number of the database in the url.")
     for kind, away, more in _AWAY:
         if isinstance(error, kind):
-            refused = certificate_refused(f"Redis at {server}", str(error))
+            refused = certificate_error(f"Redis at {server}", str(error))
             return refused or RetryableError(away, f"{server}: {error}{more}")
     return error
 
@@ -103,14 +103,14 @@ def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
         return None
     what = found[1]
     if what == "GONE":
-        return gone(f"Redis at {server} no longer holds the route's claim: it was emptied")
+        return target_missing(f"Redis at {server} no longer holds the route's claim: it was emptied")
     if what == "CLAIMED":
         return claimed(f"the target in Redis at {server}", "another route or state path", "KEY_TEMPLATE")
     if what == "OLDER":
         return lost(f"Redis at {server} was restored from a copy")
     if what == "OTHER":
         return lost(f"Redis at {server} was restarted, or failed over")
-    return fenced(f"Redis at {server}")
+    return fenced_off(f"Redis at {server}")
 
 
 def cluster_unsupported(server: str) -> PermanentError:

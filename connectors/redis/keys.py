@@ -83,7 +83,7 @@ def guard_of_value(value_key: bytes) -> bytes:
     return GUARD_HEAD.encode() + value_key + GUARD_TAIL.encode()
 
 
-def is_own(key: bytes) -> bool:
+def is_internal(key: bytes) -> bool:
     """Return whether the key is a guard or a claim. The prefix of a route's values may match both."""
     return key.startswith((GUARD_HEAD.encode(), CLAIM_HEAD.encode()))
 

@@ -58,7 +58,7 @@ def argument_columns(schema: StructType, layout: str) -> list[Column]:
     ]
 
 
-def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
+def oversized(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
     """Return the positions of the rows whose arguments have more than ``most_bytes`` bytes."""
     arguments = chunk.column(ARGUMENTS)
     if arguments.nbytes <= most_bytes:
@@ -67,7 +67,7 @@ def larger(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
     return positions
 
 
-def calls(
+def encode_commands(
     chunk: pa.RecordBatch, head: tuple[str, ...], key: str, first: tuple[str, ...]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the commands for a chunk, each with the position of its first row.

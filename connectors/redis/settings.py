@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SCHEMES: Final = ("redis", "rediss", "unix")
 
 
-def place_of(url: str) -> str:
+def address(url: str) -> str:
     """Return ``host:port/db`` or ``socket/db`` of a URL, without credentials, with and without TLS alike.
 
     It parses a URL as redis-py does, since the import of redis-py takes longer than the validation of a configuration.
@@ -36,9 +36,9 @@ def place_of(url: str) -> str:
     return f"{unquote(parts.hostname or 'localhost')}:{parts.port or 6379}/{database}"
 
 
-def normal_place_of(url: str) -> str:
-    """Return ``place_of`` with one spelling of the host, or of the socket's path."""
-    server, _, database = place_of(url).rpartition("/")
+def normal_address(url: str) -> str:
+    """Return ``address`` with one spelling of the host, or of the socket's path."""
+    server, _, database = address(url).rpartition("/")
     if urlsplit(url).scheme == "unix":
         return f"{place.folder(server)}/{database}"
     host, _, port = server.rpartition(":")
@@ -71,7 +71,7 @@ class RedisSettings(ArrowSettings):
     @classmethod
     def _url_is_understood(cls, url: SecretStr) -> SecretStr:
         try:
-            place_of(url.get_secret_value())
+            address(url.get_secret_value())
         except ValueError:
             # The parser's text may quote a part of the password.
             raise ValueError("expected redis://host:6379/0, rediss://... or unix:///path/to/socket") from None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import Claim, Watermark
 from connectors.redis import script
-from connectors.redis.keys import KeyNames, guard_of_value, is_own, key_names
-from connectors.redis.settings import RedisOptions, RedisSettings, normal_place_of, place_of
-from connectors.result import Held, Rejected, WriteResult
+from connectors.redis.keys import KeyNames, guard_of_value, is_internal, key_names
+from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
+from connectors.result import EntryCount, Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class RedisSink(ArrowSink):
 
     @property
     def endpoint(self) -> str:
-        return place_of(self.settings.url.get_secret_value())
+        return address(self.settings.url.get_secret_value())
 
     def target(self, route: RouteSpec) -> str:
         return f"redis {self.endpoint} {_names(route).prefix}"
 
     def places(self, route: RouteSpec) -> frozenset[str]:
-        return frozenset({f"redis {normal_place_of(self.settings.url.get_secret_value())} {_names(route).prefix}"})
+        return frozenset({f"redis {normal_address(self.settings.url.get_secret_value())} {_names(route).prefix}"})
 
     def check(self) -> None:
         from connectors.redis.client import check
@@ -78,7 +78,7 @@ class RedisSink(ArrowSink):
             return None
         filled_by, _, name = _bytes(owner).decode().partition(":")
         told = None if mark is None else Watermark.parse(_bytes(mark).decode())
-        older = route.mark is not None and (told is None or not told.reaches(route.mark))
+        older = route.watermark is not None and (told is None or not told.reaches(route.watermark))
         claim = Claim(filled_by, int(epoch), told, restored=older, route=name)
         return replace(claim, txn_version=told.txn_version) if told is not None and claim.is_of(route) else claim
 
@@ -127,7 +127,7 @@ class RedisSink(ArrowSink):
         layout, ttl = VALUE_TYPES[self.settings.layout], str(self.settings.ttl_seconds or 0)
         self._kept = (*_held(route), layout, ttl, str(self.settings.tombstone_seconds))
 
-    def mark(self, route: RouteSpec, watermark: Watermark) -> None:
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
         server = self._server
         known = ("", "", "") if server is None else (server.run_id, server.replication_id, str(server.offset))
         with self._classified():
@@ -136,15 +136,15 @@ class RedisSink(ArrowSink):
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
         from connectors.redis import protocol
-        from connectors.redis.client import call
+        from connectors.redis.client import pipeline
 
         if not chunk.num_rows:
             return WriteResult()
-        if large := protocol.larger(chunk, self.settings.max_value_bytes):
-            return self._without(large, chunk)
-        calls = list(protocol.calls(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
+        if large := protocol.oversized(chunk, self.settings.max_value_bytes):
+            return self._write_without(large, chunk)
+        calls = list(protocol.encode_commands(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
         with self._classified():
-            replies = call(self._connected(), [command for _, command in calls])
+            replies = pipeline(self._connected(), [command for _, command in calls])
         stale, noop, foreign = (
             [start + row for (start, _), reply in zip(calls, replies, strict=True) for row in reply[kind]]
             for kind in range(3)
@@ -158,7 +158,7 @@ class RedisSink(ArrowSink):
             sent_bytes=sum(len(command) for _, command in calls),
         )
 
-    def _without(self, large: list[int], chunk: pa.RecordBatch) -> WriteResult:
+    def _write_without(self, large: list[int], chunk: pa.RecordBatch) -> WriteResult:
         """Write the other rows and reject these, since Redis closes the connection of a client that sends a larger argument."""
         import pyarrow as pa
 
@@ -175,7 +175,7 @@ class RedisSink(ArrowSink):
             sent_bytes=result.sent_bytes,
         )
 
-    def count(self, route: RouteSpec, below_guard: int) -> Held:
+    def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         names, total, below, highest = _names(route), 0, 0, 0
         arguments = (_digits(below_guard), VALUE_TYPES[self.settings.layout])
         with self._classified():
@@ -186,9 +186,9 @@ class RedisSink(ArrowSink):
             for guards in self._found(names.guard_pattern):
                 found = (_bytes(guard)[: script.GUARD_DIGITS] for guard in self._connected().mget(guards) if guard)
                 highest = max(highest, *(int(guard) for guard in found if script.is_guard(guard)), 0)
-        return Held(total, below, highest)
+        return EntryCount(total, below, highest)
 
-    def sweep(self, route: RouteSpec, below_guard: int) -> int:
+    def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         removed = 0
         # The guard just below loses to every change of the new epoch, and beats every change of an older epoch.
         tombstone = (f"{_digits(below_guard - 1)}d", self.settings.tombstone_seconds)
@@ -208,7 +208,7 @@ class RedisSink(ArrowSink):
     def _values(self, names: KeyNames) -> Iterator[list[bytes]]:
         """Yield pages of the keys of existing values, each followed by the key of its guard."""
         for page in self._found(names.value_pattern):
-            values = [value for value in page if not is_own(value)]
+            values = [value for value in page if not is_internal(value)]
             if values:
                 yield [key for value in values for key in (value, guard_of_value(value))]
 
@@ -245,7 +245,7 @@ def _bytes(reply: bytes | str) -> bytes:
 
 def _held(route: RouteSpec) -> tuple[str, ...]:
     """Return the values that the scripts compare with the claim: holder, fence and watermark."""
-    mark = route.mark
+    mark = route.watermark
     batch = ("", "") if mark is None or mark.generation < 0 else (str(mark.generation), str(mark.number))
     return _holder(route), str(route.fence), *batch, "" if mark is None else str(mark.version)
 

@@ -154,7 +154,7 @@ class FenceContract:
         with pytest.raises(PermanentError):
             leftover.prepare(schema, older)
         with pytest.raises(PermanentError):
-            leftover.mark(older, Watermark(0, 9, 9))
+            leftover.save_watermark(older, Watermark(0, 9, 9))
         assert read(route, "a") is not None
         assert read(route, "b") is None
         assert_applied(sink.write(render_chunk(spark, sink, newer, schema, [deletion("a", 3), upsert("c", 3, "x")])))
@@ -164,12 +164,12 @@ class FenceContract:
         self, sink: ArrowSink, route: RouteSpec, schema: StructType
     ) -> None:
         sink.prepare(schema, route)
-        sink.mark(route, Watermark(2, 3, 7))
+        sink.save_watermark(route, Watermark(2, 3, 7))
         sink.prepare(schema, replace(route, fence=1))
         assert sink.claim(route) == Claim(
             route.owner,
             route.epoch,
-            mark=Watermark(2, 3, 7),
+            watermark=Watermark(2, 3, 7),
             txn_version=Watermark(2, 3, 7).txn_version,
             route=route.name,
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.change import Batch, Change, Claim, RouteSpec, guard_of
-from connectors.result import FrameResult, Held
+from connectors.result import EntryCount, FrameResult
 from connectors.testing.chunk import SCHEMA, change_frame, deletion, key_of, upsert
 from connectors.testing.contract import ODD_KEYS, Read
 
@@ -75,10 +75,10 @@ class FrameContract:
         sink.check()
         assert sink.claim(route) is None
         below = guard_of(2, 0, upsert=False)
-        assert sink.count(route, below) == Held()
+        assert sink.count_entries(route, below) == EntryCount()
         sink.prepare(schema, route)
         assert sink.claim(route) == Claim(route.owner, route.epoch, route=route.name)
-        assert sink.count(route, below) == Held()
+        assert sink.count_entries(route, below) == EntryCount()
         assert sink.claim(other_route) is None
         assert sink.target(route) != sink.target(other_route)
         sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
@@ -178,11 +178,13 @@ class FrameContract:
         told = write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
         assert told.stale == 0, "a higher epoch wins over a higher version"
         below, claim = guard_of(2, 0, upsert=False), sink.claim(route)
-        assert sink.count(route, below) == Held(total=4, below=len("de"), highest=guard_of(2, 3, upsert=True))
-        assert sink.sweep(route, below) == len("de")
-        assert sink.sweep(route, below) == 0
+        assert sink.count_entries(route, below) == EntryCount(
+            total=4, orphans=len("de"), highest=guard_of(2, 3, upsert=True)
+        )
+        assert sink.delete_orphans(route, below) == len("de")
+        assert sink.delete_orphans(route, below) == 0
         assert sink.claim(route) == claim
-        assert sink.count(route, below) == Held(total=2, below=0, highest=guard_of(2, 3, upsert=True))
+        assert sink.count_entries(route, below) == EntryCount(total=2, orphans=0, highest=guard_of(2, 3, upsert=True))
         assert [key for key in "abcde" if shown(key)] == ["a", "b"]
         assert write(upsert("a", 9000, "leftover writer"), upsert("d", 4, "again", epoch=2)).stale == 1
         assert (shown("a"), shown("d")) == ({"id": "a", "name": "new"}, {"id": "d", "name": "again"})

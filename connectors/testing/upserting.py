@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.change import RouteSpec, guard_of
-from connectors.result import Held
+from connectors.result import EntryCount
 from connectors.testing.chunk import deletion, key_of, render_chunk, upsert
 from connectors.testing.contract import ODD_KEYS, ArrowContract, Read, Write, assert_applied
 
@@ -148,17 +148,19 @@ class SinkContract(ArrowContract):
         write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
         write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
         below = guard_of(2, 0, upsert=False)
-        assert sink.count(route, below) == Held(total=4, below=len("de"), highest=guard_of(2, 3, upsert=True))
-        assert sink.sweep(route, below) == len("de")
+        assert sink.count_entries(route, below) == EntryCount(
+            total=4, orphans=len("de"), highest=guard_of(2, 3, upsert=True)
+        )
+        assert sink.delete_orphans(route, below) == len("de")
         assert [key for key in "abcde" if shown(key)] == ["a", "b"]
-        assert sink.count(route, below) == Held(total=2, below=0, highest=guard_of(2, 3, upsert=True))
-        assert sink.sweep(route, below) == 0
+        assert sink.count_entries(route, below) == EntryCount(total=2, orphans=0, highest=guard_of(2, 3, upsert=True))
+        assert sink.delete_orphans(route, below) == 0
         assert_applied(write(upsert("d", 4, "again", epoch=2)))
 
     def test_an_empty_target_holds_nothing(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
-        assert sink.count(route, guard_of(2, 0, upsert=False)) == Held()
+        assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
         sink.prepare(schema, route)
-        assert sink.count(route, guard_of(2, 0, upsert=False)) == Held()
+        assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
 
     def test_a_sweep_leaves_other_routes_alone(
         self,
@@ -175,7 +177,7 @@ class SinkContract(ArrowContract):
         other.prepare(schema, other_route)
         other.open(other_route)
         other.write(render_chunk(spark, other, other_route, schema, [upsert("a", 8, "theirs")]))
-        assert sink.sweep(route, guard_of(2, 0, upsert=False)) == 1
+        assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) == 1
         assert read(route, "a") is None
         seen = read(other_route, "a")
         assert seen is not None
@@ -207,5 +209,5 @@ class SinkContract(ArrowContract):
     ) -> None:
         before = sink.claim(route)
         write(upsert("a", 1, "one"))
-        sink.sweep(replace(route, epoch=2), guard_of(2, 0, upsert=False))
+        sink.delete_orphans(replace(route, epoch=2), guard_of(2, 0, upsert=False))
         assert sink.claim(route) == before

@@ -12,15 +12,15 @@ from pyarrow import parquet
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.reporter import Report
-from cdf_replicator.monitoring.status_store import Board
-from cdf_replicator.pipeline.context import Service
-from cdf_replicator.pipeline.route_stream import Stream
-from cdf_replicator.pipeline.streaming_query import Query
+from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.pipeline.context import ServiceContext
+from cdf_replicator.pipeline.route_stream import RouteStream
+from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.route_state import RouteState
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from cdf_replicator.transform import change_frame
 from connectors import Watermark, change
 from tests.benchmarks.works import FOLDER
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from cdf_replicator.monitoring.status import BatchStatus
-    from cdf_replicator.pipeline.batch_writer import Delivering
+    from cdf_replicator.pipeline.batch_writer import BatchWriter
     from tests.benchmarks.works import Work
 
 TABLE, ROUTE = "rows", "rows_sink"
@@ -57,15 +57,15 @@ class OurRoute:
         }
         settings = load({**given, **environ})
         self._spark, self._work, self._batches = spark, work, 0
-        self.route, self.sink = settings.resolved[ROUTE], settings.sink("sink")
-        state_path, self._board, self._metrics = StatePath.open(folder), Board(), Metrics()
+        self.route, self.sink = settings.routes[ROUTE], settings.sink("sink")
+        state_path, self._board, self._metrics = StateStore.open(folder), StatusStore(), Metrics()
         self._sent = 0
         self._board.add_sink("sink", settings.sinks["sink"].type, "")
         letters = DeadLetters(spark, state_path.dead_letters)
-        service = Service(spark, settings, state_path, letters, self._metrics, self._board, True, Event())
-        report = Report(self.route, self._metrics, self._board, type(self.sink))
-        query = Query(service, self.route, report, lambda: False, lambda *_: None)
-        self._stream = Stream(service, self.route, report, query)
+        service = ServiceContext(spark, settings, state_path, letters, self._metrics, self._board, True, Event())
+        report = RouteReporter(self.route, self._metrics, self._board, type(self.sink))
+        query = StreamingQueryRunner(service, self.route, report, lambda: False, lambda *_: None)
+        self._stream = RouteStream(service, self.route, report, query)
         self._source = SourceTable(spark, self.route.source)
         self.spec = self.route.spec(owner=state_path.owner, epoch=1)
         self._state = RouteState(
@@ -78,11 +78,11 @@ class OurRoute:
 
     def prepare(self) -> None:
         """Prepare the target as the service does at its start. The caller has emptied it."""
-        self._stream._fits = None
+        self._stream._prepared_schema = None
         self.sink.claim(self.spec)
         self._stream.prepare(self._state, self._source.schema(), self.sink)
         if self._work.versions is not None:
-            self.sink.mark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))
+            self.sink.save_watermark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))
 
     def key_text(self) -> Column:
         """Return the key of the work's rows as the service's sinks receive it."""
@@ -107,7 +107,7 @@ class OurRoute:
 
     def deliver(self) -> int:
         """Returns how many rows or changes were read."""
-        delivering = self._stream.delivering(self.sink)
+        delivering = self._stream.batch_writer(self.sink)
         if self._work.versions is None:
             self._stream._load(self._state, self._source, delivering)
         else:
@@ -119,10 +119,10 @@ class OurRoute:
         assert not self.last.rejected, self.last.rejected
         return self._work.rows
 
-    def _next_batch(self, delivering: Delivering) -> Callable[[DataFrame], int]:
+    def _next_batch(self, delivering: BatchWriter) -> Callable[[DataFrame], int]:
         def deliver(changes: DataFrame) -> int:
             self._batches += 1
-            return delivering.write(changes, self._stream.batch(self._state, self._batches)).stale
+            return delivering.write(changes, self._stream.batch_identity(self._state, self._batches)).stale
 
         return deliver
 
@@ -130,7 +130,7 @@ class OurRoute:
         """The rows that a feed's changes meet."""
         assert self._work.versions is not None
         state = replace(self._state, pinned_version=self._work.versions[0] - 1)
-        self._stream._load(state, self._source, self._stream.delivering(self.sink))
+        self._stream._load(state, self._source, self._stream.batch_writer(self.sink))
 
     @property
     def last(self) -> BatchStatus:

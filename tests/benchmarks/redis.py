@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from redis import Redis as Client
 
 from connectors.redis import protocol, script
-from connectors.redis.client import call
+from connectors.redis.client import pipeline
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
 from tests.benchmarks.works import DELETED, newest
@@ -82,7 +82,9 @@ def _key(arm: Arm, row: Row, keys: Sequence[str]) -> str:
 def _commands(route: OurRoute) -> Iterator[bytes]:
     kept = (route.spec.owner, "0", "-1", "string", "0", str(route.sink.settings.tombstone_seconds))
     for batch in route.rendered().to_batches(10_000):
-        for _, command in protocol.calls(batch, ("EVALSHA", script.WRITE_SHA), f"cdf:claim:{{{TABLE}:}}", kept):
+        for _, command in protocol.encode_commands(
+            batch, ("EVALSHA", script.WRITE_SHA), f"cdf:claim:{{{TABLE}:}}", kept
+        ):
             yield command
 
 
@@ -93,7 +95,7 @@ def _send(url: str, commands: Sequence[bytes]) -> None:
         with Client.from_url(url) as client:
             client.script_load(script.WRITE)
             for first in range(0, len(mine), CALLS):
-                call(client, list(mine[first : first + CALLS]))
+                pipeline(client, list(mine[first : first + CALLS]))
 
     with ThreadPoolExecutor(SENDERS) as senders:
         list(senders.map(send, [commands[number::SENDERS] for number in range(SENDERS)]))

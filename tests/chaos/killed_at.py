@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator.cli import main
 from cdf_replicator.delivery.dead_letters import DeadLetters
-from cdf_replicator.monitoring.reporter import Report
+from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.pipeline import batch_writer
 from connectors.delta.audit import DeltaAuditSink
 from deploy.servers.server import PROJECT
@@ -39,10 +39,10 @@ class Point:
 
 
 POINTS: Final = {
-    "after the offset log": Point(batch_writer.Delivering, "write", done=False, times=3),
+    "after the offset log": Point(batch_writer.BatchWriter, "write", done=False, times=3),
     "after the audit append": Point(DeltaAuditSink, "write", done=True, times=1),
-    "after the dead-letter write": Point(DeadLetters, "bury", done=True, times=1),
-    "before the commit log": Point(Report, "batch", done=True, times=3),
+    "after the dead-letter write": Point(DeadLetters, "add", done=True, times=1),
+    "before the commit log": Point(RouteReporter, "batch", done=True, times=3),
 }
 """With the third call, some routes have delivered and others have not."""
 

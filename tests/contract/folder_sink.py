@@ -3,7 +3,7 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-from connectors import ArrowSettings, Claim, Held, PermanentError, RowSink, WriteResult
+from connectors import ArrowSettings, Claim, EntryCount, PermanentError, RowSink, WriteResult
 
 
 class FolderSettings(ArrowSettings):
@@ -53,14 +53,14 @@ class FolderSink(RowSink):
                 file.with_suffix(".new").replace(file)
         return WriteResult(stale=stale, noop=noop)
 
-    def count(self, route, below_guard):
+    def count_entries(self, route, below_guard):
         entries = [json.loads(file.read_text()) for file in Path(self.target(route)).glob("*.json")]
         guards = [entry["guard"] for entry in entries if entry["row"] is not None]
         highest = max((entry["guard"] for entry in entries), default=0)
-        return Held(len(guards), sum(guard < below_guard for guard in guards), highest)
+        return EntryCount(len(guards), sum(guard < below_guard for guard in guards), highest)
 
-    def sweep(self, route, below_guard):
-        below = self.count(route, below_guard).below
+    def delete_orphans(self, route, below_guard):
+        below = self.count_entries(route, below_guard).orphans
         for file in Path(self.target(route)).glob("*.json"):
             if json.loads(file.read_text())["guard"] < below_guard:
                 file.unlink()

@@ -135,7 +135,10 @@ def test_a_server_goes_with_its_starter_even_when_that_is_killed(starter):
 
 
 def test_elasticsearch_answers_keeps_its_data_over_a_restart_and_is_gone_afterwards():
-    with Elasticsearch.start(password="secret") as server, httpx.Client(auth=("elastic", "secret"), timeout=60) as client:
+    with (
+        Elasticsearch.start(password="secret") as server,
+        httpx.Client(auth=("elastic", "secret"), timeout=60) as client,
+    ):
         port, document = server.port, f"{server.url}/words/_doc/1"
         assert client.put(document, json={"word": "kept"}).status_code == httpx.codes.CREATED
         assert httpx.get(document, timeout=60).status_code == httpx.codes.UNAUTHORIZED

@@ -12,13 +12,13 @@ import pytest
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
-from cdf_replicator.pipeline.context import Service
-from cdf_replicator.runtime.route_runner import Runner
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.pipeline.context import ServiceContext
+from cdf_replicator.runtime.route_runner import RouteRunner
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from tests.support.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
@@ -97,7 +97,7 @@ class World:
         self.files = folder / "files"
         self.audit = str(folder / "audit" / "orders")
         self.files.mkdir()
-        self.board, self.metrics = Board(), Metrics()
+        self.board, self.metrics = StatusStore(), Metrics()
         self.environ = {
             "CDF_STATE_PATH": str(folder / "state"),
             "CDF_TABLES__ORDERS__PATH": self.table,
@@ -162,39 +162,41 @@ class World:
         return load(self.environ)
 
     @property
-    def state_path(self) -> StatePath:
-        return StatePath.open(Path(self.environ["CDF_STATE_PATH"]))
+    def state_path(self) -> StateStore:
+        return StateStore.open(Path(self.environ["CDF_STATE_PATH"]))
 
     @property
     def letters(self) -> DeadLetters:
         return DeadLetters(self.spark, self.state_path.dead_letters)
 
     def source(self) -> SourceTable:
-        return SourceTable(self.spark, next(iter(self.settings.resolved.values())).source)
+        return SourceTable(self.spark, next(iter(self.settings.routes.values())).source)
 
-    def runner(self, name="orders_files", *, once=True, asked=None, stop=None) -> Runner:
+    def runner(self, name="orders_files", *, once=True, asked=None, stop=None) -> RouteRunner:
         settings = self.settings
-        self.board, self.metrics = Board(), Metrics()
+        self.board, self.metrics = StatusStore(), Metrics()
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
-        service = Service(self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop)
-        return Runner(service, settings.resolved[name], asked)
+        service = ServiceContext(
+            self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop
+        )
+        return RouteRunner(service, settings.routes[name], asked)
 
     def run(self, name="orders_files", *, asked=None, ask=None):
         """``--once``. ``ask``: requests left under the state path. Returns the verdict: None if all went well."""
         runner = self.runner(name, asked=asked)
-        for request in [ask] if isinstance(ask, command_queue.Request) else ask or ():
-            command_queue.submit(self.state_path.requests, request)
-            command_queue.take(self.state_path.requests, request)
+        for request in [ask] if isinstance(ask, command_queue.Command) else ask or ():
+            command_queue.enqueue(self.state_path.requests, request)
+            command_queue.accept(self.state_path.requests, request)
             runner.submit(request)
         runner.start()
         runner.join(PATIENCE_SECONDS)
         assert not runner.is_alive(), "the route did not come to an end"
-        return runner.verdict
+        return runner.failure
 
-    def answer(self, ask) -> command_queue.Progress:
-        return command_queue.follow(self.state_path.requests, ask.id)
+    def answer(self, ask) -> command_queue.CommandStatus:
+        return command_queue.read_status(self.state_path.requests, ask.id)
 
     def state(self, name="orders_files"):
         return self.state_path.load(name)

@@ -24,17 +24,17 @@ class PickySink(FolderSink):
     def kept(self):
         return _said(self.settings.path) != "started anew"
 
-    def count(self, route, below_guard):
+    def count_entries(self, route, below_guard):
         if _said(self.settings.path) == "count":
             raise RuntimeError("the plug was pulled")
-        return super().count(route, below_guard)
+        return super().count_entries(route, below_guard)
 
-    def sweep(self, route, below_guard):
+    def delete_orphans(self, route, below_guard):
         if _said(self.settings.path) == "sweep":
             files = sorted(Path(self.target(route)).glob("*.json"))
             next(file for file in files if json.loads(file.read_text())["guard"] < below_guard).unlink()
             raise RuntimeError("the plug was pulled")
-        return super().sweep(route, below_guard)
+        return super().delete_orphans(route, below_guard)
 
     def write_rows(self, changes):
         while _said(self.settings.path) == "hang":

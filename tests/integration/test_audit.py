@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
 from connectors.delta import audit, table
@@ -73,7 +73,7 @@ def test_an_append_whose_checksum_a_kill_took_is_known_although_the_log_has_a_ch
 
 def batch_of(world, version):
     """The sink, the change frame of one version, and a micro-batch of a prepared route to write it by."""
-    route, sink = world.settings.resolved["orders_audit"], world.settings.sink("audit")
+    route, sink = world.settings.routes["orders_audit"], world.settings.sink("audit")
     source = world.source()
     spec = route.spec(owner="us", epoch=1)
     sink.prepare(change_frame.row_schema(source.schema(), route), spec)
@@ -90,7 +90,7 @@ def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
         assert sink.write(frame, batch).skipped
         assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"
         assert sink.write(frame, replace(batch, generation=0, number=9)).skipped, "of an older generation"
-    again = sink.write(frame, replace(batch, generation=2, number=1, replay=True))
+    again = sink.write(frame, replace(batch, generation=2, number=1, may_exist=True))
     assert (again.applied, again.stale) == ({}, 1)
     assert len(world.audited("id")) == 1
 
@@ -99,7 +99,7 @@ def test_a_batch_that_another_writer_records_meanwhile_is_skipped_when_delta_dro
     world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
-    monkeypatch.setattr(table, "recorded", lambda path, app: -1)  # as it was before the other writer's commit
+    monkeypatch.setattr(table, "last_txn_version", lambda path, app: -1)  # as it was before the other writer's commit
     monkeypatch.setattr(audit, "COUNTED_SECONDS", 0.5)
     assert sink.write(frame, batch).skipped
     assert len(world.audited("id")) == 1
@@ -117,7 +117,7 @@ def test_a_replay_tells_a_deleted_row_from_its_twin_that_was_inserted_in_the_sam
     assert world.audited(*SHORT) == both
     for generation, lost in ((2, "delete"), (3, "insert")):
         world.spark.sql(f"DELETE FROM delta.`{world.audit}` WHERE change_type = '{lost}'")
-        again = sink.write(frame, replace(batch, generation=generation, replay=True))
+        again = sink.write(frame, replace(batch, generation=generation, may_exist=True))
         assert (again.applied, again.stale) == ({lost: 1}, 1)
         assert world.audited(*SHORT) == both
 
@@ -125,13 +125,13 @@ def test_a_replay_tells_a_deleted_row_from_its_twin_that_was_inserted_in_the_sam
 def test_another_state_path_that_takes_the_table_over_is_not_taken_for_a_repetition(world):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
-    assert run(world, ask=Request("resync", "orders_audit")) is None
+    assert run(world, ask=Command("resync", "orders_audit")) is None
     world.insert("(2, 'b')")
     assert run(world) is None
     before = len(world.audited("id"))
     world.environ["CDF_STATE_PATH"] = str(world.folder / "other")
     assert run(world).reason == "target_claimed"
-    assert run(world, ask=Request("resync", "orders_audit")) is None
+    assert run(world, ask=Command("resync", "orders_audit")) is None
     assert len(world.audited("id")) == before + 2, "the snapshot of the new epoch"
     assert world.state("orders_audit").epoch == 3
 
@@ -172,7 +172,7 @@ def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
     columns = ["id", "name", "content", "copy", "`a.b`", "`tick``s`", "change_type", "commit_version"]
     whole = world.audited(*columns)
     assert len(whole) == 5
-    assert run(world, ask=Request("replay", "orders_audit", 1)) is None
+    assert run(world, ask=Command("replay", "orders_audit", 1)) is None
     assert world.audited(*columns) == whole
     audit = f"delta.`{world.audit}`"
     world.spark.sql(f"DELETE FROM {audit} WHERE id = 2 OR `tick``s` = {moment}2'")
@@ -182,13 +182,13 @@ def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
     left = world.spark.createDataFrame(kept, schema).write.format("delta").mode("overwrite")
     left.option("replaceWhere", "id = 1").save(world.audit)
     assert len(world.audited("id")) == 1, "of the twins one is left, of the others none"
-    ask = Request("replay", "orders_audit", 1, 2)
+    ask = Command("replay", "orders_audit", 1, 2)
     assert run(world, ask=ask) is None
     assert world.audited(*columns) == whole
     assert world.answer(ask).state == "done"
     told = world.last_batch()
     assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {"insert": 4}, 1, (1, 2))
-    assert run(world, ask=Request("replay", "orders_audit", 1, 2)) is None
+    assert run(world, ask=Command("replay", "orders_audit", 1, 2)) is None
     told = world.last_batch()
     assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {}, 5, (1, 2))
 
@@ -210,7 +210,7 @@ def test_a_replay_counts_twins_over_all_micro_batches_of_a_version(spark, tmp_pa
         sink = DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path)))  # as after a restart
         if not generation:
             sink.prepare(spark.createDataFrame([], "id int").schema, ROUTE)
-        batch = Batch(ROUTE, generation, number, table_id="t", replay=replay)
+        batch = Batch(ROUTE, generation, number, table_id="t", may_exist=replay)
         return sink.write(given(spark, version, *rows), batch)
 
     def killed(*_):
@@ -294,7 +294,7 @@ def test_a_replay_of_a_range_the_stream_has_yet_to_deliver_does_not_double_it(wo
     assert run(world) is None
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
-    assert run(world, ask=Request("replay", "orders_audit", 2, 3)) is None
+    assert run(world, ask=Command("replay", "orders_audit", 2, 3)) is None
     assert [row[0] for row in world.audited("id")] == [1, 2, 3]
 
 
@@ -306,7 +306,7 @@ def test_a_new_column_of_the_source_is_a_new_column_of_the_audit_table(world):
     world.insert("(3, 'c', 30)")
     assert run(world) is None
     assert world.audited("id", "price") == [(1, None), (2, None), (3, 30)]
-    assert run(world, ask=Request("replay", "orders_audit", 2)) is None
+    assert run(world, ask=Command("replay", "orders_audit", 2)) is None
     assert len(world.audited("id")) == 3, "a row from before the column is still the same row"
 
 
@@ -322,7 +322,7 @@ def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
     world.insert("(4, 'd', 40)")
     verdict = run(world)
     assert (verdict.action, verdict.reason) == ("halt", "schema_change")
-    assert "Approve it" in verdict.next_step
+    assert "Approve it" in verdict.remedy
     world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "5"
     assert run(world) is None
     assert world.audited("id", "title") == [(1, None), (2, None), (3, None), (4, "d")]
@@ -331,7 +331,7 @@ def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
 def test_a_column_with_the_name_of_an_audit_column_is_told_how_to_be_renamed(world):
     world.create("id bigint, batch int")
     verdict = run(world)
-    assert "column batch of route orders_audit has the name of an audit column" in verdict.what
+    assert "column batch of route orders_audit has the name of an audit column" in verdict.message
     world.environ["CDF_ROUTES__ORDERS_AUDIT__RENAME"] = "batch=source_batch"
     assert run(world) is None, "nothing was written yet, so the definition may be corrected"
 
@@ -340,7 +340,7 @@ def test_a_delta_table_of_somebody_else_is_left_alone(world):
     world.create(rows=["(1, 'a')"])
     world.spark.range(3).write.format("delta").save(world.audit)
     verdict = run(world)
-    assert "is no audit table" in verdict.what
+    assert "is no audit table" in verdict.message
     assert world.spark.read.format("delta").load(world.audit).columns == ["id"]
 
 

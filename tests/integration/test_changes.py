@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from cdf_replicator.commands import session
-from cdf_replicator.commands.changes import Wanted, write
+from cdf_replicator.commands.changes import ChangesQuery, write
 from cdf_replicator.commands.enable import enabled
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.source.table import SourceTable
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -20,7 +20,7 @@ FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 def written(table, **wanted):
     out = io.StringIO()
-    write(table, Wanted(**wanted), out)
+    write(table, ChangesQuery(**wanted), out)
     return out.getvalue()
 
 
@@ -29,10 +29,10 @@ def objects(table, **wanted):
 
 
 def refused(table, **wanted):
-    with pytest.raises(HaltError) as caught:
+    with pytest.raises(RouteHaltError) as caught:
         written(table, **wanted)
-    assert caught.value.verdict.next_step
-    return caught.value.verdict.what
+    assert caught.value.verdict.remedy
+    return caught.value.verdict.message
 
 
 def test_the_feed_is_printed_as_table_changes_gives_it(world):
@@ -112,7 +112,7 @@ def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
     world.create("id bigint, _change_type string", delta__enableChangeDataFeed="false")
     with pytest.raises(Exception, match="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS") as caught:
         enabled(world.source())
-    what, next_step = session.told(caught.value)
+    what, next_step = session.describe_error(caught.value)
     assert "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS" in what
     assert "rename the column" in next_step
 
@@ -124,9 +124,9 @@ def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
     table = SourceTable(world.spark, replace(world.source().source, path=str(other)))
     with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE") as caught:
         written(table, first=0)
-    assert "read the versions before that commit" in session.told(caught.value)[1]
+    assert "read the versions before that commit" in session.describe_error(caught.value)[1]
     assert [row["title"] for row in objects(table, first=3)] == ["b"]
 
     with pytest.raises(Exception) as caught:
         SourceTable(world.spark, session.source_named("no_such_table", {}))
-    assert "There is no Delta table of that name" in session.told(caught.value)[1]
+    assert "There is no Delta table of that name" in session.describe_error(caught.value)[1]

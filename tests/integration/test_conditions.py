@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import RetryPolicy
-from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.pipeline import batch_writer as batch_module
 from cdf_replicator.state import checkpoint
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from connectors import Batch, RouteOptions, RouteSpec
 from tests.support.session import replaced
 from tests.support.waiting import until
@@ -61,12 +61,12 @@ def shown(world, verdict, action, reason):
     assert (verdict.action, verdict.reason) == (action, reason)
     assert route.state == ("stopped" if action == "wait" else "halted"), "an --once run does not wait"
     assert route.last_error.condition == reason
-    assert route.last_error.next_step == verdict.next_step
+    assert route.last_error.next_step == verdict.remedy
     return verdict
 
 
 def mended(world):
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask) is None
     assert world.delivered() == world.expected()
 
@@ -86,8 +86,8 @@ def test_changes_that_vacuum_removed_are_not_passed_over(started):
     started.overwrite(started.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
     started.vacuum()
     verdict = shown(started, started.run(), "halt", "history_lost")
-    assert "FILE_NOT_EXIST" in verdict.what
-    assert verdict.next_step.endswith("resync orders_files")
+    assert "FILE_NOT_EXIST" in verdict.message
+    assert verdict.remedy.endswith("resync orders_files")
     assert started.board.snapshot().routes[0].last_error.count == 2, "tried once more, then halted"
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
     mended(started)
@@ -103,8 +103,8 @@ def test_a_log_with_a_gap(started):
     gap.with_name(f".{gap.name}.crc").unlink()
     forget(started)
     verdict = shown(started, started.run(), "halt", "history_lost")
-    assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in verdict.what
-    assert verdict.next_step.endswith("resync orders_files")
+    assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in verdict.message
+    assert verdict.remedy.endswith("resync orders_files")
     assert started.delivered().keys() == {"1", "2", "3"}
 
 
@@ -114,8 +114,8 @@ def test_a_start_where_the_change_feed_was_off(world):
     world.insert("(2, 'b')")
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
     verdict = shown(world, world.run(), "halt", "change_feed_off")
-    assert "delta.enableChangeDataFeed = true" in verdict.next_step
-    assert verdict.next_step.endswith("resync orders_files")
+    assert "delta.enableChangeDataFeed = true" in verdict.remedy
+    assert verdict.remedy.endswith("resync orders_files")
     del world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"]
     mended(world)
 
@@ -126,8 +126,8 @@ def test_a_table_feature_of_the_future(started):
     commit_file(started, 2).write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
     forget(started)
     verdict = shown(started, started.run(), "halt", "unsupported_table")
-    assert "fromTheFuture" in verdict.what
-    assert "upgrade cdf-replicator" in verdict.next_step
+    assert "fromTheFuture" in verdict.message
+    assert "upgrade cdf-replicator" in verdict.remedy
     commit_file(started, 2).unlink()
     forget(started)
     assert started.run() is None, "nothing is lost"
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_tried_again_and_then_told(world):
     (data,) = set(Path(world.table).glob("*.parquet")) - before
     with damaged(data):
         verdict = shown(world, world.run(), "halt", "read_failed")
-        assert "FAILED_READ_FILE" in verdict.what
+        assert "FAILED_READ_FILE" in verdict.message
         assert world.board.snapshot().routes[0].last_error.count == 5
     assert world.run() is None
     world.sql("INSERT INTO {t} SELECT id, 'many' FROM range(10, 40)")
@@ -149,7 +149,7 @@ def test_a_damaged_file_is_tried_again_and_then_told(world):
     world.sql("DELETE FROM {t} WHERE id % 3 = 0")
     with damaged(*Path(world.table).glob("deletion_vector*.bin")):
         verdict = shown(world, world.run(), "halt", "read_failed")
-        assert "storage responds" in verdict.next_step
+        assert "storage responds" in verdict.remedy
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -181,7 +181,7 @@ def test_a_table_that_goes_away_is_waited_for_and_followed_on(started, live):
     route = started.board.snapshot().routes[0]
     assert route.last_error.condition == "table_missing"
     assert "the route waits for it" in route.last_error.next_step
-    assert runner.verdict is None
+    assert runner.failure is None
     away.rename(started.table)
     forget(started)
     started.insert("(4, 'd')")
@@ -197,8 +197,8 @@ def test_a_table_that_is_replaced_while_the_route_runs(started, live):
         "CREATE OR REPLACE TABLE {t} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) "
         "AS SELECT 9L AS id, 'new' AS name"
     )
-    until(lambda: runner.verdict is not None)
-    shown(started, runner.verdict, "halt", "table_replaced")
+    until(lambda: runner.failure is not None)
+    shown(started, runner.failure, "halt", "table_replaced")
     assert started.delivered().keys() == {"1", "2", "3"}
     mended(started)
     assert started.state().epoch == 2
@@ -215,8 +215,8 @@ def test_a_damaged_schema_log_is_rebuilt_by_a_resync(world, damaged):
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
         file.write_text(damaged)
     verdict = shown(world, world.run(), "halt", "schema_change")
-    assert "An error occurred while calling" not in verdict.what
-    assert verdict.next_step.endswith("resync orders_files")
+    assert "An error occurred while calling" not in verdict.message
+    assert verdict.remedy.endswith("resync orders_files")
     mended(world)
 
 
@@ -240,7 +240,7 @@ def test_a_pinned_version_beyond_the_retention_is_pinned_anew(world):
 
 def test_a_second_instance_on_one_checkpoint(started):
     started.insert("(3, 'c')")
-    deliver = batch_module.Delivering.write
+    deliver = batch_module.BatchWriter.write
 
     def overtaken(self, frame, batch, **more):
         stale = deliver(self, frame, batch, **more)
@@ -249,9 +249,9 @@ def test_a_second_instance_on_one_checkpoint(started):
         return stale
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_module.Delivering, "write", overtaken)
+        patch.setattr(batch_module.BatchWriter, "write", overtaken)
         verdict = shown(started, started.run(), "halt", "second_writer")
-    assert "stop it, then restart" in verdict.next_step
+    assert "stop it, then restart" in verdict.remedy
     assert started.run() is None
     assert started.delivered() == started.expected()
 
@@ -269,7 +269,7 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
     runner.wake()
     runner.join(60)
     assert not runner.is_alive()
-    assert runner.verdict is None
+    assert runner.failure is None
     route = started.board.snapshot().routes[0]
     assert (route.state, route.last_error) == ("stopped", None)
     families = runner._service.metrics.registry.collect()
@@ -358,7 +358,7 @@ def test_what_delta_itself_says_is_judged_as_the_table_says(world):
     for provoke, action, reason in cases:
         with pytest.raises(Exception) as caught:
             provoke()
-        verdict = judge(caught.value, route="orders_files")
+        verdict = classify_error(caught.value, route="orders_files")
         assert (verdict.action, verdict.reason) == (action, reason), str(caught.value)[:300]
 
 
@@ -386,8 +386,8 @@ def test_a_change_of_an_unknown_type_halts_and_names_its_commit(started):
     _retype(Path(started.table), started.version(), "update_preimage", "update_pre")
     verdict = started.run()
     shown(started, verdict, "halt", "unknown_change")
-    assert f"Commit {started.version()} of the table holds a change of type 'update_pre'" in verdict.what
-    assert "bug" not in f"{verdict.what} {verdict.next_step}"
+    assert f"Commit {started.version()} of the table holds a change of type 'update_pre'" in verdict.message
+    assert "bug" not in f"{verdict.message} {verdict.remedy}"
     assert started.delivered()["2"]["name"] == "b", "nothing of the commit was delivered"
 
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 
 FILES = ("offsets/{}", "commits/{}", "metadata", "offsets/.{}.crc", "offsets/{}", "commits/{}")
 ROUTES = ("orders_files", "orders_audit")
@@ -103,7 +103,7 @@ def test_a_resync_after_a_copy_was_brought_back_loads_the_snapshot(both):
     shutil.copytree(both.folder / "state", copy)
     for _ in range(2):
         for route in ROUTES:
-            assert both.run(route, ask=Request("resync", route)) is None
+            assert both.run(route, ask=Command("resync", route)) is None
         if copy.exists():
             shutil.rmtree(both.folder / "state")
             copy.rename(both.folder / "state")

@@ -8,7 +8,7 @@ import pytest
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.state import checkpoint
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
         raise RuntimeError("the plug was pulled")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeadLetters, "bury", die)
+        patch.setattr(DeadLetters, "add", die)
         assert started.run().reason == "bug"
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
     assert started.run() is None
@@ -110,8 +110,8 @@ def test_too_many_refusals_halt_the_route_and_the_checkpoint_stays(started):
     started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
     verdict = started.run()
     assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
-    assert "refused 101 of 101" in verdict.what
-    assert "the name is bad" in verdict.what
+    assert "refused 101 of 101" in verdict.message
+    assert "the name is bad" in verdict.message
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
     assert started.buried("key") == []
     started.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
@@ -129,7 +129,7 @@ def test_a_resync_voids_the_letters_of_older_epochs(started):
     started.insert("(3, 'bad')", "(4, 'bad')", "(NULL, 'x')")
     assert started.run() is None
     started.sql("DELETE FROM {t} WHERE id = 3")
-    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.run(ask=Command("resync", "orders_files")) is None
     assert [key for key, state in started.buried("key", "state") if state == "open"] == ["4", None]
     assert started.delivered().keys() == {"1", "2"}
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from connectors import PermanentError
 from connectors.delta.aggregation import check_aggregates
 
@@ -83,8 +83,8 @@ def test_the_features_equal_the_aggregation_after_everything(world, lose_commit)
     lose_commit("orders_features")
     assert run(world) is None, "Spark gives the batch again"
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
-    assert run(world, ask=Request("replay", "orders_features", 1)) is None
-    assert run(world, ask=Request("replay", "orders_features", 1, 2)) is None
+    assert run(world, ask=Command("replay", "orders_features", 1)) is None
+    assert run(world, ask=Command("replay", "orders_features", 1, 2)) is None
     assert held(world) == expected(world)
 
 
@@ -95,18 +95,18 @@ def test_other_aggregates_need_a_resync_which_repairs_too(world):
     assert run(world) is None
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(second)
     verdict = run(world)
-    assert "ENTITY or AGGREGATES of route orders_features has changed" in verdict.what
-    assert verdict.next_step == "Run: cdf-replicator resync orders_features"
+    assert "ENTITY or AGGREGATES of route orders_features has changed" in verdict.message
+    assert verdict.remedy == "Run: cdf-replicator resync orders_features"
     world.sql("DELETE FROM {t} WHERE id = 2")
-    assert run(world, ask=Request("resync", "orders_features", max_removed_share=1.0)) is None
+    assert run(world, ask=Command("resync", "orders_features", max_removed_share=1.0)) is None
     assert held(world) == expected(world, second) == [("a", 1, "x")]
     world.spark.sql(f"INSERT INTO {world.features} VALUES ('z', 9, 'y', NULL)")
-    assert run(world, ask=Request("resync", "orders_features", max_removed_share=1.0)) is None
+    assert run(world, ask=Command("resync", "orders_features", max_removed_share=1.0)) is None
     assert held(world) == [("a", 1, "x")]
     world.environ["CDF_ROUTES__ORDERS_FEATURES__RENAME"] = "customer=client"
     assert (
         "ENTITY of route orders_features names customer, which the route leaves out, renames"
-        in run(world, ask=Request("resync", "orders_features", max_removed_share=1.0)).what
+        in run(world, ask=Command("resync", "orders_features", max_removed_share=1.0)).message
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import sink as delta_sink
 from connectors.delta import table as delta_table
@@ -82,12 +82,12 @@ def test_the_replica_equals_the_table_after_everything(world, lose_commit):
     assert same(world)
 
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
-    assert run(world, ask=Request("replay", "orders_copy", 1)) is None
+    assert run(world, ask=Command("replay", "orders_copy", 1)) is None
     assert same(world)
     world.spark.sql(f"DELETE FROM {world.copy} WHERE id = 5")
     world.spark.sql(f"INSERT INTO {world.copy} VALUES (99, 'mine', NULL, NULL)")
     world.sql("DELETE FROM {t} WHERE id = 2")
-    assert run(world, ask=Request("resync", "orders_copy", max_removed_share=1.0)) is None
+    assert run(world, ask=Command("resync", "orders_copy", max_removed_share=1.0)) is None
     assert same(world), "the resync undoes changes of another writer"
 
 
@@ -151,7 +151,7 @@ def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
         return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS told FROM {name} ORDER BY id").collect()
 
     assert told(world.copy) == told(f"delta.`{world.table}`")
-    assert run(world, ask=Request("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
+    assert run(world, ask=Command("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
     assert told(world.copy) == told(f"delta.`{world.table}`")
 
 
@@ -161,9 +161,9 @@ def test_a_deleted_row_stays_where_it_is_asked_for_and_so_does_history(world):
     assert run(world) is None
     world.environ["CDF_SINKS__COPY__SOFT_DELETE"] = "true"
     verdict = run(world)
-    assert "SOFT_DELETE of route orders_copy has changed" in verdict.what
-    assert verdict.next_step == "Run: cdf-replicator resync orders_copy"
-    assert run(world, ask=Request("resync", "orders_copy", max_removed_share=1.0)) is None
+    assert "SOFT_DELETE of route orders_copy has changed" in verdict.message
+    assert verdict.remedy == "Run: cdf-replicator resync orders_copy"
+    assert run(world, ask=Command("resync", "orders_copy", max_removed_share=1.0)) is None
     world.sql("DELETE FROM {t} WHERE id = 1")
     assert run(world) is None
     told = world.spark.sql(f"SELECT id, name, _cdf_deleted FROM {world.copy} ORDER BY id").collect()
@@ -184,7 +184,7 @@ def test_a_deleted_row_stays_where_it_is_asked_for_and_so_does_history(world):
     world.environ["CDF_STATE_PATH"] = str(world.folder / "state")
     shutil.rmtree(path)
     verdict = run(world)
-    assert (verdict.reason, verdict.next_step) == ("target_gone", "Run: cdf-replicator resync orders_copy")
+    assert (verdict.reason, verdict.remedy) == ("target_gone", "Run: cdf-replicator resync orders_copy")
 
 
 def test_a_kill_between_the_tombstones_and_the_merge_is_mended_by_the_next_delivery(spark, tmp_path):
@@ -291,7 +291,7 @@ def test_a_replica_with_v2_checkpoints_is_claimed_by_a_thread_that_spark_has_not
     v2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({v2})")
     for version in range(3):
-        delta_table.record(path, "us", version)
+        delta_table.record_txn(path, "us", version)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     with ThreadPoolExecutor(1) as route_thread:
         assert route_thread.submit(sink.claim, ROUTE).result().owner == "us"
@@ -314,6 +314,6 @@ def test_a_replica_that_somebody_truncated_wants_a_resync(world):
     world.spark.sql(f"TRUNCATE TABLE {world.copy}")
     world.insert("(4, 'd')")
     verdict = run(world)
-    assert (verdict.reason, verdict.next_step) == ("target_restored", "Run: cdf-replicator resync orders_copy")
-    assert run(world, ask=Request("resync", "orders_copy")) is None
+    assert (verdict.reason, verdict.remedy) == ("target_restored", "Run: cdf-replicator resync orders_copy")
+    assert run(world, ask=Command("resync", "orders_copy")) is None
     assert same(world)

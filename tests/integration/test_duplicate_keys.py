@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_
     assert started.delivered().keys() == {"2", "3", "7", "9"}, "5 is there once more, and absent"
     assert {(key, state) for key, _, _, state in letters(started)} == {("1", "open"), ("5", "open"), ("6", "open")}
 
-    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.run(ask=Command("resync", "orders_files")) is None
     assert started.delivered().keys() == {"2", "3", "5", "7", "9"}, "of 5 one row is left"
     started.sql("DELETE FROM {t} WHERE id IN (1, 6)")
-    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.run(ask=Command("resync", "orders_files")) is None
     assert started.delivered() == started.expected()
     assert {state for *_, state in letters(started)} == {"void"}
 
@@ -85,13 +85,13 @@ def test_what_is_shown_and_kept_does_not_depend_on_how_the_commits_were_split(st
 
 def test_rows_of_one_key_that_do_not_pass_the_filter_do_not_count(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
-    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.run(ask=Command("resync", "orders_files")) is None
     started.insert("(5, 'x')", "(5, 'draft')", "(6, 'x')", "(6, 'y')", "(6, 'draft')", "(7, NULL)", "(7, 'z')")
     started.sql("UPDATE {t} SET name = 'draft' WHERE id = 6 AND name = 'x'")  # in the feed, key 6 is gone
     assert started.run() is None
     assert started.delivered().keys() == {"1", "2", "3", "5", "7", "9"}
     assert [(key, name) for key, _, name, _ in letters(started)] == [("6", "x"), ("6", "y")]
-    verdict = started.run(ask=Request("resync", "orders_files"))
+    verdict = started.run(ask=Command("resync", "orders_files"))
     assert verdict is None, "of each key one row passes"
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE name <> 'draft'")
 
@@ -108,7 +108,7 @@ def test_rows_of_one_key_that_never_meet_are_seen_by_a_comparison_alone(started)
     assert letters(started) == []
     doubled = started.sql("SELECT id FROM {t} GROUP BY id HAVING count(*) > 1 ORDER BY id").collect()
     assert doubled == [(1,), (5,)]
-    assert started.run(ask=Request("resync", "orders_files")) is None
+    assert started.run(ask=Command("resync", "orders_files")) is None
     assert started.delivered().keys() == {"2", "3", "9"}
     assert [(key, name) for key, _, name, _ in letters(started)] == [
         ("1", "a"),
@@ -130,9 +130,9 @@ def test_rows_of_one_key_in_the_first_load_are_letters_up_to_the_cap(world, lose
     world.sql(
         "INSERT INTO {t} SELECT id, 'twin' FROM (SELECT explode(sequence(100, 200)) AS id) CROSS JOIN range(2) AS twin(nr)"
     )
-    verdict = world.run(ask=Request("resync", "orders_files"))
+    verdict = world.run(ask=Command("resync", "orders_files"))
     assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
-    assert "several rows of 102 keys: 100 (2 rows)" in verdict.what
+    assert "several rows of 102 keys: 100 (2 rows)" in verdict.message
     world.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
     assert world.run() is None
     assert len([state for (state,) in world.buried("state") if state == "open"]) == 2 + 2 + 101, "one of identical rows"

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from cdf_replicator.commands import validate
-from cdf_replicator.errors.exceptions import DimensionError, HaltError
+from cdf_replicator.errors.exceptions import EnrichmentError, RouteHaltError
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from connectors import change
@@ -96,7 +96,7 @@ def test_a_filter_over_joined_columns_makes_deletes_of_what_fails_it(world, carr
 
 
 def frames(world, first=1):
-    source, route = world.source(), world.settings.resolved["orders_files"]
+    source, route = world.source(), world.settings.routes["orders_files"]
     dimensions = Dimensions(world.spark, route)
     schema = change_frame.row_schema(source.schema(), route, dimensions.columns(source.schema()))
     return (
@@ -110,35 +110,38 @@ def frames(world, first=1):
 def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     frame, route, dimensions, schema = frames(world)
-    joined = dimensions.pin()
-    finished = change_frame.finished(joined(frame), route)
+    joined = dimensions.snapshot_join()
+    finished = change_frame.project_joined(joined(frame), route)
     assert [field.name for field in schema] == finished.select("row.*").columns
     carriers("UPDATE {c} SET name = 'Ace'")
     for _ in range(2):
         assert [r["row"]["carrier_name"] for r in finished.collect()] == ["American"]
-    assert [r["row"]["carrier_name"] for r in change_frame.finished(dimensions.pin()(frame), route).collect()] == [
-        "Ace"
-    ]
+    assert [
+        r["row"]["carrier_name"]
+        for r in change_frame.project_joined(dimensions.snapshot_join()(frame), route).collect()
+    ] == ["Ace"]
     assert "BroadcastHashJoin" in finished._jdf.queryExecution().executedPlan().toString(), "it is small"
     with replaced(world.spark, {"spark.sql.autoBroadcastJoinThreshold": "10"}):
-        plan = change_frame.finished(joined(frame), route)._jdf.queryExecution().executedPlan().toString()
+        plan = change_frame.project_joined(joined(frame), route)._jdf.queryExecution().executedPlan().toString()
     assert "BroadcastHashJoin" not in plan
     carriers("ALTER TABLE {c} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')")
     carriers("ALTER TABLE {c} RENAME COLUMN name TO title")
-    with pytest.raises(DimensionError) as caught:
-        dimensions.pin()
+    with pytest.raises(EnrichmentError) as caught:
+        dimensions.snapshot_join()
     assert (caught.value.verdict.action, caught.value.verdict.reason) == ("restart", "schema_change")
 
 
 def test_a_joined_table_that_is_made_anew_at_the_version_that_was_checked_is_checked_again(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     frame, _, dimensions, _ = frames(world)
-    assert dimensions.pin()(frame).count() == 1
+    assert dimensions.snapshot_join()(frame).count() == 1
     shutil.rmtree(world.folder / "carriers")
     carriers("CREATE TABLE {c} (code string, name string, key int, unused string) USING delta")
     carriers("INSERT INTO {c} VALUES ('AA', 'Ace', 1, 'x'), ('AA', 'Able', 2, 'x')")
-    with pytest.raises(HaltError, match=r"code does not identify a row.* at version 1 there are several of \('AA',\)"):
-        dimensions.pin()
+    with pytest.raises(
+        RouteHaltError, match=r"code does not identify a row.* at version 1 there are several of \('AA',\)"
+    ):
+        dimensions.snapshot_join()
 
 
 def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world, carriers):
@@ -157,7 +160,7 @@ def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world
         "id bigint, `a.b` string, `row` int, change_type string", rows=["(1, 'AA', 2, 't')", "(2, 'UA', 3, 'u')"]
     )
     frame, route, dimensions, _ = frames(world)
-    (found,) = change_frame.finished(dimensions.pin()(frame), route).collect()
+    (found,) = change_frame.project_joined(dimensions.snapshot_join()(frame), route).collect()
     values = {"id": 1, "a.b": "AA", "row": 2, "change_type": "t", "guard": "American", "na.me`s": "odd"}
     assert (found[change.KEY], found[change.CHANGE_TYPE], found["row"].asDict()) == ("1", "insert", values)
 
@@ -170,7 +173,7 @@ def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world
     }
     for setting, (value, why) in wrong.items():
         kept, world.environ[CARRIERS + setting] = world.environ[CARRIERS + setting], value
-        with pytest.raises(HaltError, match=why):
+        with pytest.raises(RouteHaltError, match=why):
             frames(world)
         world.environ[CARRIERS + setting] = kept
     for value, why in {
@@ -178,19 +181,19 @@ def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world
         "carrier_id=code": "carrier_id is int and code is",
     }.items():
         world.environ[CARRIERS + "ON"] = value
-        with pytest.raises(HaltError, match=why):
+        with pytest.raises(RouteHaltError, match=why):
             frames(world)
     world.environ |= {CARRIERS + "ON": "carrier=code", CARRIERS + "COLUMNS": "name=QTY"}
-    with pytest.raises(HaltError, match="joins a column QTY, qty, and table orders has one of that name already"):
+    with pytest.raises(RouteHaltError, match="joins a column QTY, qty, and table orders has one of that name already"):
         frames(world)
     carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'nobody', 4, 'x')")
     world.environ[CARRIERS + "COLUMNS"] = "name=carrier_name"
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bad_dimension")
-    assert "code does not identify a row, so that joined rows would multiply" in verdict.what
-    assert "('AA',) (2 rows)" in verdict.what
+    assert "code does not identify a row, so that joined rows would multiply" in verdict.message
+    assert "('AA',) (2 rows)" in verdict.message
     assert world.delivered() == {}
-    (finding,) = validate._table(world.spark, world.settings, world.settings.resolved["orders_files"])
+    (finding,) = validate._table(world.spark, world.settings, world.settings.routes["orders_files"])
     assert "('AA',) (2 rows)" in finding.what
     carriers("DELETE FROM {c} WHERE name = 'again'")
     assert world.run() is None
@@ -203,7 +206,7 @@ def test_a_joined_table_that_is_away_is_waited_for(world, carriers):
     shutil.move(home, world.folder / "moved")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("wait", "table_missing")
-    assert f"Table carriers ({home}), which route orders_files joins: " in verdict.what
+    assert f"Table carriers ({home}), which route orders_files joins: " in verdict.message
     shutil.move(world.folder / "moved", home)
     assert world.run() is None
     assert world.delivered() == {"1": row(1, "AA", 1, "American", 1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
 from connectors import guard_of
 
@@ -13,7 +13,7 @@ CHANGES = "key string, guard long, change_type string, commit_version long, comm
 
 def changes(world, first=None):
     """(key, guard, change type, row as a dict) of the route's change frame, oldest first."""
-    source, route = world.source(), world.settings.resolved["orders_files"]
+    source, route = world.source(), world.settings.routes["orders_files"]
     last = source.log.latest_version()
     frame = change_frame.change_frame(source.changes(last if first is None else first, last), route, epoch=1)
     rows = [(r["key"], r["guard"], r["change_type"], r["row"].asDict()) for r in frame.collect()]
@@ -50,7 +50,7 @@ def test_a_row_that_stops_matching_the_filter_is_deleted(world):
 def test_the_filter_is_pushed_down_to_the_files(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
     world.create(rows=["(1, 'a')"])
-    frame = change_frame.change_frame(world.source().changes(1, 1), world.settings.resolved["orders_files"], epoch=1)
+    frame = change_frame.change_frame(world.source().changes(1, 1), world.settings.routes["orders_files"], epoch=1)
     assert "Not(EqualTo(name,draft))" in frame._jdf.queryExecution().toString()
 
 
@@ -92,21 +92,21 @@ def test_a_key_with_a_null_is_null(world):
 def test_a_column_that_is_not_there_is_named(world, variable, value):
     world.environ["CDF_" + variable] = value
     world.create()
-    with pytest.raises(HaltError, match=r"has no column nope; it has id, name\."):
+    with pytest.raises(RouteHaltError, match=r"has no column nope; it has id, name\."):
         changes(world, 0)
 
 
 def test_two_columns_may_not_get_one_name(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__RENAME"] = "name=id"
     world.create()
-    with pytest.raises(HaltError, match="two columns the name id"):
+    with pytest.raises(RouteHaltError, match="two columns the name id"):
         changes(world, 0)
 
 
 def test_a_snapshot_is_one_upsert_per_row_at_its_version(world):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
-    source, route = world.source(), world.settings.resolved["orders_files"]
+    source, route = world.source(), world.settings.routes["orders_files"]
     frame = change_frame.snapshot_frame(source.snapshot(1), route, epoch=3, version=1, committed_at=1700000000.5)
     (row,) = frame.collect()
     assert (row["key"], row["guard"], row["change_type"]) == ("1", guard_of(3, 1, upsert=True), "snapshot")

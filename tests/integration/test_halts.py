@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 
@@ -23,12 +23,12 @@ def halted(world, reason):
     assert verdict is not None
     assert (verdict.action, verdict.reason) == ("halt", reason)
     assert world.board.snapshot().routes[0].state == "halted"
-    assert verdict.next_step.endswith("resync orders_files")
+    assert verdict.remedy.endswith("resync orders_files")
     return verdict
 
 
 def mended(world):
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask) is None
     assert world.answer(ask).state == "done"
     assert world.delivered() == world.expected()
@@ -38,10 +38,10 @@ def test_duplicate_keys_in_a_snapshot_are_named(world):
     world.environ["CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS"] = "halt"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(2, 'c')", "(3, 'd')"])
     verdict = halted(world, "duplicate_keys")
-    assert "Key columns id of table orders" in verdict.what
-    assert "at version 1" in verdict.what
-    assert "several rows of 1 key: 2 (2 rows)." in verdict.what
-    assert "ON_DUPLICATE_KEYS=dead_letter" in verdict.next_step
+    assert "Key columns id of table orders" in verdict.message
+    assert "at version 1" in verdict.message
+    assert "several rows of 1 key: 2 (2 rows)." in verdict.message
+    assert "ON_DUPLICATE_KEYS=dead_letter" in verdict.remedy
     assert world.delivered() == {}
     world.sql("DELETE FROM {t} WHERE name = 'c'")
     mended(world)
@@ -52,7 +52,7 @@ def test_a_recreated_table_is_not_followed_unseen(started):
     started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     started.create(rows=["(2, 'bb')", "(3, 'c')"])
     verdict = halted(started, "table_replaced")
-    assert "recreated" in verdict.what
+    assert "recreated" in verdict.message
     assert started.delivered().keys() == {"1", "2"}
     mended(started)
     assert started.state().epoch == 2
@@ -72,8 +72,8 @@ def test_a_column_mapped_table_that_is_recreated_before_its_first_commit_is_not_
     until(lambda: told() == ("retrying", "table_missing"))
     world.create(rows=["(7, 'new')"], delta__columnMapping__mode="name")
     world.insert("(8, 'new')")
-    until(lambda: runner.verdict is not None)
-    assert (runner.verdict.action, runner.verdict.reason) == ("halt", "table_replaced")
+    until(lambda: runner.failure is not None)
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "table_replaced")
     assert world.delivered().keys() == {"1", "2"}
 
 
@@ -89,12 +89,12 @@ def test_a_column_mapped_table_that_is_recreated_before_its_first_commit_is_not_
 def test_a_changed_definition_is_not_mixed_with_the_old_one(started, variable, value):
     started.environ[variable] = value
     verdict = halted(started, "route_changed")
-    assert f"{variable.rsplit('__', 1)[1].lower()} was" in verdict.what
+    assert f"{variable.rsplit('__', 1)[1].lower()} was" in verdict.message
 
 
 def test_a_resync_takes_up_a_changed_definition(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "id > 1"
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert started.run(ask=ask) is None
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1")
     started.sql("UPDATE {t} SET id = id - 1")
@@ -134,8 +134,8 @@ def test_a_change_feed_that_is_off_is_told_how_to_be_switched_on(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
-    assert "cdf-replicator enable orders" in verdict.next_step
-    assert "(delta.enableChangeDataFeed = true)" in verdict.next_step
+    assert "cdf-replicator enable orders" in verdict.remedy
+    assert "(delta.enableChangeDataFeed = true)" in verdict.remedy
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     assert world.run() is None
     assert world.delivered() == world.expected()
@@ -153,7 +153,7 @@ def test_a_sink_that_refuses_us_halts_the_route_with_its_hint(started):
     started.insert("(3, 'c')")
     started.trouble("forbidden")
     verdict = started.run()
-    assert (verdict.action, verdict.what, verdict.next_step) == ("halt", "The folder is locked.", "Unlock it.")
+    assert (verdict.action, verdict.message, verdict.remedy) == ("halt", "The folder is locked.", "Unlock it.")
 
 
 def test_a_filter_spark_can_not_read_is_told(world):
@@ -161,7 +161,7 @@ def test_a_filter_spark_can_not_read_is_told(world):
     world.create()
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
-    assert "colour" in verdict.what
+    assert "colour" in verdict.message
 
 
 def test_a_damaged_state_is_rebuilt_by_a_resync(started):
@@ -181,9 +181,9 @@ def test_a_halted_route_waits_for_its_operator_and_an_old_error_does_not_speak_a
     try:
         started.trouble("forbidden")
         started.insert("(3, 'c')")
-        until(lambda: runner.verdict is not None)
+        until(lambda: runner.failure is not None)
         started.trouble(None)
-        ask = Request("replay", "orders_files", 2)
+        ask = Command("replay", "orders_files", 2)
         started.state_path.requests.mkdir()
         runner.submit(ask)
         until(lambda: started.delivered() == started.expected())
@@ -193,7 +193,7 @@ def test_a_halted_route_waits_for_its_operator_and_an_old_error_does_not_speak_a
         assert started.delivered()["4"] == {"id": 4, "name": "d", "price": 40}
         events = [event.what for event in started.board.snapshot().events]
         assert any("retrying: [DELTA_SCHEMA_CHANGED" in what for what in events)
-        assert runner.verdict is None
+        assert runner.failure is None
     finally:
         stop.set()
         runner.wake()

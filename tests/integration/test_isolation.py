@@ -55,7 +55,7 @@ def test_a_sink_that_is_away_for_an_hour_costs_neither_memory_nor_anybody_elses_
         until(lambda n=commits: len(list((other / "orders").glob("*.json"))) > n)
         until(lambda n=wanted: restarts(dead) >= n, within)
         found.append(used(world.spark))
-    assert healthy.verdict is None
+    assert healthy.failure is None
     _, (heap, resident, files, threads), _, (later_heap, later_resident, later_files, later_threads) = found
     assert later_heap - heap < (many - few) * MOST_BYTES + PAGE_BYTES, found
     assert later_resident - resident < (many - few) * MOST_BYTES + PAGE_BYTES, found
@@ -64,4 +64,4 @@ def test_a_sink_that_is_away_for_an_hour_costs_neither_memory_nor_anybody_elses_
 
     world.trouble(None)
     until(lambda: world.delivered() == world.expected())
-    assert dead.verdict is None
+    assert dead.failure is None

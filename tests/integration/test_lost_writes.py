@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdf_replicator.pipeline import batch_writer
-from cdf_replicator.state.command_queue import Request
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.command_queue import Command
+from cdf_replicator.state.store import StateStore
 from connectors.delta import table
 from tests.integration.losing import (
     CutLog,
@@ -97,29 +97,29 @@ class History:
         self.go_on()
 
     def resync(self) -> None:
-        self.go_on(Request("resync", "orders_copy"))
+        self.go_on(Command("resync", "orders_copy"))
 
-    def go_on(self, ask: Request | None = None) -> None:
+    def go_on(self, ask: Command | None = None) -> None:
         for _ in range(MOST_RUNS):
             verdict = self.world.run("orders_copy", ask=ask)
             if verdict is None:
                 return
-            ask = told(verdict.next_step) if verdict.action == "halt" else None
+            ask = told(verdict.remedy) if verdict.action == "halt" else None
         raise AssertionError(verdict)
 
 
-def told(next_step: str) -> Request:
+def told(next_step: str) -> Command:
     """The command that a halted route names."""
     found = re.search(r"cdf-replicator (.*)", next_step)
     assert found, next_step
     kind, route, *options = shlex.split(found[1])
-    return Request(kind, route, int(options[1]) if options else None)
+    return Command(kind, route, int(options[1]) if options else None)
 
 
 @pytest.mark.parametrize("kind", [Snapshots, CutLog, FailOver, RestoredIndex, *RestoredTable.__subclasses__()])
 def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request, monkeypatch, pytestconfig):
     steps, draw = Steps(), random.Random(SEED)
-    steps.before(monkeypatch, StatePath, "save")
+    steps.before(monkeypatch, StateStore, "save")
     steps.before(monkeypatch, batch_writer, "deliver")
     with kind.opened(world, request) as target:
         steps.before(monkeypatch, target.sink, *target.calls)

@@ -77,7 +77,7 @@ def test_elasticsearch_refuses_a_dot_that_makes_a_value_a_part_of_another(odd, e
     options = {"INDEX": "clash", "RENAME": json.dumps({"qu'o": "a"})}
     verdict = odd.run(shaped(odd, "search", {"TYPE": "elasticsearch", "HOSTS": elasticsearch.url}, options))
     assert (verdict.action, verdict.reason) == ("halt", "sink_refused")
-    assert "'a.b': the dot makes it a part of 'a', which is a value" in verdict.what
+    assert "'a.b': the dot makes it a part of 'a', which is a value" in verdict.message
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_column_with_the_name_of_an_audit_column_is_to_be_renamed(odd):
     )
     verdict = odd.run(route)
     assert (verdict.action, verdict.reason) == ("halt", "sink_refused")
-    assert "column batch of route orders_audit has the name of an audit column" in verdict.what
+    assert "column batch of route orders_audit has the name of an audit column" in verdict.message

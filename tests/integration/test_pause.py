@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 ROUTE = "orders_files"
@@ -25,9 +25,9 @@ def runner(world, live):
 
 def ask(world, runner, kind, **what):
     """As another command does, through the running service; returns the answer."""
-    request = Request(kind, ROUTE, **what)
-    command_queue.submit(world.state_path.requests, request)
-    command_queue.take(world.state_path.requests, request)
+    request = Command(kind, ROUTE, **what)
+    command_queue.enqueue(world.state_path.requests, request)
+    command_queue.accept(world.state_path.requests, request)
     runner.submit(request)
     until(lambda: world.answer(request).state != "running", WITHIN)
     return world.answer(request)
@@ -42,7 +42,7 @@ def is_paused(world, behind):
 
 
 def test_it_delivers_nothing_until_it_is_resumed(world, runner):
-    assert ask(world, runner, "pause") == command_queue.Progress("done", "paused", 1.0)
+    assert ask(world, runner, "pause") == command_queue.CommandStatus("done", "paused", 1.0)
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
     until(lambda: is_paused(world, 2), WITHIN)
@@ -57,12 +57,12 @@ def test_it_delivers_nothing_until_it_is_resumed(world, runner):
 
 
 def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, runner):
-    replay = Request("replay", ROUTE, 0)
+    replay = Command("replay", ROUTE, 0)
     world.trouble("hang")
-    command_queue.submit(world.state_path.requests, replay)
+    command_queue.enqueue(world.state_path.requests, replay)
     runner.submit(replay)
     until(lambda: world.state().generation == 1, WITHIN)
-    pause = Request("pause", ROUTE)
+    pause = Command("pause", ROUTE)
     runner.submit(pause)
     world.trouble(None)
     until(lambda: world.answer(pause) is not None and route(world).state == "paused", WITHIN)
@@ -93,7 +93,7 @@ def test_nothing_is_written_for_it_meanwhile(world, runner):
 
 def test_one_that_has_never_run_may_be_paused(world, live):
     world.create(rows=["(1, 'a')"])
-    world.state_path.pause(ROUTE)
+    world.state_path.set_paused(ROUTE)
     (runner,) = live(ROUTE)
     until(lambda: route(world).state == "paused", WITHIN)
     assert world.state() is None
@@ -103,7 +103,7 @@ def test_one_that_has_never_run_may_be_paused(world, live):
 
 def test_one_that_has_never_asked_its_sink_raises_no_alert(world, live):
     world.create(rows=["(1, 'a')"])
-    world.state_path.pause(ROUTE)
+    world.state_path.set_paused(ROUTE)
     live(ROUTE)
     until(lambda: route(world).state == "paused", WITHIN)
     assert math.isnan(world.sample("cdf_sink_up"))

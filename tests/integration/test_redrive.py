@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 
 ROUTE = "orders_files"
 
@@ -24,7 +24,7 @@ def started(world):
 
 
 def redrive(world, *letters, kind="redrive", route=ROUTE):
-    ask = Request(kind, route, letters=letters)
+    ask = Command(kind, route, letters=letters)
     assert world.run(route, ask=ask) is None
     return world.answer(ask)
 
@@ -71,7 +71,7 @@ def test_a_sink_that_is_away_for_a_moment_is_asked_again(started):
 
 def test_a_sink_that_stays_away_is_told_with_what_to_do(started):
     started.trouble("away")
-    ask = Request("redrive", ROUTE)
+    ask = Command("redrive", ROUTE)
     started.run(ROUTE, ask=ask)
     answer = started.answer(ask)
     assert (answer.state, answer.message) == (
@@ -159,7 +159,7 @@ def test_there_may_never_have_been_a_letter(world):
 
 
 def refused(world, kind, *letters):
-    ask = Request(kind, ROUTE, letters=letters)
+    ask = Command(kind, ROUTE, letters=letters)
     world.run(ask=ask)
     answer = world.answer(ask)
     assert answer.state == "failed"
@@ -168,7 +168,7 @@ def refused(world, kind, *letters):
 
 def test_letters_of_a_table_that_is_gone_can_be_given_up(started):
     shutil.rmtree(started.table)
-    ask = Request("discard", ROUTE, letters=())
+    ask = Command("discard", ROUTE, letters=())
     started.run(ask=ask)
     assert started.answer(ask).message == "2 discarded"
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 
@@ -59,7 +59,7 @@ def test_fixed_arguments_of_a_container_never_stop_a_restart(world):
 def test_a_version_out_of_range_is_told_the_range(world):
     verdict = world.run(asked=9)
     assert (verdict.action, verdict.reason) == ("halt", "start_out_of_range")
-    assert "versions 0 to 3 are available" in verdict.what
+    assert "versions 0 to 3 are available" in verdict.message
     assert world.state() is None
     assert world.run() is None
     assert world.run(asked=9).reason == "start_out_of_range"
@@ -84,7 +84,7 @@ def test_a_replay_delivers_again_and_goes_on(world):
     for file in (world.files / "orders").glob("*.json"):
         file.unlink()
     world.sql("DELETE FROM {t} WHERE id = 2")
-    ask = Request("replay", "orders_files", 1)
+    ask = Command("replay", "orders_files", 1)
     assert world.run(ask=ask) is None
     assert world.delivered() == world.expected()
     assert (world.answer(ask).state, world.answer(ask).ratio) == ("done", 1.0)
@@ -99,16 +99,16 @@ def test_a_replay_does_not_bring_a_deleted_key_back(world):
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
-    assert world.run(ask=Request("replay", "orders_files", 0)) is None
+    assert world.run(ask=Command("replay", "orders_files", 0)) is None
     assert world.delivered() == world.expected()
 
 
 def test_every_command_is_answered_whatever_comes_after_it(world):
     assert world.run() is None
     asked = [
-        Request("replay", "orders_files", 2),
-        Request("replay", "orders_files", 1),
-        Request("discard", "orders_files"),
+        Command("replay", "orders_files", 2),
+        Command("replay", "orders_files", 1),
+        Command("discard", "orders_files"),
     ]
     assert world.run(ask=asked) is None
     superseded, replayed, discarded = (world.answer(ask) for ask in asked)
@@ -120,10 +120,10 @@ def test_every_command_is_answered_whatever_comes_after_it(world):
 @pytest.mark.parametrize("version", [9, 4])
 def test_a_replay_that_can_not_be_is_refused_and_the_route_goes_on(world, version):
     assert world.run() is None
-    ask = Request("replay", "orders_files", version)
+    ask = Command("replay", "orders_files", version)
     world.insert("(5, 'e')")
     world.insert("(6, 'f')")
-    ask = Request("replay", "orders_files", {9: 9, 4: 5}[version])
+    ask = Command("replay", "orders_files", {9: 9, 4: 5}[version])
     assert world.run(ask=ask) is None
     answer = world.answer(ask)
     assert answer.state == "failed"
@@ -138,7 +138,7 @@ def test_a_replay_before_the_bootstrap_is_done_is_refused(world):
     world.trouble("1")
     world.run()
     world.trouble(None)
-    ask = Request("replay", "orders_files", 2)
+    ask = Command("replay", "orders_files", 2)
     assert world.run(ask=ask) is None
     assert world.answer(ask).state == "failed"
     assert world.delivered() == world.expected(), "the bootstrap went on"
@@ -149,7 +149,7 @@ def test_a_resync_sweeps_what_the_table_no_longer_holds(world):
     world.sql("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
     world.forget_log_before(world.version())
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask) is None
     assert world.delivered() == world.expected()
     assert (world.state().epoch, world.state().generation, world.answer(ask).state) == (2, 1, "done")
@@ -159,7 +159,7 @@ def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
     assert world.run() is None
     world.sql("DELETE FROM {t} WHERE id = 1")
     world.trouble("1")
-    assert world.run(ask=Request("resync", "orders_files")).reason == "bug"
+    assert world.run(ask=Command("resync", "orders_files")).reason == "bug"
     world.trouble(None)
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
@@ -170,7 +170,7 @@ def test_a_request_while_the_table_is_away_is_answered(world):
     assert world.run() is None
     (world.folder / "orders").rename(world.folder / "elsewhere")
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask).reason == "table_missing"
     assert world.answer(ask).state == "failed"
 
@@ -187,9 +187,9 @@ def test_redis_follows_too(world, redis_server):
     world.sql("DELETE FROM {t} WHERE id = 1")
     assert world.run("orders_cache") is None
     assert entries(redis_server) == world.expected()
-    assert world.run("orders_cache", ask=Request("replay", "orders_cache", 0)) is None
+    assert world.run("orders_cache", ask=Command("replay", "orders_cache", 0)) is None
     assert entries(redis_server) == world.expected()
-    assert world.run("orders_cache", ask=Request("resync", "orders_cache")) is None
+    assert world.run("orders_cache", ask=Command("resync", "orders_cache")) is None
     assert entries(redis_server) == world.expected()
 
 
@@ -209,9 +209,9 @@ def entries(server):
 def test_a_replay_that_fails_is_under_way_no_more(world, live):
     (runner,) = live("orders_files")
     until(lambda: world.delivered() == world.expected())
-    replay = Request("replay", "orders_files", 0)
-    command_queue.submit(world.state_path.requests, replay)
-    command_queue.take(world.state_path.requests, replay)
+    replay = Command("replay", "orders_files", 0)
+    command_queue.enqueue(world.state_path.requests, replay)
+    command_queue.accept(world.state_path.requests, replay)
     world.trouble("hang")
     runner.submit(replay)
     until(lambda: world.board.snapshot().routes[0].replay is not None)
@@ -228,7 +228,7 @@ def test_a_bounded_replay_across_a_rename_says_what_to_do_instead(world):
     world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
     world.insert("(4, 'd')")
     assert world.run("orders_lines") is None
-    ask = Request("replay", "orders_lines", 2, 6)
+    ask = Command("replay", "orders_lines", 2, 6)
     assert world.run("orders_lines", ask=ask) is None
     assert world.answer(ask).state == "failed"
     assert "and the versions from it on, one after the other" in world.answer(ask).message
@@ -241,7 +241,7 @@ def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, m
     assert world.run() is None
     state, newest = world.state(), world.version()
     world.vacuum()
-    ask = Request("replay", "orders_files", 2)
+    ask = Command("replay", "orders_files", 2)
     assert world.run(ask=ask) is None
     assert world.answer(ask).state == "failed"
     assert f"Versions 2 to {world.version()} of table orders can't be read: [FAILED" in world.answer(ask).message
@@ -249,7 +249,7 @@ def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, m
 
     monkeypatch.setattr("cdf_replicator.pipeline.generation.check_readable", lambda *_: None)
     (runner,) = live("orders_files")
-    late = Request("replay", "orders_files", 2)
+    late = Command("replay", "orders_files", 2)
     world.state_path.requests.mkdir(exist_ok=True)
     runner.submit(late)
     until(lambda: (found := world.answer(late)) is not None and found.state == "failed")
@@ -258,8 +258,8 @@ def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, m
     assert "resync orders_files" in world.answer(late).message
     world.insert("(5, 'e')")
     until(lambda: world.delivered() == world.expected())
-    assert runner.verdict is None
-    again = Request("replay", "orders_files", newest)
+    assert runner.failure is None
+    again = Command("replay", "orders_files", newest)
     runner.submit(again)
     until(lambda: (found := world.answer(again)) is not None and found.state == "done")
 
@@ -271,7 +271,7 @@ def test_a_starting_version_beyond_what_is_delivered_is_refused_with_what_it_wou
     world.insert("(4, 'd')")
     verdict = world.run(asked=5)
     assert (verdict.action, verdict.reason) == ("halt", "bad_request")
-    assert "Versions 4 to 4 may not be delivered yet" in verdict.what
+    assert "Versions 4 to 4 may not be delivered yet" in verdict.message
     assert world.state() == state
     shutil.rmtree(world.files / "orders")
     assert world.run(asked=5) is None, "there is nothing left to leave out"
@@ -285,7 +285,7 @@ def test_a_starting_version_beyond_what_is_delivered_is_refused_with_what_it_wou
 def test_a_replay_into_a_target_that_is_gone_is_a_new_epoch(world):
     assert world.run() is None
     shutil.rmtree(world.files / "orders")
-    ask = Request("replay", "orders_files", 3)
+    ask = Command("replay", "orders_files", 3)
     assert world.run(ask=ask) is None
     assert told_missing(world) == ["from version 3 on, in epoch 2"]
     assert world.answer(ask).state == "done"

@@ -12,10 +12,10 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.commands.dry_run import _waiting, compared
+from cdf_replicator.commands.dry_run import _waiting, resync_plan
 from cdf_replicator.pipeline import start_position
-from cdf_replicator.state.command_queue import Request
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.command_queue import Command
+from cdf_replicator.state.store import StateStore
 from connectors import guard_of
 from tests.support.reading import documents
 
@@ -30,14 +30,14 @@ def followed(world):
 
 
 def resynced(world, **more):
-    ask = Request("resync", ROUTE, **more)
+    ask = Command("resync", ROUTE, **more)
     return world.run(ask=ask), world.answer(ask)
 
 
 def dry_run(world):
-    route = world.settings.resolved[ROUTE]
+    route = world.settings.routes[ROUTE]
     with closing(world.settings.sink(route.sink)) as sink:
-        return "\n".join(compared(world.source(), sink, route, _waiting(world.settings, route)))
+        return "\n".join(resync_plan(world.source(), sink, route, _waiting(world.settings, route)))
 
 
 def entry(world, key):
@@ -57,7 +57,7 @@ def test_a_target_brought_back_from_before_a_resync_wants_another(followed, tmp_
     shutil.rmtree(held)
     shutil.copytree(tmp_path / "copy", held)
     halted = world.run()
-    assert (halted.reason, "resync" in halted.next_step) == ("target_restored", True)
+    assert (halted.reason, "resync" in halted.remedy) == ("target_restored", True)
     assert resynced(world)[0] is None
     assert world.delivered() == world.expected()
 
@@ -72,9 +72,9 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         world.insert(f"({ids[-1]}, 'later')")
 
     def killed_after_the_pin():
-        route = world.settings.resolved[ROUTE]
+        route = world.settings.routes[ROUTE]
         sink = world.settings.sink(route.sink)
-        world.state_path.save(start_position.asked_resync(route, world.source(), sink, world.state_path, share=1.0))
+        world.state_path.save(start_position.resync_requested(route, world.source(), sink, world.state_path, share=1.0))
 
     def killed_in(step):
         def kill():
@@ -115,9 +115,9 @@ def test_a_sweep_that_would_remove_too_much_is_refused_until_it_is_allowed(follo
 
     verdict, answer = resynced(world)
     assert (verdict.action, verdict.reason) == ("halt", "too_many_orphans")
-    assert "would remove 5 of the target's 10 entries (50.0%), more than 10.0%" in verdict.what
-    assert "nothing was removed" in verdict.what
-    assert verdict.next_step == (
+    assert "would remove 5 of the target's 10 entries (50.0%), more than 10.0%" in verdict.message
+    assert "nothing was removed" in verdict.message
+    assert verdict.remedy == (
         "If they may go, run: cdf-replicator resync orders_files --yes (it goes on with the sweep)"
     )
     assert (answer.state, len(world.delivered())) == ("failed", 10)
@@ -153,8 +153,8 @@ def test_an_entry_no_epoch_can_replace_is_told(followed):
     forge(world, "1", 2**63 - 1, {"id": 1, "name": "theirs"})
     verdict, _ = resynced(world)
     assert verdict.reason == "foreign_guards"
-    assert str(2**63 - 1) in verdict.what
-    assert verdict.next_step == "Remove them, or the whole target. Run: cdf-replicator resync orders_files"
+    assert str(2**63 - 1) in verdict.message
+    assert verdict.remedy == "Remove them, or the whole target. Run: cdf-replicator resync orders_files"
     entry(world, "1").unlink()
     assert resynced(world)[0] is None
     assert world.delivered() == world.expected()
@@ -186,7 +186,7 @@ def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_serv
         world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
 
         for route in ("orders_cache", "orders_search"):
-            assert world.run(route, ask=Request("resync", route)) is None
+            assert world.run(route, ask=Command("resync", route)) is None
             assert world.state(route).epoch == 6
         world.sql("DELETE FROM {t} WHERE id = 4")
         for route in ("orders_cache", "orders_search"):
@@ -202,8 +202,10 @@ def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_serv
 
 def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsearch, monkeypatch):
     """The index is then reached through another alias."""
-    spec, lease = StatePath.spec, iter(range(1, 9))
-    monkeypatch.setattr(StatePath, "spec", lambda self, route, state: replace(spec(self, route, state), fence=held))
+    spec, lease = StateStore.route_spec, iter(range(1, 9))
+    monkeypatch.setattr(
+        StateStore, "route_spec", lambda self, route, state: replace(spec(self, route, state), fence=held)
+    )
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "search",
         "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
@@ -216,8 +218,8 @@ def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsear
     assert world.run("orders_search") is None
     world.sql("DELETE FROM {t} WHERE id < 5")
     held = next(lease)
-    ask = Request("resync", "orders_search", max_removed_share=0)
+    ask = Command("resync", "orders_search", max_removed_share=0)
     assert world.run("orders_search", ask=ask).reason == "too_many_orphans"
     held = next(lease)
-    assert world.run("orders_search", ask=Request("resync", "orders_search", max_removed_share=1)) is None
+    assert world.run("orders_search", ask=Command("resync", "orders_search", max_removed_share=1)) is None
     assert documents(elasticsearch.url, "later-lease").keys() == world.expected().keys()

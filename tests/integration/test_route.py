@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.errors import AnalysisException
 
-from cdf_replicator.pipeline.batch_writer import Delivering
-from cdf_replicator.pipeline.route_stream import Stream
+from cdf_replicator.pipeline.batch_writer import BatchWriter
+from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.state import checkpoint
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from tests.chaos.progress import is_inside_a_commit
 from tests.support.waiting import until
 
@@ -77,7 +77,7 @@ def test_a_bootstrap_that_died_goes_on_at_the_version_it_was_pinned_to(world):
     world.trouble("1")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bug")
-    assert "the plug was pulled" in verdict.what
+    assert "the plug was pulled" in verdict.message
     assert world.state().phase == "bootstrapping"
     assert world.delivered() != world.expected()
     world.sql("DELETE FROM {t} WHERE id < 3")
@@ -166,7 +166,7 @@ def test_a_live_route_follows_until_it_is_told_to_stop(world):
         route = world.board.snapshot().routes[0]
         assert (route.state, route.source_version, route.delivered_version) == ("running", 2, 2)
         world.sql("DELETE FROM {t} WHERE id = 1")
-        ask = Request("resync", "orders_files")
+        ask = Command("resync", "orders_files")
         world.state_path.requests.mkdir()
         runner.submit(ask)
         until(lambda: (found := world.answer(ask)) is not None and found.state == "done")
@@ -176,7 +176,7 @@ def test_a_live_route_follows_until_it_is_told_to_stop(world):
         runner.wake()
         runner.join(30)
     assert not runner.is_alive()
-    assert runner.verdict is None
+    assert runner.failure is None
     assert world.board.snapshot().routes[0].state == "stopped"
 
 
@@ -193,7 +193,7 @@ def test_a_sink_that_is_away_is_told_apart_from_a_fault(world):
 
 def test_after_an_error_that_spark_did_not_foresee_delta_reads_its_tables_anew(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
-    logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, Stream.run, []
+    logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, RouteStream.run, []
 
     def fails_once(stream, *given):
         calls.append(logs.forTable(world.spark._jsparkSession, world.table))
@@ -201,7 +201,7 @@ def test_after_an_error_that_spark_did_not_foresee_delta_reads_its_tables_anew(w
             raise AnalysisException(message="[INTERNAL_ERROR] Executed command failed.")
         return run(stream, *given)
 
-    monkeypatch.setattr(Stream, "run", fails_once)
+    monkeypatch.setattr(RouteStream, "run", fails_once)
     assert world.run() is None
     before, after = calls
     assert not before.equals(after)
@@ -230,14 +230,14 @@ def test_after_a_restart_in_the_middle_of_a_commit_it_is_not_said_to_be_delivere
     world.create(rows=["(0, 'a')"])
     assert world.run() is None
     world.spark.range(1, 4, 1, 3).selectExpr("id", "'b' name").write.format("delta").mode("append").save(world.table)
-    stop, write = threading.Event(), Delivering.write
+    stop, write = threading.Event(), BatchWriter.write
 
     def written(*arguments, **options):
         stop.set()
         return write(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Delivering, "write", written)
+        patched.setattr(BatchWriter, "write", written)
         stopped = world.runner(stop=stop)
         stopped.start()
         stopped.join(60)

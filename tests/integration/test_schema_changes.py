@@ -8,8 +8,8 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.pipeline.streaming_query import Query
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
+from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 MAPPED = {"delta__columnMapping__mode": "name"}
@@ -38,12 +38,12 @@ def halted(world, *words):
     assert (verdict.action, verdict.reason) == ("halt", "schema_change")
     assert world.board.snapshot().routes[0].state == "halted"
     for word in words:
-        assert word in f"{verdict.what} {verdict.next_step}"
+        assert word in f"{verdict.message} {verdict.remedy}"
     return verdict
 
 
 def resynced(world):
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask) is None
     assert world.answer(ask).state == "done"
     assert world.delivered() == world.expected()
@@ -140,8 +140,8 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     mapped.insert("(4, 'd', 40)")
     version = mapped.version() - 1
     verdict = halted(mapped, "renamed column price to cost", f"at version {version}")
-    assert f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then restart" in verdict.next_step
-    assert "resync orders_files" in verdict.next_step
+    assert f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then restart" in verdict.remedy
+    assert "resync orders_files" in verdict.remedy
     assert mapped.delivered().keys() == {"1", "2", "3"}
 
     mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version - 1)
@@ -180,7 +180,7 @@ def test_a_definition_that_names_what_has_gone_is_corrected_by_a_resync(world, v
     world.sql("DELETE FROM {t} WHERE true")
     halted(world, statement.split()[2], "resync orders_files")
     world.environ[variable] = after
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask) is None
     assert world.delivered() == {}
 
@@ -195,12 +195,12 @@ def test_column_mapping_that_is_switched_on_under_a_route_is_taken_up(started, l
     until(lambda: "3" in started.delivered())
     started.sql("ALTER TABLE {t} RENAME COLUMN price TO cost")
     started.insert("(4, 'd', 40)")
-    until(lambda: runner.verdict is not None)
-    assert "renamed column price to cost" in runner.verdict.what
+    until(lambda: runner.failure is not None)
+    assert "renamed column price to cost" in runner.failure.message
     started.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "always"
     (again,) = live("orders_files")
     until(lambda: started.delivered().get("4") == {"id": 4, "name": "d", "cost": 40})
-    assert again.verdict is None
+    assert again.failure is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_what_no_stream_gets_past_is_told_and_mended_by_a_resync(started, query,
     writer = frame.write.format("delta").mode("overwrite").options(**OVERWRITE)
     writer.partitionBy(*by).save(started.table) if by else writer.save(started.table)
     verdict = halted(started, words, f"at version {started.version()}")
-    assert verdict.next_step == "Run: cdf-replicator resync orders_files"
+    assert verdict.remedy == "Run: cdf-replicator resync orders_files"
     resynced(started)
 
 
@@ -228,9 +228,9 @@ def test_a_column_that_vanishes_while_the_route_runs_is_not_delivered_as_null(st
     until(lambda: "3" in started.delivered())
     rows = started.spark.createDataFrame([(1, "aa"), (4, "d")], "id long, name string")
     rows.write.format("delta").mode("overwrite").options(**OVERWRITE).save(started.table)
-    until(lambda: runner.verdict is not None)
-    assert (runner.verdict.action, runner.verdict.reason) == ("halt", "schema_change")
-    assert "dropped column price" in runner.verdict.what
+    until(lambda: runner.failure is not None)
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "schema_change")
+    assert "dropped column price" in runner.failure.message
     assert started.delivered()["1"] == {"id": 1, "name": "a", "price": 10}
     resynced(started)
 
@@ -240,14 +240,14 @@ def test_columns_moved_widened_and_added_between_the_plan_and_the_start_of_a_que
 ):
     """Spark takes columns by their position and with the types of the plan, and raises nothing."""
     world.create("id bigint, qty int, price int", rows=["(1, 1, 10)"], delta__enableTypeWidening="true")
-    meanwhile, follow = [], Query.follow
+    meanwhile, follow = [], StreamingQueryRunner.follow
 
     def followed(*arguments):
         while meanwhile:
             world.sql(meanwhile.pop(0))
         follow(*arguments)
 
-    monkeypatch.setattr(Query, "follow", followed)
+    monkeypatch.setattr(StreamingQueryRunner, "follow", followed)
     for key, change, row in (
         ("2", "ALTER COLUMN qty AFTER price", "2, 20, 200"),
         ("3", "ALTER COLUMN qty TYPE bigint", "3, 30, 5000000000"),
@@ -274,13 +274,13 @@ def test_a_change_feed_that_was_off_for_a_while_is_noticed(started, live):
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     verdict = started.run()
     assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
-    assert f"was off at version {off}" in verdict.what
+    assert f"was off at version {off}" in verdict.message
     resynced(started)
     (runner,) = live("orders_files")
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
-    until(lambda: runner.verdict is not None)
-    assert (runner.verdict.action, runner.verdict.reason) == ("halt", "change_feed_off")
-    assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in runner.verdict.next_step
+    until(lambda: runner.failure is not None)
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "change_feed_off")
+    assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in runner.failure.remedy
 
 
 def test_a_route_that_is_to_fail_halts_before_anything_new_is_delivered(started):
@@ -313,6 +313,6 @@ def test_a_route_that_is_to_ignore_delivers_the_columns_its_epoch_began_with(wor
     assert world.delivered() == {
         "1": rows[1], "2": rows[2], "3": {"id": 3, "box": None, "boxes": None, "named": None},
     }  # fmt: skip
-    ask = Request("resync", "orders_files")
+    ask = Command("resync", "orders_files")
     assert world.run(ask=ask) is None
     assert world.delivered()["1"]["paid"] is True, "a new epoch begins with the columns of today"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cdf_replicator.commands import validate
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
@@ -18,7 +18,7 @@ def judged(world, schema, **settings):
     """The schema of the rows that a route with these settings delivers; raises what the route would halt with."""
     world.environ = {name: value for name, value in world.environ.items() if not name.startswith(ROUTE)}
     world.environ |= {ROUTE + name.upper(): value for name, value in settings.items()}
-    return change_frame.row_schema(schema, world.settings.resolved["orders_files"])
+    return change_frame.row_schema(schema, world.settings.routes["orders_files"])
 
 
 def test_rows_enter_and_leave_the_filter_in_every_way(world):
@@ -63,9 +63,9 @@ def test_computed_and_renamed_columns_follow_their_row(world):
     world.environ[ROUTE + "COMPUTED"] = '{"total": "qty * 3"}'
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "route_changed")
-    assert "computed was" in verdict.what
+    assert "computed was" in verdict.message
     del world.environ[ROUTE + "COMPUTED"]
-    assert "computed was" in world.run().what, "an expression that was taken away is a change too"
+    assert "computed was" in world.run().message, "an expression that was taken away is a change too"
 
 
 def test_a_projection_may_keep_the_key_alone(world):
@@ -110,13 +110,13 @@ def test_a_filter_or_expression_that_changes_its_mind_halts_the_route(world):
         "id > > 1": "PARSE_SYNTAX_ERROR",
     }
     for text, why in fickle.items():
-        with pytest.raises(HaltError) as caught:
+        with pytest.raises(RouteHaltError) as caught:
             judged(world, schema, filter=text)
         verdict = caught.value.verdict
-        assert (verdict.reason, why in verdict.what) == ("bad_expression", True), (text, verdict.what)
-        assert verdict.next_step == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart."
+        assert (verdict.reason, why in verdict.message) == ("bad_expression", True), (text, verdict.message)
+        assert verdict.remedy == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart."
     for text, why in {"window(day, '5 minutes')": "more than", "explode(tags)": "more than", "NULL": "no type"}.items():
-        with pytest.raises(HaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
+        with pytest.raises(RouteHaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
             judged(world, schema, computed=json.dumps({"x": text}))
 
 
@@ -135,9 +135,9 @@ def test_a_wrong_expression_halts_before_anything_is_written(world):
     world.create(rows=["(1, 'a')"])
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
-    assert "FILTER of route orders_files (nope > 1) can't be used" in verdict.what
+    assert "FILTER of route orders_files (nope > 1) can't be used" in verdict.message
     assert not (world.files / "orders").exists(), "the sink was not touched"
-    (finding,) = validate._table(world.spark, world.settings, world.settings.resolved["orders_files"])
+    (finding,) = validate._table(world.spark, world.settings, world.settings.routes["orders_files"])
     assert "nope" in finding.what
     world.environ[ROUTE + "FILTER"] = "id > 0"
     assert world.run() is None, "corrected, it starts"
@@ -151,13 +151,13 @@ def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
     world.insert("(0, 'z')")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
-    assert "DIVIDE_BY_ZERO" in verdict.what
-    assert "try_divide" in verdict.next_step
+    assert "DIVIDE_BY_ZERO" in verdict.message
+    assert "try_divide" in verdict.remedy
     world.sql("DELETE FROM {t} WHERE id = 0")
     assert world.run().reason == "bad_expression", "the feed still has the row, and the route skips nothing"
 
 
 def test_names_that_differ_by_case_alone_are_one_name(world):
     schema = world.spark.createDataFrame([], SOME).schema
-    with pytest.raises(HaltError, match="gives two columns the name NAME, name"):
+    with pytest.raises(RouteHaltError, match="gives two columns the name NAME, name"):
         judged(world, schema, computed='{"NAME": "id"}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def test_a_target_of_another_route_is_left_alone_until_a_resync_takes_it_over(wo
         second = through(world, "second", place, state)
         verdict = world.run(second)
         assert verdict.reason == "target_claimed"
-        assert f"is filled by {whose}" in verdict.what
-        assert "restore the old name" in verdict.next_step
-        assert "cdf-replicator resync orders_second" in verdict.next_step
+        assert f"is filled by {whose}" in verdict.message
+        assert "restore the old name" in verdict.remedy
+        assert "cdf-replicator resync orders_second" in verdict.remedy
 
     second = through(world, "second", place, "other")
-    assert world.run(second, ask=Request("resync", second)) is None
+    assert world.run(second, ask=Command("resync", second)) is None
     first = through(world, "first", place, "state")
     verdict = world.run(first)
     assert verdict.reason == "target_claimed"
-    assert "is filled by route orders_second of another state path" in verdict.what
-    assert world.run(first, ask=Request("resync", first)) is None, "and it can take the target back"
+    assert "is filled by route orders_second of another state path" in verdict.message
+    assert world.run(first, ask=Command("resync", first)) is None, "and it can take the target back"

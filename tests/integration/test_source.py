@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.source.table import SourceTable
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -52,15 +52,17 @@ def test_after_log_cleanup_the_range_begins_where_changes_can_still_be_read(worl
     assert source.log.available() == (2, 3)
     assert source.log.committed_at(1) is None
     assert {row["id"] for row in source.changes(*source.log.available()).collect()} == {2, 3}
-    with pytest.raises(HaltError, match=r"Starting version 1 of table orders \(.*\) .* versions 2 to 3 are available"):
+    with pytest.raises(
+        RouteHaltError, match=r"Starting version 1 of table orders \(.*\) .* versions 2 to 3 are available"
+    ):
         source.check_range(1)
 
 
 @pytest.mark.parametrize("version", [-1, 4, 100])
 def test_a_version_out_of_range_is_told_the_range(dated, version):
-    with pytest.raises(HaltError, match=f"Starting version {version} .* versions 0 to 3 are available") as raised:
+    with pytest.raises(RouteHaltError, match=f"Starting version {version} .* versions 0 to 3 are available") as raised:
         dated.check_range(version)
-    assert raised.value.verdict.next_step
+    assert raised.value.verdict.remedy
 
 
 def test_the_ends_of_the_range_are_in_it(dated):
@@ -83,7 +85,7 @@ def test_a_timestamp_means_the_first_commit_at_or_after_it(dated, timestamp, ver
 
 
 def test_a_timestamp_after_the_newest_commit_is_refused(dated):
-    with pytest.raises(HaltError, match=r"later than its newest commit \(version 3\)"):
+    with pytest.raises(RouteHaltError, match=r"later than its newest commit \(version 3\)"):
         dated.version_at("2024-05-01T12:03:01Z")
 
 
@@ -102,7 +104,7 @@ def test_a_table_may_be_known_by_name(world):
     try:
         world.spark.sql("INSERT INTO named VALUES (7)")
         source = SourceTable(
-            world.spark, replace(world.settings.resolved["orders_files"].source, path=None, name="named")
+            world.spark, replace(world.settings.routes["orders_files"].source, path=None, name="named")
         )
         assert source.log.available() == (0, 1)
         assert source.metadata.change_feed
@@ -118,7 +120,7 @@ def test_a_table_may_be_known_by_name(world):
 def test_a_table_that_is_not_there_is_waited_for(world):
     with pytest.raises(Exception) as raised:
         world.source()
-    verdict = judge(raised.value, route="orders_files")
+    verdict = classify_error(raised.value, route="orders_files")
     assert (verdict.action, verdict.reason) == ("wait", "table_missing")
 
 
@@ -126,7 +128,7 @@ def test_a_folder_that_is_no_delta_table_is_waited_for(world):
     world.spark.range(3).write.parquet(world.table)
     with pytest.raises(Exception) as raised:
         world.source()
-    assert judge(raised.value, route="orders_files").reason == "table_missing"
+    assert classify_error(raised.value, route="orders_files").reason == "table_missing"
 
 
 def test_column_mapping_and_the_change_feed_are_seen(world):
@@ -142,27 +144,27 @@ def test_how_long_changes_are_kept_is_the_shorter_of_the_two_retentions(world):
         "delta__deletedFileRetentionDuration": "interval 36 hours",
     }
     world.create(**days)
-    assert world.source().kept_seconds() == 36 * 3600
+    assert world.source().retention_seconds() == 36 * 3600
     kept = (
         "'delta.deletedFileRetentionDuration' = 'interval 5 weeks', 'delta.logRetentionDuration' = 'interval 40 days'"
     )
     world.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({kept})")
-    assert world.source().kept_seconds() == 35 * 86400
+    assert world.source().retention_seconds() == 35 * 86400
     kept = (
         "'delta.deletedFileRetentionDuration' = 'interval 39 days', 'delta.logRetentionDuration' = 'interval 39 days'"
     )
     world.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({kept}, 'delta.enableExpiredLogCleanup' = 'false')")
-    assert world.source().kept_seconds() == 39 * 86400
+    assert world.source().retention_seconds() == 39 * 86400
 
 
 def test_a_vacuum_that_was_told_a_shorter_time_is_found_in_the_history(world):
     world.create(rows=["(1, 'a')"])
-    assert world.source().vacuumed_after_seconds(100) == math.inf
+    assert world.source().shortest_vacuum_retention(100) == math.inf
     world.sql("VACUUM {t} RETAIN 200 HOURS")
     world.vacuum()
-    assert world.source().vacuumed_after_seconds(100) == 0
+    assert world.source().shortest_vacuum_retention(100) == 0
     world.insert("(2, 'b')")
-    assert world.source().vacuumed_after_seconds(1) == math.inf, "searches no further back than the limit"
+    assert world.source().shortest_vacuum_retention(1) == math.inf, "searches no further back than the limit"
 
 
 def test_the_first_version_since_a_moment(dated):

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 ROUTE = "orders_files"
@@ -30,7 +30,7 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
     world.create(rows=[f"({number}, 'a')" for number in range(6)])
 
     def pinned():
-        route = world.settings.resolved[ROUTE]
+        route = world.settings.routes[ROUTE]
         world.state_path.save(
             start_position.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path)
         )
@@ -83,7 +83,7 @@ def test_a_start_before_the_oldest_version_that_is_left_is_told_the_range(world)
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "start_out_of_range")
-    assert "versions 2 to 3 are available" in verdict.what
+    assert "versions 2 to 3 are available" in verdict.message
     assert world.state() is None
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "2"
     assert world.run() is None
@@ -119,7 +119,7 @@ def test_a_starting_timestamp_means_the_same_in_every_time_zone(world, monkeypat
         }
         assert list(found.values()) == [0, 0, 1, 1, 2]
         assert world.source().version_until("2024-05-01T12:01:59Z") == 1
-        with pytest.raises(HaltError, match="later than its newest commit"):
+        with pytest.raises(RouteHaltError, match="later than its newest commit"):
             world.source().version_at("2024-05-01 12:02:00.5")
     finally:
         world.spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -154,7 +154,7 @@ def test_a_resync_of_a_recreated_table_wins_over_the_higher_versions_of_the_old_
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     world.create(rows=["(1, 'new')"])
     assert world.run().reason == "table_replaced"
-    assert world.run(ask=Request("resync", ROUTE)) is None
+    assert world.run(ask=Command("resync", ROUTE)) is None
     world.sql("UPDATE {t} SET name = 'newer'")
     assert world.version() == 2
     assert world.run() is None
@@ -171,12 +171,12 @@ def test_a_bounded_replay_of_an_upsert_sink_is_refused_and_an_unbounded_one_leav
     for file in (world.files / "orders").glob("*.json"):
         if json.loads(file.read_text())["row"] is None:
             file.unlink()
-    ask = Request("replay", ROUTE, 0, 1)
+    ask = Command("replay", ROUTE, 0, 1)
     assert world.run(ask=ask) is None
     assert world.answer(ask).state == "failed"
     assert "bring back keys that were deleted later" in world.answer(ask).message
     assert world.delivered() == world.expected()
-    assert world.run(ask=Request("replay", ROUTE, 0)) is None
+    assert world.run(ask=Command("replay", ROUTE, 0)) is None
     assert world.delivered() == world.expected()
 
 
@@ -193,10 +193,10 @@ def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(worl
         assert world.run("orders_audit") is None
         world.insert(f"({number}, 'a')")
     assert world.run("orders_audit") is None
-    assert world.run("orders_audit", ask=Request("replay", "orders_audit", 1)) is None
+    assert world.run("orders_audit", ask=Command("replay", "orders_audit", 1)) is None
     world.insert("(5, 'a')")
     assert world.run("orders_audit") is None
-    assert world.run("orders_audit", ask=Request("resync", "orders_audit")) is None
+    assert world.run("orders_audit", ask=Command("resync", "orders_audit")) is None
     world.insert("(6, 'a')")
     assert world.run("orders_audit") is None
     kept = world.audited("id", "change_type", "generation")

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType
 
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
 from connectors.rendering import key_text
 from tests.contract.elasticsearch_reader import Reader
@@ -79,7 +79,7 @@ class Everything:
             runner.start()
         for runner in runners:
             runner.join(PATIENCE_SECONDS)
-        self.verdicts = [runner.verdict for runner in runners]
+        self.verdicts = [runner.failure for runner in runners]
         self.letters = world.buried("sink", "key", "code")
 
     def fill(self):
@@ -198,8 +198,8 @@ def test_the_key_text_of_each_type_is_as_documented(spark):
 @pytest.mark.parametrize("kind", KEYLESS)
 def test_a_type_that_can_not_be_a_key_is_named(spark, world, kind):
     table = spark.createDataFrame([], f"id {kind}").schema
-    with pytest.raises(HaltError, match=r"Key column id \(.+\) of table orders has a type that can't be a key"):
-        change_frame.row_schema(table, world.settings.resolved["orders_files"])
+    with pytest.raises(RouteHaltError, match=r"Key column id \(.+\) of table orders has a type that can't be a key"):
+        change_frame.row_schema(table, world.settings.routes["orders_files"])
 
 
 PART = st.text(st.sampled_from("ab:%!3A25{}\\\0é😀"), max_size=6)

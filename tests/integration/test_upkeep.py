@@ -8,25 +8,25 @@ import time
 from pyspark.sql import SparkSession
 
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.reporter import Report
-from cdf_replicator.pipeline.maintenance import Upkeep
+from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.pipeline.maintenance import MaintenanceRunner
 from tests.contract.folder_sink import FolderSink
 
 began = threading.Event()
 
 
 class WantsUpkeep(FolderSink):
-    def next_upkeep(self, route):
+    def next_maintenance_at(self, route):
         return 0.0
 
 
 class BrokenSink(WantsUpkeep):
-    def upkeep(self, route):
+    def run_maintenance(self, route):
         raise RuntimeError("no room left\nat all")
 
 
 class SlowSink(WantsUpkeep):
-    def upkeep(self, route):
+    def run_maintenance(self, route):
         began.set()
         spark = SparkSession.builder.getOrCreate()
         spark.range(10**15).selectExpr("sum(hash(id))").collect()
@@ -34,9 +34,11 @@ class SlowSink(WantsUpkeep):
 
 
 def upkeep_of(world, kind):
-    route = world.settings.resolved["orders_files"]
+    route = world.settings.routes["orders_files"]
     sink = kind(kind.Settings(type="files", path=world.files))
-    return Upkeep(world.spark, sink, route.spec(owner="us", epoch=1), Report(route, Metrics(), world.board, type(sink)))
+    return MaintenanceRunner(
+        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, Metrics(), world.board, type(sink))
+    )
 
 
 def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
@@ -50,7 +52,7 @@ def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
 
 def test_what_runs_is_stopped_when_the_route_stops(world):
     upkeep = upkeep_of(world, SlowSink)
-    upkeep.look()
+    upkeep.start_if_due()
     assert began.wait(30)
     started = time.monotonic()
     upkeep.cancel()

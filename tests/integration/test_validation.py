@@ -28,7 +28,7 @@ def test_keys_are_checked_in_one_scan_for_all_routes_of_a_table(world, monkeypat
     )
     scans, snapshot = [], SourceTable.snapshot
     monkeypatch.setattr(SourceTable, "snapshot", lambda self, version: scans.append(version) or snapshot(self, version))
-    found = list(validate._table(world.spark, world.settings, *world.settings.resolved.values()))
+    found = list(validate._table(world.spark, world.settings, *world.settings.routes.values()))
     assert len(scans) == 1
     told = {(finding.where, finding.severity, finding.what) for finding in found}
     assert told == {
@@ -55,7 +55,7 @@ def test_keys_of_several_rows_are_an_error_where_they_would_halt_the_route(world
     world.environ["CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS"] = kept
     world.create()
     world.sql(f"INSERT INTO {{t}} SELECT id DIV 2, 'a' FROM range({2 * doubled}) UNION ALL SELECT 900, 'b'")
-    (found,) = validate._table(world.spark, world.settings, *world.settings.resolved.values())
+    (found,) = validate._table(world.spark, world.settings, *world.settings.routes.values())
     assert found.severity == severity
     assert f"{doubled} (0, 1, " in found.what
     assert found.what.endswith(", …).")

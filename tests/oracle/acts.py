@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf_replicator.state.command_queue import Request
+from cdf_replicator.state.command_queue import Command
 from tests.oracle import dimension
 from tests.oracle.moments import Interrupted, LostWrites
 from tests.oracle.operations import insert
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cdf_replicator.errors.exceptions import Verdict
-    from cdf_replicator.runtime.route_runner import Runner
+    from cdf_replicator.errors.exceptions import ErrorDecision
+    from cdf_replicator.runtime.route_runner import RouteRunner
     from tests.oracle.history import Act
     from tests.oracle.service import Replicator
 
@@ -35,8 +35,8 @@ LIVE_VERSIONS = 8
 NOTICED_SECONDS = 60
 
 
-def halts(verdicts: dict[str, Verdict]) -> list[str]:
-    return [f"route {name} halted: {verdict.reason}: {verdict.what}" for name, verdict in verdicts.items()]
+def halts(verdicts: dict[str, ErrorDecision]) -> list[str]:
+    return [f"route {name} halted: {verdict.reason}: {verdict.message}" for name, verdict in verdicts.items()]
 
 
 def deliver(service: Replicator, act: Act) -> list[str]:
@@ -95,7 +95,7 @@ def replay(service: Replicator, act: Act) -> list[str]:
     found = _before(service, act)
     first = service.table.replayable_from
     version = first + act.a % (service.table.version - first + 1)
-    asked = {name: [Request("replay", name, version)] for name in service.routes}
+    asked = {name: [Command("replay", name, version)] for name in service.routes}
     found += halts(service.deliver(asked))
     if service.answered(asked[service.audit][0]) != "failed":
         service.replayed.append(version)
@@ -104,7 +104,7 @@ def replay(service: Replicator, act: Act) -> list[str]:
 
 def resync(service: Replicator, act: Act) -> list[str]:
     found = halts(service.deliver())
-    return found + halts(service.deliver({name: [Request("resync", name)] for name in service.routes}))
+    return found + halts(service.deliver({name: [Command("resync", name)] for name in service.routes}))
 
 
 def two_commands(service: Replicator, act: Act) -> list[str]:
@@ -115,7 +115,7 @@ def two_commands(service: Replicator, act: Act) -> list[str]:
     kinds = PAIRS[act.a % len(PAIRS)] if first <= table.version else ("resync", "resync")
     version = min(first + act.b % 3, table.version)
     asked = {
-        name: [Request(kind, name, version if kind == "replay" else None) for kind in kinds] for name in service.routes
+        name: [Command(kind, name, version if kind == "replay" else None) for kind in kinds] for name in service.routes
     }
     found += halts(service.deliver(asked))
     return found + [
@@ -147,7 +147,7 @@ def recreate_table(service: Replicator, act: Act) -> list[str]:
 
 
 @contextmanager
-def _live(service: Replicator) -> Iterator[dict[str, Runner]]:
+def _live(service: Replicator) -> Iterator[dict[str, RouteRunner]]:
     stop = threading.Event()
     runners, board = service.runners(stop, once=False)
     try:
@@ -163,13 +163,13 @@ def _live(service: Replicator) -> Iterator[dict[str, Runner]]:
             runner.join(NOTICED_SECONDS)
 
 
-def _unnoticed(runners: dict[str, Runner]) -> list[str]:
+def _unnoticed(runners: dict[str, RouteRunner]) -> list[str]:
     with suppress(AssertionError):
-        until(lambda: all(runner.verdict for runner in runners.values()), within=NOTICED_SECONDS)
+        until(lambda: all(runner.failure for runner in runners.values()), within=NOTICED_SECONDS)
     return [
-        f"route {name} follows a table that was recreated under its path: {runner.verdict}"
+        f"route {name} follows a table that was recreated under its path: {runner.failure}"
         for name, runner in runners.items()
-        if not (runner.verdict and runner.verdict.reason in REPLACED)
+        if not (runner.failure and runner.failure.reason in REPLACED)
     ]
 
 

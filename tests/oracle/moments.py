@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from cdf_replicator.pipeline.batch_writer import Delivering
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.pipeline.batch_writer import BatchWriter
+from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,9 +32,9 @@ class Moments:
 
             return called
 
-        save = before(StatePath.save, lambda arguments: self.saves(arguments[1].route))
-        write = before(Delivering.write, lambda arguments: self.writes(arguments[0].route.name))
-        with patch.object(StatePath, "save", save), patch.object(Delivering, "write", write):
+        save = before(StateStore.save, lambda arguments: self.saves(arguments[1].route))
+        write = before(BatchWriter.write, lambda arguments: self.writes(arguments[0].route.name))
+        with patch.object(StateStore, "save", save), patch.object(BatchWriter, "write", write):
             yield
 
     def saves(self, route: str) -> None:

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
-from cdf_replicator.pipeline.context import Service
-from cdf_replicator.runtime.route_runner import Runner
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.pipeline.context import ServiceContext
+from cdf_replicator.runtime.route_runner import RouteRunner
 from cdf_replicator.settings import load
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from tests.oracle.dimension import recreate
 from tests.oracle.moments import Moments
 from tests.oracle.targets import Entries, Folder, Index
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Collection, Mapping, Sequence
 
-    from cdf_replicator.errors.exceptions import Verdict
+    from cdf_replicator.errors.exceptions import ErrorDecision
     from deploy.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
@@ -56,7 +56,7 @@ class Replicator:
         self.audited_from = -1
         self.replayed: list[int] = []
         self.settings = load(self._environ())
-        self.state_path = StatePath.open(folder / "state")
+        self.state_path = StateStore.open(folder / "state")
         if not table.shape.twins:
             recreate(table.spark, self.dimension, table.regions, doubled=False)
 
@@ -119,7 +119,7 @@ class Replicator:
 
     @property
     def routes(self) -> list[str]:
-        return list(self.settings.resolved)
+        return list(self.settings.routes)
 
     @property
     def audit(self) -> str:
@@ -155,24 +155,26 @@ class Replicator:
         self.replayed.clear()
         self.audited_from = -1
 
-    def runners(self, stop: threading.Event, *, once: bool) -> tuple[dict[str, Runner], Board]:
+    def runners(self, stop: threading.Event, *, once: bool) -> tuple[dict[str, RouteRunner], StatusStore]:
         letters = DeadLetters(self.table.spark, self.state_path.dead_letters)
-        board = Board()
+        board = StatusStore()
         for name, sink in self.settings.sinks.items():
             board.add_sink(name, sink.type, "")
-        service = Service(self.table.spark, self.settings, self.state_path, letters, Metrics(), board, once, stop)
-        return {name: Runner(service, route, None) for name, route in self.settings.resolved.items()}, board
+        service = ServiceContext(
+            self.table.spark, self.settings, self.state_path, letters, Metrics(), board, once, stop
+        )
+        return {name: RouteRunner(service, route, None) for name, route in self.settings.routes.items()}, board
 
     def deliver(
-        self, ask: Mapping[str, Sequence[command_queue.Request]] | None = None, moments: Moments | None = None
-    ) -> dict[str, Verdict]:
+        self, ask: Mapping[str, Sequence[command_queue.Command]] | None = None, moments: Moments | None = None
+    ) -> dict[str, ErrorDecision]:
         """Run every route to the end, side by side; returns what stopped those that did not get there."""
         moments = moments or Moments()
         runners, board = self.runners(moments.stop, once=True)
         for name, asked in (ask or {}).items():
             for request in asked:
-                command_queue.submit(self.state_path.requests, request)
-                command_queue.take(self.state_path.requests, request)
+                command_queue.enqueue(self.state_path.requests, request)
+                command_queue.accept(self.state_path.requests, request)
                 runners[name].submit(request)
         with moments.placed():
             for runner in runners.values():
@@ -186,9 +188,11 @@ class Replicator:
                 pinned = -1 if state.pinned_version is None else state.pinned_version
                 self.pinned.setdefault(name, pinned)
                 self.epochs.setdefault(name, {}).setdefault(state.epoch, pinned)
-        return {name: runner.verdict for name, runner in runners.items() if runner.verdict}
+        return {name: runner.failure for name, runner in runners.items() if runner.failure}
 
-    def repaired(self, expected: Collection[str], verdicts: dict[str, Verdict] | None = None) -> dict[str, Verdict]:
+    def repaired(
+        self, expected: Collection[str], verdicts: dict[str, ErrorDecision] | None = None
+    ) -> dict[str, ErrorDecision]:
         """Deliver; where a route halts for an expected reason, run the command that it names. Returns what is left.
 
         A run that gave up waiting for its target is followed by another.
@@ -205,8 +209,8 @@ class Replicator:
             verdicts = self.deliver(named)
         return verdicts
 
-    def answered(self, request: command_queue.Request) -> str:
-        progress = command_queue.follow(self.state_path.requests, request.id)
+    def answered(self, request: command_queue.Command) -> str:
+        progress = command_queue.read_status(self.state_path.requests, request.id)
         return "nothing" if progress is None else progress.state
 
     # What the sinks show
@@ -241,10 +245,10 @@ class Replicator:
         return self.table.spark.read.format("delta").load(str(self.state_path.dead_letters)).count()
 
 
-def _command(verdict: Verdict) -> command_queue.Request | None:
+def _command(verdict: ErrorDecision) -> command_queue.Command | None:
     """The command that a halted route names."""
-    found = re.search(r"cdf-replicator (replay|resync) (.*)", verdict.next_step)
+    found = re.search(r"cdf-replicator (replay|resync) (.*)", verdict.remedy)
     if found is None:
         return None
     route, *options = shlex.split(found[2])
-    return command_queue.Request(found[1], route, int(options[1]) if found[1] == "replay" else None)
+    return command_queue.Command(found[1], route, int(options[1]) if found[1] == "replay" else None)

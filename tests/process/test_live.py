@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.monitoring.metrics import catalogue
+from cdf_replicator.monitoring.metrics import all_metrics
 from deploy.servers import Redis
 from tests.support.reading import documents, entries, folded
 from tests.support.service import Service, command, environment
@@ -149,7 +149,7 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
 
     samples = live.service.metrics()
 
-    expected = {metric.name + ("_bucket" if metric.type == "histogram" else "") for metric in catalogue()}
+    expected = {metric.name + ("_bucket" if metric.type == "histogram" else "") for metric in all_metrics()}
     assert expected <= samples.keys()
     for route in ORDERS:
         assert live.service.metric("cdf_route_state", route=route, state="running") == 1

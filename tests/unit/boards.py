@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.monitoring.status import BatchStatus
 
 if TYPE_CHECKING:
-    from cdf_replicator.monitoring.status_store import Board
+    from cdf_replicator.monitoring.status_store import StatusStore
 
 START = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 ROUTES = {"orders_search": "search", "orders_cache": "cache"}
@@ -26,7 +26,7 @@ class Clock:
         return self.at
 
 
-def deliver(board: Board, *, version: int, at: datetime) -> None:
+def deliver(board: StatusStore, *, version: int, at: datetime) -> None:
     """Have both routes run, and deliver twelve batches each, up to a version."""
     board.runtime(spark="4.2.0", delta="4.4.0", java="17")
     types = {"search": "elasticsearch", "cache": "redis"}

@@ -1,4 +1,4 @@
-"""Name the test that provokes each error condition, by the first name of its row in ``cdf_replicator.errors.conditions.TABLE``."""
+"""Name the test that provokes each error condition, by the first name of its row in ``cdf_replicator.errors.conditions.ERROR_CONDITIONS``."""
 
 from __future__ import annotations
 

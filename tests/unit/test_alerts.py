@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from cdf_replicator.monitoring.metrics import catalogue
+from cdf_replicator.monitoring.metrics import all_metrics
 from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]
@@ -16,7 +16,7 @@ CASES = yaml.safe_load((ROOT / "tests/system/alerts.yml").read_text())["tests"]
 
 def test_every_metric_of_a_rule_is_in_the_catalogue():
     named = {name for rule in GROUP["rules"] for name in re.findall(r"\bcdf_\w+", rule["expr"])}
-    assert named <= {metric.name for metric in catalogue()}
+    assert named <= {metric.name for metric in all_metrics()}
 
 
 def test_every_alert_has_its_section_in_the_runbook():

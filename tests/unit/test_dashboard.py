@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from cdf_replicator.monitoring.metrics import catalogue
+from cdf_replicator.monitoring.metrics import all_metrics
 from deploy.readme import DASHBOARD
 
 BOARD = json.loads(DASHBOARD.read_text())
@@ -37,7 +37,7 @@ def test_a_panel_says_what_it_shows_and_in_what_unit(panel):
 def test_a_query_asks_for_metrics_there_are_of_the_jobs_that_were_chosen(query):
     series = {
         suffix
-        for metric in catalogue()
+        for metric in all_metrics()
         for suffix in (
             (metric.name,) if metric.type != "histogram" else (f"{metric.name}_bucket", f"{metric.name}_sum")
         )

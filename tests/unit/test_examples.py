@@ -46,10 +46,10 @@ def loaded_from_env(secrets: Path) -> Settings:
 
 def test_both_examples_are_whole_and_say_the_same(secrets: Path) -> None:
     file, variables = loaded_from_yaml(secrets), loaded_from_env(secrets)
-    assert list(file.resolved) == ["orders_audit", "orders_cache", "orders_search", "stock_cache"]
+    assert list(file.routes) == ["orders_audit", "orders_cache", "orders_search", "stock_cache"]
     for name in ("state_path", "trigger_seconds", "shutdown_seconds", "http", "spark", "log", "delivery", "tables"):
         assert getattr(file, name) == getattr(variables, name), name
-    assert (file.sinks, file.resolved) == (variables.sinks, variables.resolved)
+    assert (file.sinks, file.routes) == (variables.sinks, variables.routes)
 
 
 def test_the_examples_set_something_in_every_group(secrets: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_schema_takes_what_the_service_takes(tmp_path: Path, text: str) -> N
     settings = load(
         {name: value for name, value in GOOD.items() if not set_in(given, name)} | {"CDF_CONFIG_FILE": str(file)}
     )
-    assert settings.resolved
+    assert settings.routes
     schema = json_schema()
     assert matches(given, schema, schema)
 

@@ -1,8 +1,8 @@
 """Parse the raw values of each source, and validate them against the models."""
 
-from cdf_replicator.settings.parsing.errors import ConfigurationError, Problem
-from cdf_replicator.settings.parsing.raw import Given, Tree
-from cdf_replicator.settings.parsing.sources import gathered
-from cdf_replicator.settings.parsing.validation import judged
+from cdf_replicator.settings.parsing.errors import ConfigProblem, ConfigurationError
+from cdf_replicator.settings.parsing.raw import RawTree, RawValue
+from cdf_replicator.settings.parsing.sources import read_sources
+from cdf_replicator.settings.parsing.validation import validate
 
-__all__ = ["ConfigurationError", "Given", "Problem", "Tree", "gathered", "judged"]
+__all__ = ["ConfigProblem", "ConfigurationError", "RawTree", "RawValue", "read_sources", "validate"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One problem of the configuration.
 
     Args:
@@ -30,14 +30,14 @@ class Problem:
     expected: str
 
     @classmethod
-    def at(cls, path: Path, given: str | None, expected: str, variable: str | None = None) -> Problem:
+    def at(cls, path: Path, given: str | None, expected: str, variable: str | None = None) -> ConfigProblem:
         """Return a problem of the value at ``path``; ``variable`` overrides the variable derived from the path."""
         return cls(variable or variable_of(path), shown(".".join(path)), given, expected)
 
-    def fit_to_show(self) -> Problem:
+    def fit_to_show(self) -> ConfigProblem:
         """Return the problem as printable text without credentials in addresses."""
         given = None if self.given is None else masked(self.given)
-        return Problem(masked(self.variable), masked(self.path), given, masked(self.expected))
+        return ConfigProblem(masked(self.variable), masked(self.path), given, masked(self.expected))
 
     def __str__(self) -> str:
         where = f"  (YAML: {self.path})" if self.path else ""
@@ -50,7 +50,7 @@ class ConfigurationError(Exception):
 
     exit_code = 78
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         self.problems = tuple(problem.fit_to_show() for problem in dict.fromkeys(problems))
         super().__init__(str(self))
 

@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RawValue:
     """One raw value.
 
     Args:
@@ -36,22 +36,22 @@ class Given:
     origin: str
 
     @property
-    def told(self) -> str:
+    def display(self) -> str:
         """The value in a message, credentials hidden."""
         text = repr(shown(self.value)) if isinstance(self.value, str) else shown(self.value)
         return text if self.origin == ENVIRONMENT else f"{text} (in {self.origin})"
 
 
-Tree = dict[str, Union["Tree", Given]]
+RawTree = dict[str, Union["RawTree", RawValue]]
 
 
 def variable_of(path: Path) -> str:
     return PREFIX + NEST.join(part.upper() for part in path)
 
 
-def leaves(tree: Tree | Given, path: Path = ()) -> Iterator[tuple[Path, Given]]:
+def leaves(tree: RawTree | RawValue, path: Path = ()) -> Iterator[tuple[Path, RawValue]]:
     """Yield every value with its path."""
-    if isinstance(tree, Given):
+    if isinstance(tree, RawValue):
         yield path, tree
         return
     for key, node in tree.items():

@@ -16,8 +16,17 @@ from pydantic_settings import (
 )
 
 from cdf_replicator.settings.models import FIXED_GROUPS, General
-from cdf_replicator.settings.parsing.errors import Problem
-from cdf_replicator.settings.parsing.raw import ENVIRONMENT, NEST, PREFIX, Given, Path, Tree, split_map, variable_of
+from cdf_replicator.settings.parsing.errors import ConfigProblem
+from cdf_replicator.settings.parsing.raw import (
+    ENVIRONMENT,
+    NEST,
+    PREFIX,
+    Path,
+    RawTree,
+    RawValue,
+    split_map,
+    variable_of,
+)
 from cdf_replicator.settings.redact import masked, shown
 
 if TYPE_CHECKING:
@@ -46,11 +55,11 @@ def injected(name: str, value: str) -> bool:
     return _INJECTED.fullmatch(name) is not None
 
 
-def gathered(environ: Mapping[str, str], problems: list[Problem]) -> Tree:
+def read_sources(environ: Mapping[str, str], problems: list[ConfigProblem]) -> RawTree:
     """Return all given values; the environment overrides the file key by key. An unknown first name is not split.
 
     pydantic-settings splits names and merges the sources. It does not validate, since it would report only the first problem
-    and lose the origins: it handles every value as a ``Given``.
+    and lose the origins: it handles every value as a ``RawValue``.
     """
     location = environ.get(CONFIG_FILE, "").strip()
     file = yaml_file(location, problems) if location else {}
@@ -85,12 +94,12 @@ class Environment(EnvSettingsSource):
         return value
 
 
-def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path, Given]:
+def _variables(environ: Mapping[str, str], problems: list[ConfigProblem]) -> dict[Path, RawValue]:
     """Return every ``CDF_`` variable by path; an empty one counts as not set.
 
     A variable whose path lies within another's is a problem.
     """
-    result: dict[Path, Given] = {}
+    result: dict[Path, RawValue] = {}
     for name in sorted(environ, key=str.upper):  # sorts a group before its members
         path, value = tuple(name[len(PREFIX) :].lower().split(NEST)), environ[name].strip()
         if not name.startswith(PREFIX) or name == CONFIG_FILE or not value or injected(name, value):
@@ -99,27 +108,27 @@ def _variables(environ: Mapping[str, str], problems: list[Problem]) -> dict[Path
         rival = next((result[above] for above in upwards if above in result), None)
         if path[:2] == ("spark", "conf") and path[2:]:
             expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
-            problems.append(Problem(name, "spark.conf", _told(path, value), expected))
+            problems.append(ConfigProblem(name, "spark.conf", _told(path, value), expected))
         elif rival is not None:
             expected = f"either this or {rival.variable}, not both"
-            problems.append(Problem.at(path, _told(path, value), expected, name))
+            problems.append(ConfigProblem.at(path, _told(path, value), expected, name))
         else:
-            result[path] = Given(value, name, ENVIRONMENT)
+            result[path] = RawValue(value, name, ENVIRONMENT)
     return result
 
 
-def _apart(path: Path, given: Given, file: Tree, problems: list[Problem]) -> Tree | Given:
+def _apart(path: Path, given: RawValue, file: RawTree, problems: list[ConfigProblem]) -> RawTree | RawValue:
     """Split a map that is written as one variable if the file has that map too, so that it overrides key by key."""
-    below: Tree | Given = file
+    below: RawTree | RawValue = file
     for part in path:
         below = below.get(part, {}) if isinstance(below, dict) else {}
     group = len(path) == 1 or (path[0] in DICT_GROUPS and len(path) == 2)  # noqa: PLR2004 - group and slug
-    if group or not below or isinstance(below, Given):
+    if group or not below or isinstance(below, RawValue):
         return given
     try:
-        return {key: Given(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
+        return {key: RawValue(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
     except ValueError:
-        problems.append(Problem.at(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable))
+        problems.append(ConfigProblem.at(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable))
         return {}
 
 
@@ -128,7 +137,7 @@ def _told(path: Path, value: str) -> str:
     return "(hidden)" if any("conf" in part or path[0] == "sinks" for part in path) else repr(shown(value))
 
 
-def yaml_file(location: str, problems: list[Problem]) -> Tree:
+def yaml_file(location: str, problems: list[ConfigProblem]) -> RawTree:
     """Return the file of ``CDF_CONFIG_FILE`` as a tree; a key without a value counts as not set."""
     import yaml
 
@@ -136,24 +145,24 @@ def yaml_file(location: str, problems: list[Problem]) -> Tree:
         document = yaml.load(FilePath(location).read_text("utf-8"), Loader=_strict_loader())  # noqa: S506 - a SafeLoader
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         cause = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        problems.append(Problem(CONFIG_FILE, "", repr(location), f"a readable YAML file; {cause}"))
+        problems.append(ConfigProblem(CONFIG_FILE, "", repr(location), f"a readable YAML file; {cause}"))
         return {}
     if document is None:
         return {}
     if not isinstance(document, dict):
-        problems.append(Problem(CONFIG_FILE, "", repr(location), "a YAML file that holds a mapping"))
+        problems.append(ConfigProblem(CONFIG_FILE, "", repr(location), "a YAML file that holds a mapping"))
         return {}
     return _grown(document, (), masked(location))
 
 
-def _grown(mapping: dict[Any, Any], path: Path, origin: str) -> Tree:
-    tree: Tree = {}
+def _grown(mapping: dict[Any, Any], path: Path, origin: str) -> RawTree:
+    tree: RawTree = {}
     for key, value in mapping.items():
         here = (*path, str(key))
         if isinstance(value, dict):
             tree[str(key)] = _grown(value, here, origin)
         elif value is not None:
-            tree[str(key)] = Given(value, variable_of(_variable_path(here)), origin)
+            tree[str(key)] = RawValue(value, variable_of(_variable_path(here)), origin)
     return tree
 
 

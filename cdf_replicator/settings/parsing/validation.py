@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_orig
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 
 from cdf_replicator.settings.models import JsonObject, MayHoldSecrets, NamePairs
-from cdf_replicator.settings.parsing.errors import Problem
+from cdf_replicator.settings.parsing.errors import ConfigProblem
 from cdf_replicator.settings.parsing.raw import (
     ENVIRONMENT,
     MOUNTED,
-    Given,
     Path,
-    Tree,
+    RawTree,
+    RawValue,
     leaves,
     pairs,
     split_list,
@@ -98,16 +98,16 @@ def is_list(field: FieldInfo) -> bool:
     return any(issubclass(kind, Iterable) and kind not in (dict, Mapping, bytes) for kind in kinds)
 
 
-def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: list[Problem]) -> Tree:
+def with_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problems: list[ConfigProblem]) -> RawTree:
     """Return the tree with every ``<field>_file`` of a secret replaced by the file's content."""
-    result: Tree = {}
+    result: RawTree = {}
     for key, node in tree.items():
         base = key.removesuffix(FILE)
         field = model.model_fields.get(key)
         secret = model.model_fields.get(base)
         if field is None and key.endswith(FILE) and secret is not None and may_be_file(secret):
-            if not isinstance(node, Given):
-                problems.append(Problem.at((*path, key), None, "the path of a file"))
+            if not isinstance(node, RawValue):
+                problems.append(ConfigProblem.at((*path, key), None, "the path of a file"))
             elif _outranks(tree.get(base), node, (*path, base), problems):
                 content = _secret(node, (*path, key), problems)
                 if content is not None:
@@ -119,50 +119,52 @@ def with_secret_files(model: type[BaseModel], tree: Tree, path: Path, problems: 
     return result
 
 
-def _outranks(value: Tree | Given | None, file: Given, path: Path, problems: list[Problem]) -> bool:
+def _outranks(value: RawTree | RawValue | None, file: RawValue, path: Path, problems: list[ConfigProblem]) -> bool:
     """Return whether the file is used: a value of the environment overrides a file named in YAML, and vice versa.
 
     Both from the same source are a problem.
     """
     if value is None:
         return True
-    rival = value if isinstance(value, Given) else next((leaf for _, leaf in leaves(value)), file)
+    rival = value if isinstance(value, RawValue) else next((leaf for _, leaf in leaves(value)), file)
     if rival.origin != file.origin:
         return file.origin == ENVIRONMENT
-    problems.append(Problem.at(path, None, f"either this or {rival.variable}, not both", file.variable))
+    problems.append(ConfigProblem.at(path, None, f"either this or {rival.variable}, not both", file.variable))
     return False
 
 
-def _secret(node: Given, path: Path, problems: list[Problem]) -> Given | None:
+def _secret(node: RawValue, path: Path, problems: list[ConfigProblem]) -> RawValue | None:
     try:
         with FilePath(str(node.value)).open(encoding="utf-8") as file:
             text = file.read(SECRET_LIMIT).rstrip("\r\n")
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        problems.append(Problem.at(path, node.told, f"a readable file; {cause}", node.variable))
+        problems.append(ConfigProblem.at(path, node.display, f"a readable file; {cause}", node.variable))
         return None
     if not text:
-        problems.append(Problem.at(path, node.told, "a file that is not empty", node.variable))
+        problems.append(ConfigProblem.at(path, node.display, "a file that is not empty", node.variable))
         return None
-    return Given(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
+    return RawValue(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
 
 
-def plain(model: type[BaseModel] | None, tree: Tree, path: Path, problems: list[Problem]) -> dict[str, Any]:
+def parse_values(
+    model: type[BaseModel] | None, tree: RawTree, path: Path, problems: list[ConfigProblem]
+) -> dict[str, Any]:
     """Return the values without their origins; parse lists and maps from text."""
     result: dict[str, Any] = {}
     for key, node in tree.items():
         field = model.model_fields.get(key) if model else None
         if isinstance(node, dict):
-            result[key] = plain(submodel(field) if field else None, node, (*path, key), problems)
+            result[key] = parse_values(submodel(field) if field else None, node, (*path, key), problems)
         elif field is None or not isinstance(node.value, str | list):
             result[key] = node.value
         else:
             try:
                 result[key] = _read(field, node.value)
             except ValueError:
-                given = HIDDEN if may_be_file(field) else node.told
+                given = HIDDEN if may_be_file(field) else node.display
                 expected = map_expected(field) if is_map(field) else "a,b or a JSON array"
-                problems.append(Problem.at((*path, key), given, expected, node.variable))
+                problems.append(ConfigProblem.at((*path, key), given, expected, node.variable))
     return result
 
 
@@ -177,8 +179,8 @@ def _read(field: FieldInfo, value: str | list[Any]) -> Any:
     return split_list(value) if is_list(field) else value
 
 
-def judged(
-    model: type[ModelT], tree: Tree, path: Path, problems: list[Problem], also: Iterable[str] = ()
+def validate(
+    model: type[ModelT], tree: RawTree, path: Path, problems: list[ConfigProblem], also: Iterable[str] = ()
 ) -> ModelT | None:
     """Return a validated ``model``; add problems and return None if it is not valid.
 
@@ -192,7 +194,7 @@ def judged(
     """
     before = len(problems)
     tree = with_secret_files(model, tree, path, problems)
-    values = plain(model, tree, path, problems)
+    values = parse_values(model, tree, path, problems)
     failed = {problem.path for problem in problems[before:]}
     try:
         result = model.model_validate(values)
@@ -205,30 +207,32 @@ def judged(
     return result if len(problems) == before else None
 
 
-def _judgement(model: type[BaseModel], tree: Tree, path: Path, detail: ErrorDetails, also: Iterable[str]) -> Problem:
+def _judgement(
+    model: type[BaseModel], tree: RawTree, path: Path, detail: ErrorDetails, also: Iterable[str]
+) -> ConfigProblem:
     owner, field, here, node = _located(model, tree, path, detail["loc"])
-    leaf = node if isinstance(node, Given) else None
+    leaf = node if isinstance(node, RawValue) else None
     variable = leaf.variable if leaf else None
     if detail["type"] == "extra_forbidden" and field is None:
         named = list(owner.model_fields) + (list(also) if owner is model else [])
-        return Problem.at(here, UNKNOWN, unknown_expected(here, named), variable)
+        return ConfigProblem.at(here, UNKNOWN, unknown_expected(here, named), variable)
     given = None
     if leaf is not None:
-        given = HIDDEN if field is not None and _may_tell_secrets(field) else leaf.told
+        given = HIDDEN if field is not None and _may_tell_secrets(field) else leaf.display
     elif node is not None:
         given = "a group of values"
     expected = _expected(detail, field)
     if expected == _PLAIN_WORDS["string_type"] and leaf is not None and isinstance(leaf.value, bool | int | float):
         expected += ", in quotes"
-    return Problem.at(here, given, expected, variable)
+    return ConfigProblem.at(here, given, expected, variable)
 
 
 def _located(
-    model: type[BaseModel], tree: Tree, path: Path, loc: tuple[int | str, ...]
-) -> tuple[type[BaseModel], FieldInfo | None, Path, Tree | Given | None]:
+    model: type[BaseModel], tree: RawTree, path: Path, loc: tuple[int | str, ...]
+) -> tuple[type[BaseModel], FieldInfo | None, Path, RawTree | RawValue | None]:
     """Return the model that owns the field at ``loc``, the field, its path and its raw value."""
     owner, field, here = model, None, path
-    node: Tree | Given | None = tree
+    node: RawTree | RawValue | None = tree
     for part in map(str, loc):
         inner = submodel(field) if field is not None else None
         if field is not None and inner is None:

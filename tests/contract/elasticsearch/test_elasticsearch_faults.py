@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from cdf_replicator.delivery import RetryPolicy
-from cdf_replicator.delivery.back_pressure import Pressure
-from cdf_replicator.delivery.worker import write_all
+from cdf_replicator.delivery.back_pressure import BackPressure
+from cdf_replicator.delivery.worker import write_partition
 from connectors import PermanentError, RetryableError
 from connectors.testing import SCHEMA, render_chunk, upsert
 from deploy.servers import Elasticsearch
@@ -94,7 +94,7 @@ def test_the_privileges_of_the_hint_suffice(secured, spark):
         sink.open(route)
         sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1)]))
         sink.prepare(SCHEMA, route)
-        assert sink.sweep(route, 2**45) == 1
+        assert sink.delete_orphans(route, 2**45) == 1
 
 
 def test_a_request_too_large_is_halved_and_a_row_too_large_rejected(es, sink, spark):
@@ -116,9 +116,9 @@ def test_a_cluster_short_of_memory_is_sent_less_at_once(spark):
     ):
         sink.prepare(SCHEMA, route)
         changes = [upsert(f"k{number}", 1, "x" * 20_000) for number in range(40)]
-        pressure = Pressure(sink.settings)
+        pressure = BackPressure(sink.settings)
         chunk = render_chunk(spark, sink, route, SCHEMA, changes)
-        outcome = write_all(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
+        outcome = write_partition(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
         assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 40})
         assert outcome.retries["overloaded"] >= 1
         assert pressure.share < 1

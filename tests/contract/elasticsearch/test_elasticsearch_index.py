@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors import Claim, Held, PermanentError, RetryableError, Watermark
+from connectors import Claim, EntryCount, PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from tests.contract.elasticsearch_reader import route_to, sink_to
 
@@ -167,7 +167,7 @@ def test_an_alias_with_a_write_index_is_written_through(sink, es, route, write):
     assert es.document(new, "a")
     assert es.document(old, "a") is None
     assert sorted(es("GET", f"/{new}/_alias")[new]["aliases"]) == [route.table]
-    assert sink.sweep(route, 2**45) == 2
+    assert sink.delete_orphans(route, 2**45) == 2
     assert es.document(new, "a") is None
 
 
@@ -226,7 +226,7 @@ def test_a_sweep_goes_through_every_page(spark, sink, es, route):
     changes = [upsert(f"k{number}", 1) for number in range(6000)]
     sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
     sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("k7", 1, epoch=2)]))
-    assert sink.sweep(route, 2 * 2**44) == 5999
+    assert sink.delete_orphans(route, 2 * 2**44) == 5999
     assert es.search(route.table, {"match_all": {}}) == ["k7"]
 
 
@@ -240,8 +240,8 @@ def test_a_sweep_finds_what_somebody_else_wrote(spark, sink, es, route):
     es("PUT", f"/{route.table}/_doc/new", {"name": "theirs"})
     es("PUT", f"/{route.table}/_doc/routed?routing=elsewhere", {"name": "theirs"})
     es("PUT", f"/{route.table}/_doc/high?version={9 * 2**44}&version_type=external", {"name": "theirs"})
-    assert sink.count(route, 2 * 2**44) == Held(total=5, below=3, highest=9 * 2**44)
-    assert sink.sweep(route, 2 * 2**44) == 3
+    assert sink.count_entries(route, 2 * 2**44) == EntryCount(total=5, orphans=3, highest=9 * 2**44)
+    assert sink.delete_orphans(route, 2 * 2**44) == 3
     assert es.search(route.table, {"match_all": {}}) == ["high", "ours"]
 
 
@@ -261,35 +261,35 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
     early, late = Watermark(0, 4, 4), Watermark(0, 9, 9)
-    sink.mark(route, early)
+    sink.save_watermark(route, early)
     es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
     with closing(sink_to(elasticsearch.url)) as later:
-        later.mark(route, late)
-        assert later.claim(route) == Claim("us", 1, mark=late, txn_version=9, route=route.name)
+        later.save_watermark(route, late)
+        assert later.claim(route) == Claim("us", 1, watermark=late, txn_version=9, route=route.name)
     assert sink.kept()
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
     assert not sink.kept()
     with pytest.raises(RetryableError, match="was replaced by another index"):
         sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, mark=early, restored=True, txn_version=4, route=route.name)
+    assert sink.claim(route) == Claim("us", 1, watermark=early, restored=True, txn_version=4, route=route.name)
     with (
         closing(sink_to(elasticsearch.url)) as later,
         pytest.raises(RetryableError, match="restored from a copy") as raised,
     ):
-        later.mark(route, late)
+        later.save_watermark(route, late)
     assert raised.value.reason == "lost"
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, mark=early, txn_version=4, route=route.name)
+    assert sink.claim(route) == Claim("us", 1, watermark=early, txn_version=4, route=route.name)
 
 
 def test_a_mark_is_told_the_cluster_now_and_then_and_the_first_of_a_generation_at_once(sink, route):
     sink.prepare(SCHEMA, route)
     for number in (4, 5):
-        sink.mark(route, Watermark(0, number, number))
-    assert sink.claim(route).mark == Watermark(0, 4, 4)
-    sink.mark(route, Watermark(1, 0, 2))
-    assert sink.claim(route).mark == Watermark(1, 0, 2)
+        sink.save_watermark(route, Watermark(0, number, number))
+    assert sink.claim(route).watermark == Watermark(0, 4, 4)
+    sink.save_watermark(route, Watermark(1, 0, 2))
+    assert sink.claim(route).watermark == Watermark(1, 0, 2)
 
 
 def test_a_mark_of_the_code_before_is_read(sink, es, route):
@@ -297,8 +297,8 @@ def test_a_mark_of_the_code_before_is_read(sink, es, route):
     meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
     meta["cdf_replicator"]["mark"] = 7
     es("PUT", f"/{route.table}/_mapping", {"_meta": meta})
-    assert sink.claim(replace(route, mark=Watermark(2, 5, 7))) == Claim(
-        "us", 1, mark=Watermark(-1, 0, 7), route=route.name
+    assert sink.claim(replace(route, watermark=Watermark(2, 5, 7))) == Claim(
+        "us", 1, watermark=Watermark(-1, 0, 7), route=route.name
     )
 
 
@@ -307,7 +307,7 @@ def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
     es("DELETE", f"/{route.table}")
     assert not sink.kept()
     with pytest.raises(PermanentError, match="is gone"):
-        sink.mark(route, Watermark(0, 4, 4))
+        sink.save_watermark(route, Watermark(0, 4, 4))
 
 
 def test_another_state_path_takes_over_whatever_the_number_of_its_lease(sink, elasticsearch, spark):

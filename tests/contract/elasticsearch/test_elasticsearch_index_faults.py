@@ -57,12 +57,12 @@ def test_a_closed_index_is_waited_for_by_a_resync_too(sink, es, route, write):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
     es("POST", f"/{route.table}/_close")
-    for call in (lambda: sink.count(route, 2**45), lambda: sink.sweep(route, 2**45)):
+    for call in (lambda: sink.count_entries(route, 2**45), lambda: sink.delete_orphans(route, 2**45)):
         with pytest.raises(RetryableError, match="closed") as caught:
             call()
         assert caught.value.reason == "read_only"
     es("POST", f"/{route.table}/_open")
-    assert sink.count(route, 2**45).total == 1
+    assert sink.count_entries(route, 2**45).total == 1
 
 
 def test_one_silent_host_of_two_costs_a_start_seconds_and_is_remembered_by_the_next_run(elasticsearch, spark, route):

@@ -57,7 +57,7 @@ def test_an_index_of_another_route_is_refused_and_a_later_epoch_takes_it_over(sp
     other_sink.prepare(SCHEMA, replace(other, epoch=2))
     assert sink.claim(route).other(route) == "route orders_copy"
     with pytest.raises(PermanentError, match="has taken over"):
-        sink.mark(route, Watermark(0, 1, 1))
+        sink.save_watermark(route, Watermark(0, 1, 1))
 
 
 def test_of_two_routes_that_create_an_index_at_the_same_time_one_is_refused(sinks):

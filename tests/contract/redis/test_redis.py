@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors import Claim, Held, PermanentError, RetryableError, RouteSpec, Watermark, guard_of
+from connectors import Claim, EntryCount, PermanentError, RetryableError, RouteSpec, Watermark, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
 from connectors.redis.protocol import bulk
 from connectors.testing import (
@@ -349,7 +349,7 @@ def test_a_key_of_many_bytes_is_a_key(sink_of, deliver, client):
 def test_a_sweep_leaves_a_tombstone_against_leftover_writers(sink_of, deliver, client, route):
     sink = sink_of()
     deliver(sink, *(upsert(str(row), 9, "old") for row in range(1200)))
-    assert sink.sweep(route, guard_of(2, 5, upsert=False)) == 1200
+    assert sink.delete_orphans(route, guard_of(2, 5, upsert=False)) == 1200
     assert list(deliver(sink, upsert("1", 10, "leftover")).stale) == [0]
     assert not deliver(sink, upsert("1", 5, "new", epoch=2), deletion("2", 5, epoch=2)).stale
     assert client.get("orders:1")
@@ -476,7 +476,7 @@ def test_an_acl_user_needs_no_more_than_the_hint_says(sink_of, deliver, client, 
     assert sink.claim(route)
     deliver(sink, upsert("1", 1, "a"), deletion("2", 1))
     assert client.get("orders:1")
-    assert sink.sweep(route, guard_of(2, 0, upsert=False)) == 1
+    assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) == 1
 
 
 def test_missing_rights_are_permanent_and_named(sink_of, deliver, client, user, route):
@@ -515,8 +515,8 @@ def test_a_sweep_finds_what_somebody_else_wrote_among_the_routes_keys(sink_of, d
     client.rpush("orders:queue", "theirs")
     client.set("orderly", "not of this route")
     below = guard_of(2, 0, upsert=False)
-    assert sink.count(route, below) == Held(total=4, below=3, highest=guard_of(2, 3, upsert=True))
-    assert sink.sweep(route, below) == 3
+    assert sink.count_entries(route, below) == EntryCount(total=4, orphans=3, highest=guard_of(2, 3, upsert=True))
+    assert sink.delete_orphans(route, below) == 3
     assert sorted(client.scan_iter("order*")) == ["orderly", "orders:ours", "orders:queue"]
     deliver(sink, upsert("forged", 1, "again", epoch=2))
     assert json.loads(client.get("orders:forged"))["name"] == "again"
@@ -530,8 +530,8 @@ def test_keys_of_a_template_are_told_from_others_by_what_follows_the_key(sink_of
     deliver(sink, upsert("a", 3, "x"), route=route)
     client.set("cdf:config", "theirs")
     below = guard_of(2, 0, upsert=False)
-    assert sink.count(route, below) == Held(total=1, below=1, highest=guard_of(1, 3, upsert=True))
-    assert sink.sweep(route, below) == 1
+    assert sink.count_entries(route, below) == EntryCount(total=1, orphans=1, highest=guard_of(1, 3, upsert=True))
+    assert sink.delete_orphans(route, below) == 1
     assert client.get("cdf:config") == "theirs"
     assert sink.claim(route)
 
@@ -558,7 +558,7 @@ def test_a_server_that_was_emptied_is_noticed_by_the_next_write(spark, opened, r
     assert raised.value.hint == "Run: cdf-replicator resync {route}"
     assert client.keys() == []
     with pytest.raises(PermanentError, match="it was emptied"):
-        opened.mark(route, Watermark(0, 1, 2))
+        opened.save_watermark(route, Watermark(0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -575,35 +575,35 @@ def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_
     spark, opened, route, client, held, known
 ):
     if held is not None:
-        opened.mark(route, held)
+        opened.save_watermark(route, held)
     copy = client.hgetall("cdf:claim:{orders:}")
-    opened.mark(route, known)
-    later = replace(route, mark=known)
+    opened.save_watermark(route, known)
+    later = replace(route, watermark=known)
     opened.open(later)
     opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("1", 10, "a")]))
     assert not opened.claim(later).restored
     client.hset("cdf:claim:{orders:}", mapping=copy)
     if held is None:
         client.hdel("cdf:claim:{orders:}", "mark")
-    assert (opened.claim(later).mark, opened.claim(later).restored) == (held, True)
+    assert (opened.claim(later).watermark, opened.claim(later).restored) == (held, True)
     chunk = render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")])
     for attempt in (
         lambda: opened.write(chunk),
-        lambda: opened.mark(later, replace(known, number=known.number + 1)),
-        lambda: opened.sweep(later, guard_of(2, 0, upsert=False)),
+        lambda: opened.save_watermark(later, replace(known, number=known.number + 1)),
+        lambda: opened.delete_orphans(later, guard_of(2, 0, upsert=False)),
     ):
         with pytest.raises(RetryableError, match="restored from a copy") as raised:
             attempt()
         assert raised.value.reason == "lost"
     assert client.exists("orders:1", "orders:2") == 1, "nothing is written or swept"
-    assert opened.claim(later).mark == held
+    assert opened.claim(later).watermark == held
 
 
 def test_a_mark_of_the_code_before_is_read_and_replaced(opened, route, client):
     client.hset("cdf:claim:{orders:}", "mark", "4")
-    later = replace(route, mark=Watermark(3, 7, 4))
-    assert opened.claim(later) == Claim("us", 1, mark=Watermark(-1, 0, 4), route=route.name)
-    opened.mark(later, Watermark(3, 8, 5))
+    later = replace(route, watermark=Watermark(3, 7, 4))
+    assert opened.claim(later) == Claim("us", 1, watermark=Watermark(-1, 0, 4), route=route.name)
+    opened.save_watermark(later, Watermark(3, 8, 5))
     assert client.hget("cdf:claim:{orders:}", "mark") == "3:8:5"
 
 
@@ -636,10 +636,10 @@ def test_a_server_that_was_started_anew_may_have_lost_what_it_took(route):
         server.restart()
         assert not sink.kept()
         with pytest.raises(RetryableError, match="restarted, or failed over"):
-            sink.mark(route, Watermark(0, 1, 1))
-        assert sink.claim(route).mark is None
+            sink.save_watermark(route, Watermark(0, 1, 1))
+        assert sink.claim(route).watermark is None
         assert sink.kept()
-        sink.mark(route, Watermark(0, 1, 1))
+        sink.save_watermark(route, Watermark(0, 1, 1))
 
 
 def test_a_fail_over_and_back_is_noticed_though_the_process_is_the_same(route):
@@ -664,7 +664,7 @@ def test_a_user_who_may_not_read_info_is_warned(route):
         with closing(RedisSink(settings)) as sink:
             assert "Grant +info" in sink.prepare(SCHEMA, route)[0]
             sink.claim(route)
-            sink.mark(route, Watermark(0, 1, 1))
+            sink.save_watermark(route, Watermark(0, 1, 1))
             assert sink.kept()
 
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from cdf_replicator import __version__
 from cdf_replicator.cli.app import app
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import server
 from cdf_replicator.state.lease import Lease
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,8 +260,8 @@ def test_the_schema_is_json(command: Command) -> None:
 
 
 @pytest.fixture
-def service() -> Iterator[tuple[Board, str]]:
-    board = Board()
+def service() -> Iterator[tuple[StatusStore, str]]:
+    board = StatusStore()
     board.add_sink("search", "example_store", "http://a")
     board.add_route("orders_search", "orders", "search")
     board.add_route("items_search", "items", "search")
@@ -275,7 +275,7 @@ def service() -> Iterator[tuple[Board, str]]:
     running.stop()
 
 
-def test_status_shows_the_worst_route_first(command: Command, service: tuple[Board, str]) -> None:
+def test_status_shows_the_worst_route_first(command: Command, service: tuple[StatusStore, str]) -> None:
     result = command("status", "--url", service[1])
     assert result.returncode == 0
     head, _, titles, worst, best = (line.rstrip() for line in result.stdout.rstrip().splitlines())
@@ -286,7 +286,7 @@ def test_status_shows_the_worst_route_first(command: Command, service: tuple[Boa
     assert re.match(r"orders_search +running +12 +12 +0 versions", best)
 
 
-def test_status_is_json_for_machines(command: Command, service: tuple[Board, str]) -> None:
+def test_status_is_json_for_machines(command: Command, service: tuple[StatusStore, str]) -> None:
     answer = json.loads(command("status", "--url", service[1] + "/", "--format", "json").stdout)
     assert [route["route"] for route in answer["routes"]] == ["items_search", "orders_search"]
 
@@ -300,7 +300,7 @@ def hearing_ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hearing_ctrl_c")
-def test_watching_ends_well_with_ctrl_c(service: tuple[Board, str]) -> None:
+def test_watching_ends_well_with_ctrl_c(service: tuple[StatusStore, str]) -> None:
     words = [sys.executable, "-m", "cdf_replicator", "status", "--watch", "--format", "json", "--url", service[1]]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
@@ -310,7 +310,7 @@ def test_watching_ends_well_with_ctrl_c(service: tuple[Board, str]) -> None:
     assert (watching.returncode, errors) == (0, "")
 
 
-def test_status_finds_the_service_of_this_host(command: Command, service: tuple[Board, str]) -> None:
+def test_status_finds_the_service_of_this_host(command: Command, service: tuple[StatusStore, str]) -> None:
     port = service[1].rpartition(":")[2]
     for host in ("127.0.0.1", "0.0.0.0", ""):
         environ = {"CDF_HTTP__BIND_PORT": port, "CDF_HTTP__HOST": host, "http_proxy": "http://127.0.0.1:1"}
@@ -320,15 +320,15 @@ def test_status_finds_the_service_of_this_host(command: Command, service: tuple[
 
 
 @pytest.fixture
-def folder(tmp_path: Path, service: tuple[Board, str]) -> Path:
+def folder(tmp_path: Path, service: tuple[StatusStore, str]) -> Path:
     """The state path of the service."""
-    state = StatePath.open(tmp_path / "state")
+    state = StateStore.open(tmp_path / "state")
     service[0].belongs_to(state.owner, str(tmp_path / "state"))
     return tmp_path / "state"
 
 
 def test_the_service_is_found_by_the_port_of_the_configuration_file(
-    command: Command, service: tuple[Board, str], folder: Path
+    command: Command, service: tuple[StatusStore, str], folder: Path
 ) -> None:
     file = folder.with_name("cdf.yaml")
     file.write_text(f"state_path: {folder}\nhttp: {{bind_port: {service[1].rpartition(':')[2]}}}\n")
@@ -339,7 +339,7 @@ def test_the_service_is_found_by_the_port_of_the_configuration_file(
 
 
 def test_the_service_is_found_by_what_the_lease_holder_says(
-    command: Command, service: tuple[Board, str], folder: Path
+    command: Command, service: tuple[StatusStore, str], folder: Path
 ) -> None:
     held = Lease.acquire(folder, url=service[1].replace("127.0.0.1", "0.0.0.0"))
     try:
@@ -352,10 +352,10 @@ def test_the_service_is_found_by_what_the_lease_holder_says(
 
 @pytest.mark.parametrize("words", ["status", "healthcheck"])
 def test_the_answer_of_another_service_is_refused(
-    command: Command, service: tuple[Board, str], folder: Path, words: str
+    command: Command, service: tuple[StatusStore, str], folder: Path, words: str
 ) -> None:
     ours = folder.with_name("ours")
-    StatePath.open(ours)
+    StateStore.open(ours)
     port = service[1].rpartition(":")[2]
     result = command(words, environ={"CDF_STATE_PATH": str(ours), "CDF_HTTP__BIND_PORT": port})
     assert (result.returncode, result.stdout) == (1, "")
@@ -373,7 +373,7 @@ def test_status_without_a_service_says_what_to_do(command: Command) -> None:
 
 
 def test_a_service_that_is_not_alive_fails_the_health_check_with_its_reason(command: Command) -> None:
-    dead = server.start(Board(), Metrics(), "127.0.0.1", 0, lambda: "the JVM is gone")
+    dead = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: "the JVM is gone")
     try:
         for words in (["healthcheck"], ["healthcheck", "--url", f"http://127.0.0.1:{dead.port}"]):
             result = command(*words, environ={"CDF_HTTP__BIND_PORT": str(dead.port)})

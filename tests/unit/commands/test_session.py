@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from cdf_replicator.commands import session
-from cdf_replicator.settings import load_reading, moment
+from cdf_replicator.settings import load_table_settings, parse_timestamp
 from cdf_replicator.settings.models import Table
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -33,7 +33,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
     ],
 )
 def test_a_moment_is_utc_unless_it_has_an_offset(text, at):
-    assert moment(text) == at
+    assert parse_timestamp(text) == at
 
 
 def test_a_table_is_a_slug_a_path_or_a_name_in_the_catalog():
@@ -49,9 +49,9 @@ def test_a_table_is_a_slug_a_path_or_a_name_in_the_catalog():
 
 
 def test_tables_are_known_without_state_path_and_sinks():
-    reading = load_reading({"CDF_TABLES__ORDERS__PATH": "/lake/orders", "CDF_TABLES__ORDERS__KEYS": "id"})
+    reading = load_table_settings({"CDF_TABLES__ORDERS__PATH": "/lake/orders", "CDF_TABLES__ORDERS__KEYS": "id"})
     assert reading.tables["orders"].keys == ("id",)
-    assert load_reading({}).tables == {}
+    assert load_table_settings({}).tables == {}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_tables_are_known_without_state_path_and_sinks():
     ],
 )
 def test_each_error_of_a_batch_read_has_a_next_step_of_its_own(error, step):
-    what, next_step = session.told(AnalysisException(f"An error occurred: [{error}] some text."))
+    what, next_step = session.describe_error(AnalysisException(f"An error occurred: [{error}] some text."))
     assert what == f"[{error}] some text."
     assert step in next_step

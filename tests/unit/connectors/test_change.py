@@ -62,7 +62,7 @@ def test_the_txn_version_of_a_batch_grows_with_its_number_and_a_later_generation
 def test_only_number_0_of_a_generation_without_replay_or_request_is_a_bootstrap():
     assert Batch(ROUTE, 2, 0, "t").is_bootstrap
     assert not Batch(ROUTE, 2, 1, "t").is_bootstrap
-    assert not Batch(ROUTE, 2, 0, "t", replay=True).is_bootstrap
+    assert not Batch(ROUTE, 2, 0, "t", may_exist=True).is_bootstrap
     assert not Batch(ROUTE, 2, 0, "t", request="redrive-1").is_bootstrap
 
 

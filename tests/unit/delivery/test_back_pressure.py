@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdf_replicator.delivery import back_pressure
-from cdf_replicator.delivery.back_pressure import LEAST, SLOW_SECONDS, Pressure, turn
+from cdf_replicator.delivery.back_pressure import MIN_SHARE, SLOW_SECONDS, BackPressure, rate_limit_delay
 from connectors import ArrowSettings, RetryableError, WriteResult
 from tests.unit.delivery.test_delivery import Naps, always, inserts, sink, write
 
@@ -25,7 +25,7 @@ def start():
 
 
 def pressure(**settings):
-    return Pressure(ArrowSettings(type="memory", **settings))
+    return BackPressure(ArrowSettings(type="memory", **settings))
 
 
 def rows(count):
@@ -56,16 +56,16 @@ def test_it_grows_back_step_by_step():
 
 def test_after_slow_answers_less_is_sent_but_no_less_than_a_quarter():
     slow = pressure()
-    slow.taken(SLOW_SECONDS + 1)
+    slow.on_success(SLOW_SECONDS + 1)
     assert slow.share == 0.5
     for _ in range(10):
-        slow.taken(SLOW_SECONDS + 1)
+        slow.on_success(SLOW_SECONDS + 1)
     assert slow.share == 0.25
 
 
 def test_a_server_that_is_away_is_not_sent_less():
     away = pressure()
-    away.refused(RetryableError("unreachable"))
+    away.on_refused(RetryableError("unreachable"))
     assert away.share == 1
 
 
@@ -80,7 +80,7 @@ def test_as_long_as_pieces_are_taken_there_is_time_to_try_the_next(naps):
 def refused(reason, times):
     asked = pressure()
     for _ in range(times):
-        asked.refused(RetryableError(reason))
+        asked.on_refused(RetryableError(reason))
     return asked
 
 
@@ -89,7 +89,7 @@ def test_requests_go_together_after_one_refusal_or_after_silences(place, reason,
     together = threading.Barrier(4, timeout=60)
 
     def request(_):
-        with refused(reason, times).room(sink()):
+        with refused(reason, times).slot(sink()):
             together.wait()
 
     with ThreadPoolExecutor(4) as writers:
@@ -101,11 +101,11 @@ def test_after_two_refusals_requests_go_one_at_a_time_from_this_machine(place):
     sent = threading.Event()
 
     def request():
-        with refused("overloaded", 2).room(sink()):
+        with refused("overloaded", 2).slot(sink()):
             sent.set()
 
     with ThreadPoolExecutor(1) as another:
-        with refused("overloaded", 2).room(sink()):
+        with refused("overloaded", 2).slot(sink()):
             waiting = another.submit(request)
             (file,) = place.iterdir()
             with file.open() as shared, pytest.raises(BlockingIOError):
@@ -120,11 +120,11 @@ def test_something_is_always_sent_and_never_more_than_the_bounds(answers):
     asked = pressure(chunk_rows=100)
     for answer in answers:
         if answer in {"good", "slow"}:
-            asked.taken(0.1 if answer == "good" else SLOW_SECONDS * 2)
+            asked.on_success(0.1 if answer == "good" else SLOW_SECONDS * 2)
         else:
-            asked.refused(RetryableError(answer))
-        assert LEAST <= asked.share <= 1
-        assert 1 <= asked.rows(rows(3)) <= 100
+            asked.on_refused(RetryableError(answer))
+        assert MIN_SHARE <= asked.share <= 1
+        assert 1 <= asked.batch_rows(rows(3)) <= 100
 
 
 @pytest.fixture
@@ -140,17 +140,17 @@ def place(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("place")
 def test_without_a_limit_nobody_waits():
-    assert turn(sink(), 1_000_000, start) == 0
+    assert rate_limit_delay(sink(), 1_000_000, start) == 0
 
 
 @pytest.mark.usefixtures("place")
 def test_turns_follow_each_other_at_the_limit():
     limited = sink(rows_per_second=100)
-    assert [turn(limited, 50, start) for _ in range(4)] == pytest.approx([0, 0.5, 1, 1.5])
-    assert turn(limited, 50, lambda: START + 1.25) == pytest.approx(0.75), (
+    assert [rate_limit_delay(limited, 50, start) for _ in range(4)] == pytest.approx([0, 0.5, 1, 1.5])
+    assert rate_limit_delay(limited, 50, lambda: START + 1.25) == pytest.approx(0.75), (
         "the time that has passed is not waited again"
     )
-    assert turn(limited, 50, lambda: START + 60) == 0
+    assert rate_limit_delay(limited, 50, lambda: START + 60) == 0
 
 
 @pytest.mark.usefixtures("place")
@@ -164,7 +164,7 @@ def test_a_few_rows_take_the_time_of_a_few_rows():
 @pytest.mark.usefixtures("place")
 def test_all_writers_together_keep_the_limit():
     with ThreadPoolExecutor(4) as writers:
-        waits = list(writers.map(lambda _: turn(sink(rows_per_second=1000), 100, start), range(40)))
+        waits = list(writers.map(lambda _: rate_limit_delay(sink(rows_per_second=1000), 100, start), range(40)))
     assert sorted(waits) == pytest.approx([number / 10 for number in range(40)])
 
 
@@ -177,10 +177,10 @@ def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch
 
 def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
     limited = sink(rows_per_second=100)
-    turn(limited, 10, start)
+    rate_limit_delay(limited, 10, start)
     (file,) = place.iterdir()
     file.write_bytes(back_pressure.struct.pack("<d", START + 1e6))
-    assert turn(limited, 10, start) == 0
+    assert rate_limit_delay(limited, 10, start) == 0
 
 
 @pytest.mark.usefixtures("place")

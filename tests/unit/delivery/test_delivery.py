@@ -10,8 +10,8 @@ import pytest
 from pydantic import Field
 
 from cdf_replicator.delivery import RetryPolicy, worker
-from cdf_replicator.delivery.back_pressure import Pressure
-from cdf_replicator.delivery.result import DeliveryBugError, Letter, Outcome
+from cdf_replicator.delivery.back_pressure import BackPressure
+from cdf_replicator.delivery.result import DeliveryBugError, DeliveryResult, RejectedRow
 from connectors import (
     ArrowSettings,
     ArrowSink,
@@ -107,8 +107,8 @@ def naps(monkeypatch):
 
 
 def write(to, *batches, sleep=None, budget=30.0, pressure=None, clock=lambda: 0.0):
-    policy, pressure = RetryPolicy(budget_seconds=budget), pressure or Pressure(to.settings)
-    return worker.write_all(to, pressure, ROUTE, policy, iter(batches), sleep or (lambda _: None), clock=clock)
+    policy, pressure = RetryPolicy(budget_seconds=budget), pressure or BackPressure(to.settings)
+    return worker.write_partition(to, pressure, ROUTE, policy, iter(batches), sleep or (lambda _: None), clock=clock)
 
 
 def always(result):
@@ -133,15 +133,15 @@ def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
 def test_keys_that_are_looked_out_for_are_told_unless_they_were_refused():
     refusing = sink(always(WriteResult(rejected=[Rejected(1, "bad", "it is bad")])))
     rows = batch(("a", 3, "insert"), ("b", 4, "insert"), ("c", 5, "delete"), ("d", 6, "insert"), (None, 7, "insert"))
-    told = worker.write_all(
+    told = worker.write_partition(
         refusing,
-        Pressure(refusing.settings),
+        BackPressure(refusing.settings),
         ROUTE,
         RetryPolicy(),
         iter([rows]),
         known=frozenset({"a", "b", "c", "elsewhere"}),
     )
-    assert Outcome.from_json(told.to_json()).met == {"a": 3, "c": 5}
+    assert DeliveryResult.from_json(told.to_json()).met == {"a": 3, "c": 5}
 
 
 def test_nothing_to_write_opens_nothing():
@@ -263,7 +263,7 @@ def test_a_rejected_change_becomes_a_letter_with_its_own_key_and_guard(naps):
     )
     rows = batch(("a", 11, "insert"), ("b", 13, "insert"), ("c", 15, "insert"), ("d", 17, "insert"))
     outcome = write(memory, rows, sleep=naps)
-    assert outcome.letters == [Letter("d", 17, "mapping", "not a date"), Letter("c", 15, "too_long", "key")]
+    assert outcome.letters == [RejectedRow("d", 17, "mapping", "not a date"), RejectedRow("c", 15, "too_long", "key")]
     assert outcome.rejected == {"mapping": 1, "too_long": 1}
     assert +outcome.applied == {"insert": 2}
 
@@ -271,7 +271,7 @@ def test_a_rejected_change_becomes_a_letter_with_its_own_key_and_guard(naps):
 def test_letters_of_a_sliced_chunk_are_of_that_chunk():
     memory = sink(always(WriteResult()), always(WriteResult(rejected=[Rejected(0, "bad", "")])), chunk_rows=2)
     outcome = write(memory, inserts("abcd"))
-    assert outcome.letters == [Letter("c", 102, "bad", "")]
+    assert outcome.letters == [RejectedRow("c", 102, "bad", "")]
 
 
 def test_letters_beyond_the_most_are_only_counted(monkeypatch):
@@ -360,7 +360,7 @@ def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):
     settings = MappedSettings(type="memory", headers={"a": "b"})
     first, second = (AppendingSink(pickle.loads(pickle.dumps(settings))) for _ in range(2))
     for copy in (first, second):
-        (told,) = worker.task(copy, ROUTE, RetryPolicy())(iter([inserts("a")]))
+        (told,) = worker.partition_function(copy, ROUTE, RetryPolicy())(iter([inserts("a")]))
         (text,) = told.column("outcome").to_pylist()
-        assert Outcome.from_json(text).applied == {"insert": 1}
+        assert DeliveryResult.from_json(text).applied == {"insert": 1}
     assert (len(first.writes), len(second.writes)) == (2, 0), "the open one is used again"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdf_replicator.delivery.result import DeliveryBugError, Failure, Letter, Outcome
+from cdf_replicator.delivery.result import DeliveryBugError, DeliveryResult, Failure, RejectedRow
 from cdf_replicator.delivery.retry import RetryPolicy
 from connectors import PermanentError, RetryableError
 
@@ -16,12 +16,12 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 counts = st.dictionaries(texts, st.integers(0, 2**53)).map(Counter)
 whole = st.integers(0, 2**63 - 1)
 seconds = st.floats(0, allow_nan=False, allow_infinity=False)
-letters = st.builds(Letter, key=st.none() | texts, guard=whole, code=texts, reason=texts)
+letters = st.builds(RejectedRow, key=st.none() | texts, guard=whole, code=texts, reason=texts)
 failures = st.builds(
     Failure, st.sampled_from(["retryable", "permanent", "bug"]), texts, texts, retry_after=st.none() | seconds
 )
 outcomes = st.builds(
-    Outcome,
+    DeliveryResult,
     received=counts,
     applied=counts,
     stale=whole,
@@ -37,13 +37,13 @@ outcomes = st.builds(
 
 @given(outcomes)
 def test_an_outcome_survives_the_journey_to_the_driver(outcome):
-    assert Outcome.from_json(outcome.to_json()) == outcome
-    assert Outcome.from_json(outcome.to_json().decode()) == outcome
+    assert DeliveryResult.from_json(outcome.to_json()) == outcome
+    assert DeliveryResult.from_json(outcome.to_json().decode()) == outcome
 
 
 @given(outcomes, outcomes)
 def test_the_sum_of_two_outcomes_counts_all_and_keeps_the_first_failure(one, other):
-    total = Outcome()
+    total = DeliveryResult()
     total.add(one)
     total.add(other)
     assert total.changes == one.changes + other.changes
@@ -53,7 +53,7 @@ def test_the_sum_of_two_outcomes_counts_all_and_keeps_the_first_failure(one, oth
 
 
 def test_no_failure_raises_nothing():
-    assert Outcome().raise_failure() is None
+    assert DeliveryResult().raise_failure() is None
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_no_failure_raises_nothing():
 )
 def test_a_failure_is_raised_as_what_it_was(kind, error):
     with pytest.raises(error, match="why"):
-        Outcome(failure=Failure(kind, "why", "detail")).raise_failure()
+        DeliveryResult(failure=Failure(kind, "why", "detail")).raise_failure()
 
 
 def test_a_servers_word_on_waiting_reaches_the_driver():
     with pytest.raises(RetryableError) as raised:
-        Outcome(failure=Failure("retryable", "overloaded", "", retry_after=60.0)).raise_failure()
+        DeliveryResult(failure=Failure("retryable", "overloaded", "", retry_after=60.0)).raise_failure()
     assert raised.value.retry_after == 60.0
 
 

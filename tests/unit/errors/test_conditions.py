@@ -10,9 +10,9 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 from cdf_replicator.delivery import DeliveryBugError
 from cdf_replicator.errors import conditions
-from cdf_replicator.errors.classifier import judge
-from cdf_replicator.errors.conditions import TABLE
-from cdf_replicator.errors.exceptions import HaltError, StateError
+from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.conditions import ERROR_CONDITIONS
+from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from connectors import PermanentError, RetryableError
 from tests.unit.condition_tests import TESTS
 
@@ -95,101 +95,111 @@ def functions(file):
 @pytest.mark.parametrize(("action", "reason", "text"), RECORDED)
 def test_a_recorded_error_is_judged_as_the_table_says(action, reason, text):
     for error in (AnalysisException(message=text), StreamingQueryException(message=text), RuntimeError(text)):
-        verdict = judge(error, route="orders_search")
+        verdict = classify_error(error, route="orders_search")
         assert (verdict.action, verdict.reason) == (action, reason)
-        assert verdict.next_step
-        assert "{route}" not in verdict.next_step
+        assert verdict.remedy
+        assert "{route}" not in verdict.remedy
 
 
 def test_every_row_of_the_table_has_a_recorded_text():
     """No row hides behind one above it."""
-    reached = {next(row for row in TABLE if row.fits(text)) for _, _, text in RECORDED}
-    assert reached == set(TABLE)
+    reached = {next(row for row in ERROR_CONDITIONS if row.matches(text)) for _, _, text in RECORDED}
+    assert reached == set(ERROR_CONDITIONS)
 
 
 def test_every_row_is_provoked_by_a_test_that_exists_or_by_its_text_only():
     provoked = {tuple(test.split("::")) for test in TESTS.values()}
     assert {(file, name) for file, name in provoked if name not in functions(file)} == set()
-    assert {row.names for row in TABLE if row.names[0] not in TESTS} == BY_TEXT_ONLY
-    assert TESTS.keys() <= {row.names[0] for row in TABLE}
+    assert {row.patterns for row in ERROR_CONDITIONS if row.patterns[0] not in TESTS} == BY_TEXT_ONLY
+    assert TESTS.keys() <= {row.patterns[0] for row in ERROR_CONDITIONS}
 
 
 def test_how_often_a_row_is_tried_is_its_own():
-    verdict = judge(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
-    assert (verdict.action, verdict.tries) == ("retry_then_halt", 2)
-    assert judge(RuntimeError("[FAILED_READ_FILE.NO_HINT] torn"), route="r").tries == conditions.TRIES
+    verdict = classify_error(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
+    assert (verdict.action, verdict.max_failures) == ("retry_then_halt", 2)
+    assert classify_error(RuntimeError("[FAILED_READ_FILE.NO_HINT] torn"), route="r").max_failures == conditions.TRIES
 
 
 def test_every_row_says_what_to_do_next():
-    assert all(row.next_step for row in TABLE)
+    assert all(row.next_step for row in ERROR_CONDITIONS)
 
 
 def test_the_innermost_condition_is_what_is_told():
     text = next(text for _, _, text in RECORDED if "FILE_NOT_EXIST" in text)
-    verdict = judge(StreamingQueryException(message=text), route="orders_search")
-    assert verdict.what.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file")
-    assert verdict.next_step.endswith("cdf-replicator resync orders_search")
+    verdict = classify_error(StreamingQueryException(message=text), route="orders_search")
+    assert verdict.message.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file")
+    assert verdict.remedy.endswith("cdf-replicator resync orders_search")
 
 
 def test_of_an_error_that_spark_did_not_foresee_its_cause_is_told():
     error = AnalysisException(message="[INTERNAL_ERROR] Executed command failed. You hit a bug in Spark")
     error._cause = AnalysisException(message="assertion failed: twice\n\tat scala.Predef")
-    assert judge(error, route="r").what == "[INTERNAL_ERROR] assertion failed: twice"
+    assert classify_error(error, route="r").message == "[INTERNAL_ERROR] assertion failed: twice"
 
 
 def test_one_line_is_told_of_a_long_text():
-    verdict = judge(AnalysisException(message="[SOME_ERROR] first line " + "x" * 900 + "\nsecond line"), route="r")
-    assert verdict.what.startswith("[SOME_ERROR] first line")
-    assert "second" not in verdict.what
-    assert len(verdict.what) == 500
+    verdict = classify_error(
+        AnalysisException(message="[SOME_ERROR] first line " + "x" * 900 + "\nsecond line"), route="r"
+    )
+    assert verdict.message.startswith("[SOME_ERROR] first line")
+    assert "second" not in verdict.message
+    assert len(verdict.message) == 500
 
 
 def test_what_the_jvm_threw_is_told_not_that_it_was_called():
     text = "An error occurred while calling o6.load.\n: java.io.IOException: disk\n\tat somewhere"
-    assert judge(AnalysisException(message=text), route="r").what == "java.io.IOException: disk"
+    assert classify_error(AnalysisException(message=text), route="r").message == "java.io.IOException: disk"
 
 
 def test_an_error_without_words_is_still_told():
-    assert judge(ValueError(), route="r").what == "ValueError: no message"
+    assert classify_error(ValueError(), route="r").message == "ValueError: no message"
 
 
 def test_an_unknown_error_of_spark_is_tried_again_before_it_halts():
-    verdict = judge(AnalysisException(message="[NEVER_SEEN] oh"), route="r")
+    verdict = classify_error(AnalysisException(message="[NEVER_SEEN] oh"), route="r")
     assert (verdict.action, verdict.reason) == ("retry_then_halt", "spark")
-    assert verdict.next_step
+    assert verdict.remedy
 
 
 def test_anything_else_is_a_bug_and_halts():
-    verdict = judge(KeyError("x"), route="r")
+    verdict = classify_error(KeyError("x"), route="r")
     assert (verdict.action, verdict.reason) == ("halt", "bug")
-    assert verdict.next_step
+    assert verdict.remedy
 
 
 def test_a_bug_in_a_sink_keeps_its_name():
-    verdict = judge(DeliveryBugError("ZeroDivisionError: oops\nTraceback ..."), route="r")
-    assert (verdict.reason, verdict.what) == ("bug", "DeliveryBugError: ZeroDivisionError: oops")
+    verdict = classify_error(DeliveryBugError("ZeroDivisionError: oops\nTraceback ..."), route="r")
+    assert (verdict.reason, verdict.message) == ("bug", "DeliveryBugError: ZeroDivisionError: oops")
 
 
 def test_a_sink_that_is_away_is_waited_for():
-    verdict = judge(RetryableError("unreachable", "connection refused"), route="r")
-    assert (verdict.action, verdict.reason, verdict.what) == ("wait", "unreachable", "unreachable: connection refused")
-    assert verdict.of_sink
+    verdict = classify_error(RetryableError("unreachable", "connection refused"), route="r")
+    assert (verdict.action, verdict.reason, verdict.message) == (
+        "wait",
+        "unreachable",
+        "unreachable: connection refused",
+    )
+    assert verdict.from_sink
 
 
 def test_a_sink_that_refuses_us_halts_the_route_with_its_hint():
-    verdict = judge(PermanentError("The password is wrong.", "Correct it, then resync {route}."), route="orders_search")
-    assert (verdict.action, verdict.what) == ("halt", "The password is wrong.")
-    assert verdict.next_step == "Correct it, then resync orders_search."
-    assert verdict.of_sink
+    verdict = classify_error(
+        PermanentError("The password is wrong.", "Correct it, then resync {route}."), route="orders_search"
+    )
+    assert (verdict.action, verdict.message) == ("halt", "The password is wrong.")
+    assert verdict.remedy == "Correct it, then resync orders_search."
+    assert verdict.from_sink
 
 
 def test_the_services_own_reason_to_halt_names_the_route():
-    verdict = judge(HaltError("table_replaced", "It was recreated.", conditions.RESYNC), route="orders_search")
-    assert verdict.next_step == "Run: cdf-replicator resync orders_search"
-    assert (verdict.action, verdict.reason, verdict.of_sink) == ("halt", "table_replaced", False)
+    verdict = classify_error(
+        RouteHaltError("table_replaced", "It was recreated.", conditions.RESYNC), route="orders_search"
+    )
+    assert verdict.remedy == "Run: cdf-replicator resync orders_search"
+    assert (verdict.action, verdict.reason, verdict.from_sink) == ("halt", "table_replaced", False)
 
 
 def test_a_damaged_state_is_no_bug():
-    verdict = judge(StateError("route.json is damaged."), route="r")
+    verdict = classify_error(StateError("route.json is damaged."), route="r")
     assert (verdict.action, verdict.reason) == ("halt", "state_damaged")
-    assert verdict.next_step == "Run: cdf-replicator resync r"
+    assert verdict.remedy == "Run: cdf-replicator resync r"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdf_replicator.monitoring.definitions import definition, in_force
+from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.status import Definition
 from cdf_replicator.settings import load
 from tests.unit.example_sinks import GOOD
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("example_sinks")
 
 
 def test_what_was_given_comes_first_and_secrets_are_hidden():
-    shown = in_force(load(GOOD | {"CDF_SINKS__STORE__PASSWORD": "secret"}))
+    shown = effective_settings(load(GOOD | {"CDF_SINKS__STORE__PASSWORD": "secret"}))
     origins = [setting.origin for setting in shown]
     assert origins == sorted(origins, key=lambda origin: origin == "default")
     assert {setting.variable for setting in shown if setting.origin == "environment"} >= set(GOOD)
@@ -22,9 +22,9 @@ def test_a_route_is_told_as_it_was_configured():
     settings = load(
         GOOD | {"CDF_ROUTES__ORDERS_STORE__FILTER": "a <> 1", "CDF_ROUTES__ORDERS_STORE__COLUMNS": "id,name"}
     )
-    assert definition(settings, settings.resolved["orders_store"]) == Definition(
+    assert definition(settings, settings.routes["orders_store"]) == Definition(
         "s3a://lake/orders", "index orders", "upsert", ("id",), "a <> 1", ("id", "name")
     )
-    assert definition(settings, settings.resolved["orders_log"]) == Definition(
+    assert definition(settings, settings.routes["orders_log"]) == Definition(
         "s3a://lake/orders", "/log/orders", "append", ("id",), None, None
     )

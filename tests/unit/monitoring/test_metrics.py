@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from cdf_replicator import __version__
 from cdf_replicator.errors import conditions
-from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import (
     OUTCOMES,
     PHASES,
@@ -23,7 +23,7 @@ from cdf_replicator.monitoring.metrics import (
     STATES,
     Metrics,
     RouteMetrics,
-    catalogue,
+    all_metrics,
 )
 from connectors import RetryableError
 from connectors.change import CHANGE_TYPES
@@ -101,7 +101,7 @@ def test_the_promised_names_and_labels_are_scraped(metrics, route):
 
 
 def test_the_catalogue_lists_what_is_promised_and_the_jvm(metrics):
-    described = {row.name: row for row in catalogue()}
+    described = {row.name: row for row in all_metrics()}
     assert {name: set(row.labels) for name, row in described.items() if "jvm" not in name} == PROMISED
     assert described["cdf_jvm_process_cpu_seconds_total"].type == "counter"
     assert described["cdf_batch_duration_seconds"].type == "histogram"
@@ -212,9 +212,9 @@ def test_an_unforeseen_reason_is_counted_as_other(metrics, route):
 
 
 def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route):
-    reasons = {row.reason for row in conditions.TABLE if row.action != "halt"}
+    reasons = {row.reason for row in conditions.ERROR_CONDITIONS if row.action != "halt"}
     errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
-    reasons |= {judge(error, route="r").reason for error in errors} | {"request"}
+    reasons |= {classify_error(error, route="r").reason for error in errors} | {"request"}
     for reason in reasons:
         route.restart(reason)
     assert {reason: value(metrics, "cdf_restarts_total", reason=reason) for reason in reasons} == dict.fromkeys(

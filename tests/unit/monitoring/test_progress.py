@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.monitoring import progress
-from cdf_replicator.monitoring.progress import Watch
+from cdf_replicator.monitoring.progress import ProgressTracker
 from cdf_replicator.state.checkpoint import Offset
 
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
@@ -35,74 +35,74 @@ def world():
     report = SimpleNamespace(rates=lambda *_: None, versions=lambda *found: told.append(found[:2]))
     source = SimpleNamespace(latest=3)
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
-    headroom = SimpleNamespace(look=lambda *_: None)
+    headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), SimpleNamespace(begun=1)
-    watch = Watch(query, source, report, state, None, batches=lambda: batches.begun, headroom=headroom)
+    watch = ProgressTracker(query, source, report, state, None, batches=lambda: batches.begun, headroom=headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
 
 
 def test_a_query_that_has_delivered_everything_is_not_asked_again(world):
     for _ in range(3):
-        world.watch.look()
+        world.watch.poll()
     assert (world.query.asked, world.watch.delivered_version) == (1, 3)
 
 
 def test_a_query_that_has_yet_to_begin_is_not_taken_for_one_that_found_no_more(world):
     world.query.has_begun = False
     world.watch._offset = Offset("t", 3, 0)
-    world.watch.look()
+    world.watch.poll()
     assert world.told[-1] == (3, 2)
     world.query.has_begun = True
-    world.watch.look()
+    world.watch.poll()
     assert world.told[-1] == (3, 3)
 
 
 def test_a_new_commit_is_told_at_once_and_the_query_asked_until_it_is_delivered(world):
-    world.watch.look()
+    world.watch.poll()
     world.source.latest = 4
-    world.watch.look()
+    world.watch.poll()
     assert world.told[-1] == (4, 3)
-    world.watch.look()
+    world.watch.poll()
     world.query.end, world.query.number = 4, 4
-    world.watch.look()
+    world.watch.poll()
     assert world.told[-1] == (4, 4)
     asked = world.query.asked
-    world.watch.look()
+    world.watch.poll()
     assert world.query.asked == asked
 
 
 def test_a_batch_is_told_though_an_idle_trigger_had_its_number(world):
-    world.watch.look()
+    world.watch.poll()
     world.query.end, world.query.number, world.query.timestamp = None, 4, "10:10"
     world.source.latest = 4
-    world.watch.look()
+    world.watch.poll()
     assert world.told[-1] == (4, 3)
     world.query.end, world.query.timestamp = 4, "10:11"
-    world.watch.look()
+    world.watch.poll()
     assert world.told[-1] == (4, 4)
 
 
 def test_a_batch_that_began_since_is_a_reason_to_ask(world):
-    world.watch.look()
+    world.watch.poll()
     world.batches.begun = 2
-    world.watch.look()
+    world.watch.poll()
     assert world.query.asked == 2
 
 
 def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatch):
-    world.watch.look()
+    world.watch.poll()
     monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
     world.batches.begun = 2
-    world.watch.look()
-    world.watch.look()
+    world.watch.poll()
+    world.watch.poll()
     assert world.query.asked == 3
 
 
 def test_once_the_rates_are_nothing_a_query_is_left_alone(world, monkeypatch):
     monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
-    world.watch.look()
+    world.watch.poll()
     world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0
     for _ in range(3):
-        world.watch.look()
+        world.watch.poll()
     assert world.query.asked == 2

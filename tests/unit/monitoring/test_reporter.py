@@ -7,28 +7,28 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from cdf_replicator.delivery import Letter, Outcome
-from cdf_replicator.errors.exceptions import Verdict
+from cdf_replicator.delivery import DeliveryResult, RejectedRow
+from cdf_replicator.errors.exceptions import ErrorDecision
 from cdf_replicator.monitoring import reporter
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.reporter import Report
-from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.status_store import StatusStore
 from connectors.redis import RedisSink
 
 WHO = {"route": "orders_cache", "table": "orders", "sink": "cache"}
-AWAY = Verdict("restart", "unreachable", "cache:6379/0: Connection refused", "Nothing: it is tried again.")
+AWAY = ErrorDecision("restart", "unreachable", "cache:6379/0: Connection refused", "Nothing: it is tried again.")
 
 
 @pytest.fixture
 def board():
-    return Board()
+    return StatusStore()
 
 
 @pytest.fixture
 def report(board):
     route = SimpleNamespace(name="orders_cache", sink="cache", source=SimpleNamespace(slug="orders"))
     board.add_sink("cache", "redis", "cache:6379/0")
-    return Report(route, Metrics(), board, RedisSink)
+    return RouteReporter(route, Metrics(), board, RedisSink)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def clock(monkeypatch):
 
 
 def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
-    outcome = Outcome(
+    outcome = DeliveryResult(
         received=Counter(insert=5, update_postimage=3, delete=1),
         applied=Counter(insert=4, delete=1),
         stale=2,
@@ -49,7 +49,7 @@ def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
     with capture_logs() as lines:
         seconds = {"prepare": 0.25, "write": 1.5, "record": 0.0004}
         report.batch(7, outcome, versions=(12, 14), seconds=seconds, ended="delivered")
-        report.batch(8, Outcome(), versions=None, seconds={}, ended="failed")
+        report.batch(8, DeliveryResult(), versions=None, seconds={}, ended="failed")
     delivered = {
         "event": "batch delivered",
         "log_level": "info",
@@ -68,9 +68,9 @@ def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
 
 
 def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(report):
-    outcome = Outcome(received=Counter(insert=5))
+    outcome = DeliveryResult(received=Counter(insert=5))
     for key in ("7", "7", None, "8", "9"):
-        outcome.refuse(Letter(key, 1, "too_large", f"{key} is too large"))
+        outcome.reject(RejectedRow(key, 1, "too_large", f"{key} is too large"))
     with capture_logs() as lines:
         report.batch(7, outcome, versions=(12, 14), seconds={}, ended="failed")
         report.batch(7, outcome, versions=(12, 14), seconds={}, ended="delivered")
@@ -96,8 +96,8 @@ def test_an_error_that_repeats_is_a_line_a_minute_and_counted_each_time(report, 
             report.state("retrying", AWAY.reason)
         (route,) = board.snapshot().routes
         report.failed(replace(AWAY, reason="timeout"), detail=OSError())
-    told = {"log_level": "error", **WHO, "next_step": AWAY.next_step, "exc_info": None}
-    away = {"event": "route failed", **told, "reason": "unreachable", "what": AWAY.what}
+    told = {"log_level": "error", **WHO, "next_step": AWAY.remedy, "exc_info": None}
+    away = {"event": "route failed", **told, "reason": "unreachable", "what": AWAY.message}
     state = {"event": "route state", "log_level": "info", **WHO, "state": "retrying", "reason": "unreachable"}
     assert lines == [away, state, away, state, {**away, "reason": "timeout"}]
     assert route.last_error.count == 5
@@ -115,5 +115,5 @@ def test_an_error_after_the_route_has_run_is_news(report, clock):
 def test_a_bug_brings_its_traceback_and_nothing_else_does(report):
     error = ValueError("no way")
     with capture_logs() as lines:
-        report.failed(Verdict("halt", "bug", "ValueError: no way", "Report it."), detail=error)
+        report.failed(ErrorDecision("halt", "bug", "ValueError: no way", "Report it."), detail=error)
     assert lines[0]["exc_info"] is error

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdf_replicator.monitoring.retention import LOOK_SECONDS, Headroom
+from cdf_replicator.monitoring.retention import LOOK_SECONDS, RetentionMonitor
 
 HOUR = 3600.0
 NOW = 1_000_000.0
@@ -23,17 +23,17 @@ def world():
         return 10 * HOUR
 
     told.source = SimpleNamespace(
-        kept_seconds=kept,
-        vacuumed_after_seconds=lambda commits: told.vacuumed,
+        retention_seconds=kept,
+        shortest_vacuum_retention=lambda commits: told.vacuumed,
         log=SimpleNamespace(first_since=first_since),
     )
     told.report = SimpleNamespace(headroom=lambda *left: told.left.append(left), warning=told.warnings.append)
-    told.headroom = Headroom(told.report, 1, lambda: told.now)
+    told.headroom = RetentionMonitor(told.report, 1, lambda: told.now)
     return told
 
 
 def look(world, delivered, hours=None):
-    world.headroom.look(world.source, 20, delivered, None if hours is None else world.now - hours * HOUR)
+    world.headroom.update(world.source, 20, delivered, None if hours is None else world.now - hours * HOUR)
     return world.left[-1]
 
 
@@ -63,7 +63,7 @@ def test_somebody_is_told_once_when_more_than_half_is_eaten_up_and_again_after_i
 
 
 def test_a_trigger_slower_than_half_the_retention_is_told_at_the_start(world):
-    world.headroom = Headroom(world.report, 6 * HOUR, lambda: world.now)
+    world.headroom = RetentionMonitor(world.report, 6 * HOUR, lambda: world.now)
     look(world, 20)
     assert world.warnings[0].startswith("CDF_TRIGGER_SECONDS is 6.0 hours")
 

@@ -8,8 +8,14 @@ import pytest
 
 from cdf_replicator.monitoring.health import WORST_FIRST
 from cdf_replicator.monitoring.metrics import STATES
-from cdf_replicator.monitoring.status import BatchStatus, ReplayStatus, waiting
-from cdf_replicator.monitoring.status_store import BATCHES_KEPT, EVENTS_KEPT, REQUESTS_KEPT, Board, without_credentials
+from cdf_replicator.monitoring.status import BatchStatus, ReplayStatus, unready_routes
+from cdf_replicator.monitoring.status_store import (
+    BATCHES_KEPT,
+    EVENTS_KEPT,
+    REQUESTS_KEPT,
+    StatusStore,
+    without_credentials,
+)
 from tests.unit.boards import START, Clock
 
 
@@ -20,7 +26,7 @@ def clock():
 
 @pytest.fixture
 def board(clock):
-    board = Board(clock)
+    board = StatusStore(clock)
     board.add_sink("search", "elasticsearch", "http://elastic:secret@es:9200")
     board.add_sink("cache", "redis", "redis://:secret@cache:6379/0")
     board.add_route("orders_search", "orders", "search")
@@ -214,7 +220,7 @@ def test_no_secret_reaches_the_snapshot(board):
 
 
 def test_the_worst_route_comes_first(clock):
-    board = Board(clock)
+    board = StatusStore(clock)
     for state in STATES:
         board.add_route(f"r_{state}", "t", "s")
         board.state(f"r_{state}", state)
@@ -280,7 +286,7 @@ def test_the_sentence_counts_open_dead_letters(board, search, summary):
 
 
 def test_many_names_are_cut_short(clock):
-    board = Board(clock)
+    board = StatusStore(clock)
     for number in range(5):
         board.add_route(f"r{number}", "t", "s")
         board.state(f"r{number}", "halted")
@@ -288,7 +294,7 @@ def test_many_names_are_cut_short(clock):
 
 
 def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):
-    board = Board(clock)
+    board = StatusStore(clock)
     assert board.snapshot().service.state == "starting"
     board.stopping()
     assert board.snapshot().service.state == "stopping"
@@ -297,7 +303,7 @@ def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):
 
 def test_a_route_is_ready_when_its_query_runs_and_its_sink_has_answered(board):
     def names():
-        return {route.route for route in waiting(board.snapshot())}
+        return {route.route for route in unready_routes(board.snapshot())}
 
     assert names() == {"orders_search", "orders_cache"}
     board.state("orders_search", "running")

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from cdf_replicator.errors.classifier import judge
+from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
-from cdf_replicator.pipeline.context import Service
-from cdf_replicator.runtime.route_runner import Runner
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.pipeline.context import ServiceContext
+from cdf_replicator.runtime.route_runner import RouteRunner
 from cdf_replicator.settings import load
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 
 EVOLUTION = RuntimeError("[DELTA_STREAMING_METADATA_EVOLUTION] The schema of your Delta table has changed.")
 CHANGED = RuntimeError("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 4:")
@@ -31,19 +31,19 @@ def runner(tmp_path, monkeypatch):
         }
     )
     spark, letters = None, None
-    board, stop = Board(), threading.Event()
+    board, stop = StatusStore(), threading.Event()
     board.add_sink("audit", "delta_audit", "")
-    path = StatePath.open(tmp_path)
-    service = Service(spark, settings, path, letters, Metrics(), board, once=False, stop=stop)
-    runner = Runner(service, settings.resolved["orders_audit"], None)
+    path = StateStore.open(tmp_path)
+    service = ServiceContext(spark, settings, path, letters, Metrics(), board, once=False, stop=stop)
+    runner = RouteRunner(service, settings.routes["orders_audit"], None)
     runner.waits = []
-    monkeypatch.setattr(runner, "_pause", runner.waits.append)
-    monkeypatch.setattr(runner, "_halt", lambda verdict: verdict)
+    monkeypatch.setattr(runner, "_wait", runner.waits.append)
+    monkeypatch.setattr(runner, "_await_operator", lambda verdict: verdict)
     return runner
 
 
 def goes_on(runner, error):
-    return runner.goes_on(judge(error, route="orders_audit"), error)
+    return runner.handle_failure(classify_error(error, route="orders_audit"), error)
 
 
 def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner, monkeypatch):
@@ -63,4 +63,4 @@ def test_a_schema_change_that_stays_halts_at_the_third_failure(runner):
     assert len(runner.waits) == 2
     halted = goes_on(runner, CHANGED)
     assert (halted.action, halted.reason) == ("halt", "schema_change")
-    assert "resync orders_audit" in halted.next_step
+    assert "resync orders_audit" in halted.remedy

@@ -9,19 +9,19 @@ import httpx
 import pytest
 
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import server
 from cdf_replicator.server.control import BODY_BYTES, Control
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.command_queue import Progress
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.command_queue import CommandStatus
+from cdf_replicator.state.store import StateStore
 
 TOKEN = "a-token-of-eighteen"
 
 
 @pytest.fixture
 def state_path(tmp_path):
-    return StatePath.open(tmp_path / "state")
+    return StateStore.open(tmp_path / "state")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def control():
 
 
 def client_of(control):
-    running = server.start(Board(), Metrics(), "127.0.0.1", 0, lambda: None, control)
+    running = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: None, control)
     return running, httpx.Client(base_url=f"http://127.0.0.1:{running.port}", timeout=10, trust_env=False)
 
 
@@ -82,8 +82,10 @@ def test_a_request_is_written_down_and_followed(operator, state_path):
     )
     follow = accepted.json()["follow"]
     assert operator.get(follow).json() == {"state": "waiting", "message": "", "ratio": 0.0}
-    command_queue.take(state_path.requests, request)
-    command_queue.answer(state_path.requests, request.id, Progress("running", "version 3 of 9 delivered", 0.25))
+    command_queue.accept(state_path.requests, request)
+    command_queue.write_status(
+        state_path.requests, request.id, CommandStatus("running", "version 3 of 9 delivered", 0.25)
+    )
     assert operator.get(follow).json() == {"state": "running", "message": "version 3 of 9 delivered", "ratio": 0.25}
 
 
@@ -127,9 +129,9 @@ def test_the_endpoints_are_described_for_programs(operator):
 def test_an_answer_nobody_came_back_for_is_dropped_after_a_day(state_path):
     folder = state_path.requests
     for request_id, age in (("old", command_queue.KEPT_SECONDS + 60), ("new", 60)):
-        command_queue.answer(folder, request_id, Progress("done"))
+        command_queue.write_status(folder, request_id, CommandStatus("done"))
         at = time.time() - age
         os.utime(folder / f"{request_id}.progress.json", (at, at))
-    command_queue.tidy(folder)
-    assert command_queue.follow(folder, "old") is None
-    assert command_queue.follow(folder, "new") == Progress("done")
+    command_queue.purge_expired(folder)
+    assert command_queue.read_status(folder, "old") is None
+    assert command_queue.read_status(folder, "new") == CommandStatus("done")

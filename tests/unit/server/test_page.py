@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus, Setting
-from cdf_replicator.monitoring.status_store import EVENTS_KEPT, Board
+from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
 from cdf_replicator.server.page import duration, number, prose, render
 from tests.unit.boards import START, Clock, deliver
 
@@ -19,7 +19,7 @@ def clock():
 
 @pytest.fixture
 def empty(clock):
-    return Board(clock)
+    return StatusStore(clock)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_card_tells_its_last_batch_and_what_was_applied_by_operation(board):
 
 
 def test_details_tell_what_the_route_does_and_what_to_run(board):
-    board.define(
+    board.set_definition(
         "orders_search", Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
     )
     board.position("orders_search", 2, 1, "/state/routes/orders_search/checkpoints/2")
@@ -195,7 +195,7 @@ def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
 
 def test_an_event_and_a_setting_with_its_origin_are_told(board):
     board.event("the table's schema changed", "orders_search")
-    board.configured(
+    board.set_settings(
         [Setting("CDF_TRIGGER_SECONDS", "0.2", "environment"), Setting("CDF_LOG__LEVEL", "info", "default")]
     )
     shown = text(page(board))

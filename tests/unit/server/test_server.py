@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import Board
+from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import connection, server
 from tests.unit.boards import ROUTES, deliver
 
@@ -24,7 +24,7 @@ class World:
     """A served board, and the reason why it is not alive."""
 
     def __init__(self) -> None:
-        self.board = Board()
+        self.board = StatusStore()
         self.metrics = Metrics()
         self.dead_because: str | None = None
         self.server = server.start(self.board, self.metrics, "127.0.0.1", 0, lambda: self.dead_because)
@@ -77,7 +77,7 @@ def test_a_service_is_alive_until_its_supervisor_says_why_not(world):
 
 def test_a_standby_that_watches_the_lease_is_ready(world):
     """A rollout waits for each pod to be ready before it replaces the next."""
-    world.board.standing_by("host a, pid 1")
+    world.board.set_standby("host a, pid 1")
     assert world.get("/readyz").json()["ready"]
     assert world.get("/status").json()["service"]["standing_by"]
     world.board.stopping()

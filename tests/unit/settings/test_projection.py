@@ -15,7 +15,7 @@ from cdf_replicator.settings.reference import reference
 from tests.unit import example_sinks
 
 if TYPE_CHECKING:
-    from cdf_replicator.settings.parsing.errors import Problem
+    from cdf_replicator.settings.parsing.errors import ConfigProblem
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
 
@@ -25,10 +25,10 @@ JOINED = {"ENRICH__CARRIERS__PATH": "/carriers", "ENRICH__CARRIERS__ON": "carrie
 
 def route_with(changes: dict[str, str], name: str = "orders_store"):
     given = {f"CDF_ROUTES__{name.upper()}__{variable}": value for variable, value in changes.items()}
-    return load(GOOD | given).resolved[name]
+    return load(GOOD | given).routes[name]
 
 
-def the_problem(changes: dict[str, str], name: str = "orders_store") -> Problem:
+def the_problem(changes: dict[str, str], name: str = "orders_store") -> ConfigProblem:
     with pytest.raises(ConfigurationError) as caught:
         route_with(changes, name)
     (problem,) = caught.value.problems
@@ -64,7 +64,7 @@ def test_a_joined_table_is_told_by_a_file_too(tmp_path) -> None:
         "{carriers: {name: main.carriers, on: [carrier], columns: {name: carrier_name}}}}}"
     )
     settings = load(GOOD | {"CDF_CONFIG_FILE": str(file)})
-    route = settings.resolved["orders_store"]
+    route = settings.routes["orders_store"]
     assert route.computed == {"total": "a + b"}
     on, columns = {"carrier": "carrier"}, {"name": "carrier_name"}
     assert route.enrich == (Dimension("carriers", None, "main.carriers", on, columns),)
@@ -80,12 +80,12 @@ def test_a_list_of_pairs_means_what_it_says(tmp_path) -> None:
         "{carriers: {path: /carriers, on: [carrier=code, year], columns: [name=carrier_name, country]}}}}"
     )
     route = load(GOOD | {"CDF_CONFIG_FILE": str(file)} | {"CDF_ROUTES__ORDERS_STORE__COLUMNS": "id,carrier_name"})
-    (joined,) = route.resolved["orders_store"].enrich
+    (joined,) = route.routes["orders_store"].enrich
     assert (joined.on, joined.columns) == (
         {"carrier": "code", "year": "year"},
         {"name": "carrier_name", "country": "country"},
     )
-    assert route.resolved["orders_store"].rename == {"id": "order_id"}
+    assert route.routes["orders_store"].rename == {"id": "order_id"}
     same = route_with(JOINED | {"ENRICH__CARRIERS__COLUMNS": '["name=of", "country"]'})
     assert same.enrich[0].columns == {"name": "of", "country": "country"}
 

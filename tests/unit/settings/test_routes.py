@@ -9,7 +9,7 @@ import pytest
 from cdf_replicator.settings import ConfigurationError, load
 
 if TYPE_CHECKING:
-    from cdf_replicator.settings.parsing.errors import Problem
+    from cdf_replicator.settings.parsing.errors import ConfigProblem
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
 
@@ -28,7 +28,7 @@ GOOD = {
 }
 
 
-def the_problem(changes: dict[str, str], without: tuple[str, ...] = ()) -> Problem:
+def the_problem(changes: dict[str, str], without: tuple[str, ...] = ()) -> ConfigProblem:
     with pytest.raises(ConfigurationError) as caught:
         load({name: value for name, value in (GOOD | changes).items() if name not in without})
     (problem,) = caught.value.problems
@@ -36,7 +36,7 @@ def the_problem(changes: dict[str, str], without: tuple[str, ...] = ()) -> Probl
 
 
 def test_a_tables_sinks_make_its_routes() -> None:
-    assert list(load(GOOD).resolved) == ["items_store", "orders_log", "orders_store"]
+    assert list(load(GOOD).routes) == ["items_store", "orders_log", "orders_store"]
 
 
 def test_a_route_is_refined_by_its_name() -> None:
@@ -49,21 +49,21 @@ def test_a_route_is_refined_by_its_name() -> None:
             "CDF_ROUTES__ORDERS_STORE__KEYS": "name",
             "CDF_ROUTES__ORDERS_STORE__INDEX": "other",
         },
-    ).resolved["orders_store"]
+    ).routes["orders_store"]
     assert (route.filter, route.columns, route.rename) == ("status <> 'draft'", ("id", "name"), {"name": "title"})
     assert (route.keys, route.options.index, route.options.layout) == (("name",), "other", "json")
 
 
 def test_a_route_may_be_spelled_out() -> None:
     changes = {"CDF_ROUTES__R__TABLE": "orders", "CDF_ROUTES__R__SINK": "store", "CDF_ROUTES__R__INDEX": "other"}
-    routes = load(GOOD | changes).resolved
+    routes = load(GOOD | changes).routes
     assert sorted(routes) == ["items_store", "orders_log", "orders_store", "r"]
     assert (routes["r"].source.slug, routes["r"].sink) == ("orders", "store")
 
 
 def test_a_refined_route_may_repeat_its_table_and_sink() -> None:
     changes = {"CDF_ROUTES__ORDERS_LOG__TABLE": "orders", "CDF_ROUTES__ORDERS_LOG__SINK": "log"}
-    assert load(GOOD | changes).resolved["orders_log"].sink == "log"
+    assert load(GOOD | changes).routes["orders_log"].sink == "log"
 
 
 def test_a_refined_route_cannot_change_its_table() -> None:
@@ -115,7 +115,7 @@ def test_a_sink_that_keeps_one_entry_per_key_needs_keys_and_a_log_does_not() -> 
     assert problem.variable == "CDF_TABLES__ORDERS__KEYS"
     assert "'store' keeps one entry per key" in problem.expected
     without = {name: value for name, value in GOOD.items() if name != "CDF_TABLES__ORDERS__KEYS"}
-    assert load(without | {"CDF_TABLES__ORDERS__SINKS": "log"}).resolved["orders_log"].keys == ()
+    assert load(without | {"CDF_TABLES__ORDERS__SINKS": "log"}).routes["orders_log"].keys == ()
 
 
 def test_two_routes_cannot_write_to_one_target() -> None:
@@ -131,7 +131,7 @@ def test_where_targets_are_prefixes_one_cannot_begin_with_the_other() -> None:
 
 def test_where_targets_are_no_prefixes_they_may_begin_alike() -> None:
     changes = {"CDF_TABLES__ORDERS_OLD__PATH": "/old", "CDF_TABLES__ORDERS_OLD__SINKS": "log"}
-    assert "orders_old_log" in load(GOOD | changes).resolved
+    assert "orders_old_log" in load(GOOD | changes).routes
 
 
 def test_two_sinks_with_the_same_settings_are_one_target() -> None:
@@ -141,7 +141,7 @@ def test_two_sinks_with_the_same_settings_are_one_target() -> None:
         "CDF_TABLES__ORDERS__SINKS": "store,twin",
     }
     assert the_problem(changes).variable == "CDF_ROUTES__ORDERS_TWIN"
-    assert load(GOOD | changes | {"CDF_SINKS__TWIN__HOSTS": "http://b:9200"}).resolved["orders_twin"].sink == "twin"
+    assert load(GOOD | changes | {"CDF_SINKS__TWIN__HOSTS": "http://b:9200"}).routes["orders_twin"].sink == "twin"
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_no_two_columns_share_a_name(changes: dict[str, str], variable: str, wor
 
 def test_columns_may_swap_names() -> None:
     changes = {"CDF_ROUTES__ORDERS_LOG__COLUMNS": "a,b", "CDF_ROUTES__ORDERS_LOG__RENAME": "a=b,b=a"}
-    assert load(GOOD | changes).resolved["orders_log"].rename == {"a": "b", "b": "a"}
+    assert load(GOOD | changes).routes["orders_log"].rename == {"a": "b", "b": "a"}
 
 
 def test_an_instance_runs_the_routes_it_includes() -> None:
     settings = load(GOOD | {"CDF_ROUTES_INCLUDE": "orders_log, items_store"})
-    assert list(settings.resolved) == ["items_store", "orders_log"]
+    assert list(settings.routes) == ["items_store", "orders_log"]
 
 
 def test_a_route_left_to_another_instance_still_counts_for_targets() -> None:

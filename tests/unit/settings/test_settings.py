@@ -12,19 +12,19 @@ import pytest
 
 import cdf_replicator.settings
 from cdf_replicator.settings import ConfigurationError, load
-from cdf_replicator.settings.parsing.errors import Problem
+from cdf_replicator.settings.parsing.errors import ConfigProblem
 from tests.unit.example_sinks import GOOD
 
 pytestmark = pytest.mark.usefixtures("example_sinks")
 
 
-def problems(changes: dict[str, str], without: tuple[str, ...] = ()) -> list[Problem]:
+def problems(changes: dict[str, str], without: tuple[str, ...] = ()) -> list[ConfigProblem]:
     with pytest.raises(ConfigurationError) as caught:
         load({name: value for name, value in (GOOD | changes).items() if name not in without})
     return list(caught.value.problems)
 
 
-def the_problem(changes: dict[str, str], without: tuple[str, ...] = ()) -> Problem:
+def the_problem(changes: dict[str, str], without: tuple[str, ...] = ()) -> ConfigProblem:
     (problem,) = problems(changes, without)
     return problem
 
@@ -32,9 +32,9 @@ def the_problem(changes: dict[str, str], without: tuple[str, ...] = ()) -> Probl
 def test_the_environment_alone_is_enough() -> None:
     settings = load(GOOD)
     assert settings.state_path == "/state"
-    assert list(settings.resolved) == ["orders_log", "orders_store"]
-    assert settings.resolved["orders_store"].keys == ("id",)
-    assert settings.resolved["orders_store"].source.location == "s3a://lake/orders"
+    assert list(settings.routes) == ["orders_log", "orders_store"]
+    assert settings.routes["orders_store"].keys == ("id",)
+    assert settings.routes["orders_store"].source.location == "s3a://lake/orders"
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
@@ -44,7 +44,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (settings.delivery.retry_seconds, settings.delivery.max_rejected_share) == (30, 0.01)
     assert (settings.log.level, settings.log.format) == ("info", None)
     assert (settings.spark.master, settings.spark.conf, settings.spark.jars) == ("local[*]", {}, None)
-    source = settings.resolved["orders_log"].source
+    source = settings.routes["orders_log"].source
     assert (source.starting_version, source.max_files_per_trigger, source.include_preimages) == (None, 1000, False)
 
 
@@ -58,20 +58,20 @@ def test_every_option_of_a_table_reaches_its_routes() -> None:
             "CDF_TABLES__ORDERS__INCLUDE_PREIMAGES": "true",
         },
     )
-    source = settings.resolved["orders_log"].source
+    source = settings.routes["orders_log"].source
     assert (source.starting_version, source.max_files_per_trigger) == (12, 500)
     assert (source.max_bytes_per_trigger, source.include_preimages) == ("256m", True)
 
 
 def test_a_table_may_be_named_in_the_catalog() -> None:
     changed = {name: value for name, value in GOOD.items() if not name.endswith("ORDERS__PATH")}
-    source = load(changed | {"CDF_TABLES__ORDERS__NAME": "main.sales.orders"}).resolved["orders_log"].source
+    source = load(changed | {"CDF_TABLES__ORDERS__NAME": "main.sales.orders"}).routes["orders_log"].source
     assert (source.path, source.name, source.location) == (None, "main.sales.orders", "main.sales.orders")
 
 
 @pytest.mark.parametrize("text", ["id,region", " id , region ", '["id", "region"]'])
 def test_a_list_is_comma_separated_or_json(text: str) -> None:
-    assert load(GOOD | {"CDF_TABLES__ORDERS__KEYS": text}).resolved["orders_store"].keys == ("id", "region")
+    assert load(GOOD | {"CDF_TABLES__ORDERS__KEYS": text}).routes["orders_store"].keys == ("id", "region")
 
 
 def test_a_list_of_a_sinks_own_is_comma_separated_too() -> None:
@@ -81,7 +81,7 @@ def test_a_list_of_a_sinks_own_is_comma_separated_too() -> None:
 
 @pytest.mark.parametrize("text", ["a=b,c=d", '{"a": "b", "c": "d"}'])
 def test_a_map_is_pairs_or_json(text: str) -> None:
-    assert load(GOOD | {"CDF_ROUTES__ORDERS_LOG__RENAME": text}).resolved["orders_log"].rename == {"a": "b", "c": "d"}
+    assert load(GOOD | {"CDF_ROUTES__ORDERS_LOG__RENAME": text}).routes["orders_log"].rename == {"a": "b", "c": "d"}
     assert load(GOOD | {"CDF_SINKS__STORE__HEADERS": text}).sinks["store"].headers == {"a": "b", "c": "d"}
 
 
@@ -113,7 +113,7 @@ def test_a_sink_is_made_of_its_settings() -> None:
 )
 def test_a_starting_time_is_a_date_or_a_time(start: str) -> None:
     settings = load(GOOD | {"CDF_TABLES__ORDERS__STARTING_TIMESTAMP": start})
-    assert settings.resolved["orders_log"].source.starting_timestamp == start
+    assert settings.routes["orders_log"].source.starting_timestamp == start
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -140,7 +140,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 def test_a_problem_names_variable_yaml_path_value_and_remedy() -> None:
     problem = the_problem({"CDF_HTTP__BIND_PORT": "http"})
-    assert problem == Problem("CDF_HTTP__BIND_PORT", "http.bind_port", "'http'", "a whole number")
+    assert problem == ConfigProblem("CDF_HTTP__BIND_PORT", "http.bind_port", "'http'", "a whole number")
     text = str(ConfigurationError([problem]))
     assert text.startswith("configuration: 1 problem\n")
     assert "CDF_HTTP__BIND_PORT  (YAML: http.bind_port)" in text
@@ -469,7 +469,7 @@ http:
 
 def test_a_file_may_say_it_all(tmp_path: Path) -> None:
     settings = load(with_file(tmp_path, WHOLE_FILE))
-    route = settings.resolved["orders_log"]
+    route = settings.routes["orders_log"]
     assert (route.keys, route.rename) == (("id", "region"), {"id": "key"})
     assert route.source.starting_timestamp == "2026-01-31"
     assert settings.spark.conf == {"spark.driver.memory": "2g", "spark.task.cpus": "2"}
@@ -484,7 +484,7 @@ def test_the_environment_wins_key_by_key(tmp_path: Path) -> None:
         CDF_ROUTES__ORDERS_LOG__RENAME="region=r",
     )
     settings = load(environ)
-    route = settings.resolved["orders_log"]
+    route = settings.routes["orders_log"]
     assert (route.source.path, route.keys) == ("/elsewhere", ("id", "region"))
     assert settings.spark.conf == {"spark.driver.memory": "4g", "spark.task.cpus": "2"}
     assert route.rename == {"id": "key", "region": "r"}

@@ -94,7 +94,7 @@ def test_two_routes_never_share_a_target_whatever_else_their_sinks_are_configure
 def test_two_places_are_two_targets(
     one: dict[str, str], other: dict[str, str], first: dict[str, str], second: dict[str, str]
 ) -> None:
-    assert sorted(load(configured(one, other, first, second)).resolved) == ["orders_a", "orders_b"]
+    assert sorted(load(configured(one, other, first, second)).routes) == ["orders_a", "orders_b"]
 
 
 def test_a_relative_path_and_a_link_are_the_folder_they_lead_to(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdf_replicator.settings import ConfigurationError, load
-from cdf_replicator.settings.parsing.errors import Problem
+from cdf_replicator.settings.parsing.errors import ConfigProblem
 from tests.unit.example_sinks import GOOD
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("example_sinks")
 HIDDEN = "********"
 
 
-def problems(changes: dict[str, str]) -> list[Problem]:
+def problems(changes: dict[str, str]) -> list[ConfigProblem]:
     with pytest.raises(ConfigurationError) as caught:
         load(GOOD | changes)
     return list(caught.value.problems)
@@ -52,7 +52,7 @@ def problems(changes: dict[str, str]) -> list[Problem]:
 def test_a_problem_of_one_value_is_told_once_with_what_was_given_and_what_is_expected(
     variable: str, value: str, path: str, given: str, expected: str
 ) -> None:
-    assert problems({f"CDF_{variable}": value}) == [Problem(f"CDF_{variable}", path, given, expected)]
+    assert problems({f"CDF_{variable}": value}) == [ConfigProblem(f"CDF_{variable}", path, given, expected)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_problem_of_the_file_names_the_variable_that_would_override_it(
     file = tmp_path / "cdf.yaml"
     file.write_text(text)
     told = given and given.format(file=file)
-    assert problems({"CDF_CONFIG_FILE": str(file)}) == [Problem(f"CDF_{variable}", path, told, expected)]
+    assert problems({"CDF_CONFIG_FILE": str(file)}) == [ConfigProblem(f"CDF_{variable}", path, told, expected)]
 
 
 @pytest.mark.parametrize("variable", ["CDF_SINKS__STORE__PASSWORD", "CDF_HTTP__TOKEN"])
@@ -102,4 +102,4 @@ def test_a_secret_of_a_file_is_its_text_without_the_line_ends_after_it(tmp_path:
 def test_an_unknown_setting_is_told_without_its_value(variable: str, expected: str) -> None:
     path = variable.removeprefix("CDF_").lower().replace("__", ".")
     hidden = "a value, hidden because its name is unknown"
-    assert problems({variable: "hunter2"}) == [Problem(variable, path, hidden, expected)]
+    assert problems({variable: "hunter2"}) == [ConfigProblem(variable, path, hidden, expected)]

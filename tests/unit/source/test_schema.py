@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdf_replicator.errors.exceptions import HaltError
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.route import Route, Source
-from cdf_replicator.source.schema import Metadata, TableSchema, compare, judge, without_added
+from cdf_replicator.source.schema import Metadata, TableSchema, check_allowed, diff, without_added
 from connectors import RouteOptions
 from connectors.type_widening import widens
 
@@ -30,7 +30,7 @@ def mapping(key, value):
 
 
 def changes(old, new, *, by=((), ())):
-    found = compare(TableSchema(1, old, by[0]), TableSchema(2, new, by[1]))
+    found = diff(TableSchema(1, old, by[0]), TableSchema(2, new, by[1]))
     return sorted(f"{change.kind} {change.what}" for change in found)
 
 
@@ -102,7 +102,7 @@ def route(policy="add", allow=None, keys=("id",)):
 
 
 def judged(old, new, *, mapped=True, **given):
-    judge(route(**given), compare(TableSchema(1, old), TableSchema(7, new)), 7, mapped=mapped)
+    check_allowed(route(**given), diff(TableSchema(1, old), TableSchema(7, new)), 7, mapped=mapped)
 
 
 BEFORE = struct(id=(1, "long"), price=(2, "integer"))
@@ -116,7 +116,9 @@ def test_added_and_widened_columns_are_followed_unless_the_route_is_to_fail():
     for new in (ADDED, WIDENED):
         judged(BEFORE, new)
         judged(BEFORE, new, policy="ignore")
-        with pytest.raises(HaltError, match="ALLOW_SCHEMA_CHANGE=7, or set CDF_ROUTES__ORDERS_SEARCH__SCHEMA_CHANGES"):
+        with pytest.raises(
+            RouteHaltError, match="ALLOW_SCHEMA_CHANGE=7, or set CDF_ROUTES__ORDERS_SEARCH__SCHEMA_CHANGES"
+        ):
             judged(BEFORE, new, policy="fail")
         judged(BEFORE, new, policy="fail", allow=7)
 
@@ -124,7 +126,7 @@ def test_added_and_widened_columns_are_followed_unless_the_route_is_to_fail():
 @pytest.mark.parametrize("new", [RENAMED, DROPPED])
 @pytest.mark.parametrize("policy", ["add", "ignore", "fail"])
 def test_a_renamed_or_dropped_column_needs_the_approval_of_its_version(new, policy):
-    with pytest.raises(HaltError, match="set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE=7"):
+    with pytest.raises(RouteHaltError, match="set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE=7"):
         judged(BEFORE, new, policy=policy, allow=6)
     judged(BEFORE, new, policy=policy, allow=7)
     judged(BEFORE, new, policy=policy, allow="always")
@@ -140,10 +142,10 @@ def test_a_renamed_or_dropped_column_needs_the_approval_of_its_version(new, poli
     ],
 )
 def test_what_no_approval_can_mend_says_resync(old, new, mapped):
-    with pytest.raises(HaltError) as caught:
+    with pytest.raises(RouteHaltError) as caught:
         judged(old, new, mapped=mapped, allow="always")
-    assert caught.value.verdict.next_step == "Run: cdf-replicator resync {route}"
-    assert "Table orders (/lake/orders) changed at version 7: " in caught.value.verdict.what
+    assert caught.value.verdict.remedy == "Run: cdf-replicator resync {route}"
+    assert "Table orders (/lake/orders) changed at version 7: " in caught.value.verdict.message
 
 
 def test_a_whole_number_key_may_widen_since_its_text_stays():
@@ -164,7 +166,7 @@ def test_a_schema_is_kept_without_what_makes_no_difference():
     kept = TableSchema(3, struct(a="long", s=struct(b=(2, array("string")))), ("a",))
     text = kept.to_json()
     assert "comment" not in str(text)
-    assert compare(TableSchema.from_json(text), kept) == []
+    assert diff(TableSchema.from_json(text), kept) == []
     assert TableSchema.from_json(text).version == 3
 
 

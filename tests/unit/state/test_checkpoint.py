@@ -8,10 +8,10 @@ import pytest
 
 from cdf_replicator.state.checkpoint import (
     Offset,
-    is_whole,
+    is_intact,
     last_batch,
     last_committed,
-    last_planned,
+    last_offset,
     newest_batch,
     start_of_last_committed,
 )
@@ -38,7 +38,7 @@ def checkpoint(tmp_path):
 
 def test_before_the_first_batch_there_is_nothing(checkpoint, tmp_path):
     assert last_committed(checkpoint[0]) is None
-    assert last_planned(tmp_path / "nowhere") is None
+    assert last_offset(tmp_path / "nowhere") is None
 
 
 def test_batches_are_numbers_not_texts(checkpoint):
@@ -54,7 +54,7 @@ def test_a_planned_batch_is_not_yet_a_committed_one(checkpoint):
     batch(0, 5, -1, committed=True)
     batch(1, 6, 2, committed=False)
     assert last_committed(folder) == Offset("4c1b", 5, -1)
-    assert last_planned(folder) == Offset("4c1b", 6, 2)
+    assert last_offset(folder) == Offset("4c1b", 6, 2)
     assert start_of_last_committed(folder) is None, "it began where the stream did"
 
 
@@ -63,13 +63,13 @@ def test_only_planned_batches_are_no_committed_ones(checkpoint):
     batch(0, 5, -1, committed=False)
     assert last_committed(folder) is None
     assert start_of_last_committed(folder) is None
-    assert last_planned(folder) == Offset("4c1b", 5, -1)
+    assert last_offset(folder) == Offset("4c1b", 5, -1)
 
 
 @pytest.mark.parametrize(("index", "touched", "complete"), [(-1, 6, 6), (-20, 6, 6), (-19, 6, 6), (0, 7, 6), (3, 7, 6)])
 def test_of_a_version_nothing_part_or_all_may_be_read(index, touched, complete):
     offset = Offset.parse(SOURCE % (7, index))
-    assert (offset.touched, offset.complete) == (touched, complete)
+    assert (offset.started_version, offset.completed_version) == (touched, complete)
 
 
 def test_a_source_without_an_offset_yet_is_no_position(checkpoint):
@@ -81,21 +81,21 @@ def test_a_source_without_an_offset_yet_is_no_position(checkpoint):
 
 def test_a_checkpoint_is_whole_from_its_metadata_on(checkpoint):
     folder, batch = checkpoint
-    assert not is_whole(folder)
+    assert not is_intact(folder)
     (folder / "metadata").write_text('{"id":"f9d5"}')
-    assert is_whole(folder)
+    assert is_intact(folder)
     batch(0, 5, -1, committed=False)
-    assert is_whole(folder)
+    assert is_intact(folder)
     batch(0, 5, -1, committed=True)
     batch(1, 6, -1, committed=False)
-    assert is_whole(folder)
+    assert is_intact(folder)
 
 
 def test_the_rest_of_a_first_write_that_was_broken_off_is_no_checkpoint(checkpoint):
     folder, _ = checkpoint
     (folder / "metadata").write_text('{"id":"f9d5"}')
     (folder / "offsets" / ".0.52fa5a91.tmp").touch()
-    assert not is_whole(folder), "Spark would refuse it"
+    assert not is_intact(folder), "Spark would refuse it"
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/1", "offsets/2", "commits/2"])
@@ -107,9 +107,9 @@ def test_a_file_that_is_cut_off_anywhere_is_seen(checkpoint, name):
     whole = file.read_bytes()
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
-        assert not is_whole(folder), whole[:length]
+        assert not is_intact(folder), whole[:length]
     file.write_bytes(whole)
-    assert is_whole(folder)
+    assert is_intact(folder)
 
 
 def test_what_can_not_be_read_is_passed_over(checkpoint):
@@ -118,7 +118,7 @@ def test_what_can_not_be_read_is_passed_over(checkpoint):
         batch(number, 5 + number, -1, committed=True)
     (folder / "offsets" / "2").write_text("v1\n{")
     assert last_committed(folder) == Offset("4c1b", 6, -1)
-    assert last_planned(folder) is None
+    assert last_offset(folder) is None
 
 
 def test_checksums_that_are_cut_off_are_seen_where_hadoop_would_fail_on_them(checkpoint):
@@ -128,10 +128,10 @@ def test_checksums_that_are_cut_off_are_seen_where_hadoop_would_fail_on_them(che
     sums = folder / "commits" / ".0.crc"
     sums.write_bytes(b"crc\0" + (512).to_bytes(4, "big") + zlib.crc32(content).to_bytes(4, "big"))
     whole = sums.read_bytes()
-    assert is_whole(folder)
+    assert is_intact(folder)
     for length in range(len(whole)):
         sums.write_bytes(whole[:length])
-        assert is_whole(folder) == (length < 8), length
+        assert is_intact(folder) == (length < 8), length
 
 
 def test_the_number_of_the_last_committed_batch_and_that_of_the_newest_planned_one(checkpoint, tmp_path):
@@ -157,14 +157,14 @@ def test_a_checkpoint_whose_commit_is_newer_than_its_plan_is_not_whole(checkpoin
     for number in range(3):
         batch(number, 5 + number, -1, committed=True)
     (folder / "offsets" / "2").unlink()
-    assert not is_whole(folder)
+    assert not is_intact(folder)
 
 
 def test_a_checkpoint_with_a_commit_and_no_plan_is_not_whole(checkpoint):
     folder, _ = checkpoint
     (folder / "metadata").write_text('{"id":"f9d5"}')
     (folder / "commits" / "0").write_text("v1\n{}")
-    assert not is_whole(folder)
+    assert not is_intact(folder)
 
 
 def test_a_checkpoint_needs_the_newest_two_plans_and_the_newest_commit_and_no_older_file(checkpoint):
@@ -173,9 +173,9 @@ def test_a_checkpoint_needs_the_newest_two_plans_and_the_newest_commit_and_no_ol
         batch(number, 5 + number, -1, committed=True)
     for name in ("offsets/0", "offsets/1", "commits/0", "commits/1", "commits/2"):
         (folder / name).unlink()
-    assert is_whole(folder)
+    assert is_intact(folder)
     (folder / "offsets" / "2").unlink()
-    assert not is_whole(folder)
+    assert not is_intact(folder)
 
 
 def test_a_file_of_a_checkpoint_is_compared_with_the_checksum_of_each_of_its_parts(checkpoint):
@@ -188,9 +188,9 @@ def test_a_file_of_a_checkpoint_is_compared_with_the_checksum_of_each_of_its_par
     assert len(sums) > 2
     file = folder / "offsets" / ".0.crc"
     file.write_bytes(head + b"".join(sums))
-    assert is_whole(folder)
+    assert is_intact(folder)
     for wrong in range(len(sums)):
         file.write_bytes(head + b"".join([*sums[:wrong], b"\0\0\0\0", *sums[wrong + 1 :]]))
-        assert not is_whole(folder), wrong
+        assert not is_intact(folder), wrong
     file.write_bytes(b"CRC\0" + head[4:] + b"\0\0\0\0")
-    assert is_whole(folder), "Hadoop ignores a file that does not begin as one of checksums"
+    assert is_intact(folder), "Hadoop ignores a file that does not begin as one of checksums"

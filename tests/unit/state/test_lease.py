@@ -18,10 +18,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from cdf_replicator.errors.exceptions import LeaseLostError
-from cdf_replicator.state.lease import LOOK_SECONDS, SILENT_SECONDS, Lease, LeaseHeldError, Watched, holder
-from cdf_replicator.state.lease_file import TOUCH_SECONDS, LockedFile
+from cdf_replicator.state.lease import LOOK_SECONDS, SILENT_SECONDS, HeartbeatMonitor, Lease, LeaseHeldError, holder
+from cdf_replicator.state.lease_file import TOUCH_SECONDS, LocalLeaseFile
 from cdf_replicator.state.route_state import RouteState
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from tests.support.waiting import until
 
 HOLD = """
@@ -222,7 +222,7 @@ def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_
 
 def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, monkeypatch):
     """The store was away for both, and the standby sees it again before the holder does."""
-    held, look, back = Lease.acquire(tmp_path), Watched.look, 5 + 2 * SILENT_SECONDS
+    held, look, back = Lease.acquire(tmp_path), HeartbeatMonitor.poll, 5 + 2 * SILENT_SECONDS
     clock = Clock(alive(tmp_path, held, since=back + SILENT_SECONDS / 2))
 
     def blind(watched):
@@ -230,7 +230,7 @@ def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_t
             raise OSError(errno.EIO, "away")
         return look(watched)
 
-    monkeypatch.setattr(Watched, "look", blind)
+    monkeypatch.setattr(HeartbeatMonitor, "poll", blind)
     assert waited(tmp_path, clock)[0] is None
     assert held.held
     held.release()
@@ -260,7 +260,7 @@ def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
 
 
 def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
-    state_path = StatePath.open(tmp_path)
+    state_path = StateStore.open(tmp_path)
     state_path.lease = Lease.acquire(tmp_path)
     state = RouteState("orders_cache", {}, "id")
     state_path.save(state)
@@ -331,17 +331,17 @@ def test_a_standby_is_told_of_each_holder_once(tmp_path):
 
 def test_a_watched_holder_is_silent_only_after_the_whole_time(tmp_path):
     held, clock = Lease.acquire(tmp_path), Clock()
-    watched = Watched(tmp_path, clock)
-    assert watched.look()[1]
+    watched = HeartbeatMonitor(tmp_path, clock)
+    assert watched.poll()[1]
     for now in range(1, int(SILENT_SECONDS) + 1):
         clock.now = float(now)
-        assert not watched.look()[1]
-    assert not watched.silent
+        assert not watched.poll()[1]
+    assert not watched.expired
     clock.now = SILENT_SECONDS + 0.001
-    assert watched.silent
+    assert watched.expired
     os.utime(mark(tmp_path, held), (1, 1))
-    watched.look()
-    assert not watched.silent
+    watched.poll()
+    assert not watched.expired
     held.release()
 
 
@@ -369,14 +369,14 @@ def test_a_standby_that_is_stopped_first_takes_nothing(tmp_path):
 
 
 def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monkeypatch):
-    answers, tried, release = threading.Event(), threading.Event(), LockedFile.release
+    answers, tried, release = threading.Event(), threading.Event(), LocalLeaseFile.release
 
     def hang(file):
         tried.set()
         answers.wait(60)
         release(file)
 
-    monkeypatch.setattr(LockedFile, "release", hang)
+    monkeypatch.setattr(LocalLeaseFile, "release", hang)
     monkeypatch.setattr("cdf_replicator.state.lease.RELEASE_SECONDS", 0.01)
     held = Lease.acquire(tmp_path)
     held.release()
@@ -388,8 +388,8 @@ def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monk
 
 def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
     """A process whose main thread has failed has to end, or its standby never follows."""
-    answers, release = threading.Event(), LockedFile.release
-    monkeypatch.setattr(LockedFile, "release", lambda file: answers.wait(60) and release(file))
+    answers, release = threading.Event(), LocalLeaseFile.release
+    monkeypatch.setattr(LocalLeaseFile, "release", lambda file: answers.wait(60) and release(file))
     monkeypatch.setattr("cdf_replicator.state.lease.RELEASE_SECONDS", 0.01)
     before = set(threading.enumerate())
     held = Lease.acquire(tmp_path)
@@ -404,7 +404,7 @@ def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
 
 
 def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_path, monkeypatch):
-    touch, tried = LockedFile.touch, []
+    touch, tried = LocalLeaseFile.heartbeat, []
 
     def refused(file):
         tried.append(file)
@@ -413,7 +413,7 @@ def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_pa
         touch(file)
 
     monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
-    monkeypatch.setattr(LockedFile, "touch", refused)
+    monkeypatch.setattr(LocalLeaseFile, "heartbeat", refused)
     held, lost = Lease.acquire(tmp_path), []
     os.utime(mark(tmp_path, held), (0, 0))
     held.keep(lambda: lost.append(held))

@@ -15,7 +15,7 @@ from cdf_replicator.route import Route, Source
 from cdf_replicator.state import store as state_module
 from cdf_replicator.state.lease import Lease
 from cdf_replicator.state.route_state import RouteState
-from cdf_replicator.state.store import FORMAT, StatePath, write_json
+from cdf_replicator.state.store import FORMAT, StateStore, write_json
 from connectors import RouteOptions, Watermark
 
 STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)
@@ -23,7 +23,7 @@ STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1",
 
 @pytest.fixture
 def path(tmp_path):
-    return StatePath.open(tmp_path / "state")
+    return StateStore.open(tmp_path / "state")
 
 
 def test_a_new_folder_gets_a_format_and_an_owner(path):
@@ -33,17 +33,17 @@ def test_a_new_folder_gets_a_format_and_an_owner(path):
 
 def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
     root = tmp_path / "new" / "newer" / "state"
-    assert StatePath.open(root).owner == json.loads((root / "format.json").read_text())["owner"]
+    assert StateStore.open(root).owner == json.loads((root / "format.json").read_text())["owner"]
     assert [file.name for file in root.iterdir()] == ["format.json"], "and nothing else"
 
 
 def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "touch", lambda probe: None)
-    assert len(StatePath.open(tmp_path).owner) == 32
+    assert len(StateStore.open(tmp_path).owner) == 32
 
 
 def test_the_owner_stays_the_same(path):
-    assert StatePath.open(path.root).owner == path.owner
+    assert StateStore.open(path.root).owner == path.owner
 
 
 def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
@@ -51,7 +51,7 @@ def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
 
     def start():
         gate.wait()
-        owners.append(StatePath.open(tmp_path / "state").owner)
+        owners.append(StateStore.open(tmp_path / "state").owner)
 
     threads = [threading.Thread(target=start) for _ in range(8)]
     for thread in threads:
@@ -119,21 +119,21 @@ def test_a_damaged_route_is_named(path, text):
 def test_another_format_is_refused(path, found):
     write_json(path.root / "format.json", {"format": found, "owner": "us"})
     with pytest.raises(StateError, match=f"has state format {found}, this version reads format {FORMAT}"):
-        StatePath.open(path.root)
+        StateStore.open(path.root)
 
 
 @pytest.mark.parametrize("text", ["", "{", "5", "[1]", "null"])
 def test_a_damaged_format_is_refused(path, text):
     (path.root / "format.json").write_text(text)
     with pytest.raises(StateError, match=r"format\.json can't be read"):
-        StatePath.open(path.root)
+        StateStore.open(path.root)
 
 
 def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
     (tmp_path / "file").touch()
     for root in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
-            StatePath.open(root)
+            StateStore.open(root)
 
 
 def test_a_replay_is_the_next_generation_of_the_same_epoch():
@@ -214,13 +214,13 @@ def test_a_resync_is_above_the_epoch_of_the_state_and_that_of_the_target():
 
 def test_a_route_of_a_state_path_is_paused_until_it_is_resumed(path):
     assert not path.is_paused("orders_search")
-    path.pause("orders_search")
-    assert StatePath(path.root).is_paused("orders_search")
+    path.set_paused("orders_search")
+    assert StateStore(path.root).is_paused("orders_search")
     since = json.loads((path.root / "routes" / "orders_search" / "paused.json").read_text())["since"]
     assert abs(datetime.fromisoformat(since) - datetime.now(timezone.utc)) < timedelta(hours=1)
     assert not path.is_paused("orders_cache")
-    path.pause("orders_search", paused=False)
-    path.pause("orders_search", paused=False)
+    path.set_paused("orders_search", paused=False)
+    path.set_paused("orders_search", paused=False)
     assert not path.is_paused("orders_search")
 
 
@@ -232,8 +232,8 @@ def test_a_state_path_keeps_the_checkpoint_of_each_generation_apart(path):
 
 def test_a_state_path_tells_a_sink_its_owner_the_epoch_and_the_number_of_the_lease(path):
     route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
-    spec = path.spec(route, replace(STATE, epoch=3))
+    spec = path.route_spec(route, replace(STATE, epoch=3))
     assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)
     path.lease = Lease.acquire(path.root)
-    assert path.spec(route, STATE).fence == path.lease.token > 0
+    assert path.route_spec(route, STATE).fence == path.lease.token > 0
     path.lease.release()

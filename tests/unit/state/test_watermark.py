@@ -6,7 +6,7 @@ import pytest
 
 from cdf_replicator.state import watermark
 from cdf_replicator.state.route_state import RouteState
-from cdf_replicator.state.store import StatePath
+from cdf_replicator.state.store import StateStore
 from connectors import Watermark
 
 
@@ -30,7 +30,7 @@ def test_a_target_that_was_brought_back_does_not_reach_what_is_known_of_it(held,
     assert held.reaches(known) is reaches
 
 
-def committed(state_path: StatePath, state: RouteState, batch: int, version: int) -> None:
+def committed(state_path: StateStore, state: RouteState, batch: int, version: int) -> None:
     folder = Path(str(state_path.checkpoint(state.route, state.generation)))
     offset = f'{{"reservoirId":"t","reservoirVersion":{version},"index":-1}}'
     for kind, text in (("offsets", f"v1\n{{}}\n{offset}"), ("commits", "v1\n{}")):
@@ -39,7 +39,7 @@ def committed(state_path: StatePath, state: RouteState, batch: int, version: int
 
 
 def test_what_is_known_of_a_target_grows_from_its_load_to_its_newest_micro_batch(tmp_path):
-    state_path = StatePath.open(tmp_path)
+    state_path = StateStore.open(tmp_path)
     loading = RouteState("r", {}, "t", generation=2, pinned_version=4)
     assert watermark.known(loading, state_path) is None
     loaded = RouteState("r", {}, "t", generation=2, pinned_version=4, loaded=True)
@@ -70,7 +70,7 @@ def test_a_watermark_of_an_old_form_is_compared_by_its_version_whatever_the_othe
 
 def test_the_watermark_of_a_stream_that_begins_is_the_version_before_its_first(tmp_path):
     state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
-    assert watermark.known(state, StatePath.open(tmp_path)) == Watermark(2, 0, -1)
+    assert watermark.known(state, StateStore.open(tmp_path)) == Watermark(2, 0, -1)
 
 
 def test_a_replay_from_version_0_that_was_lost_with_the_target_is_delivered_again_from_version_0():

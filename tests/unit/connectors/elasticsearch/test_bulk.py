@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from connectors import PermanentError, Rejected, RetryableError, WriteResult
-from connectors.elasticsearch.bulk import all_applied, body_of, joined, refused_alike, result_of
+from connectors.elasticsearch.bulk import all_applied, body_of, merge, refused_alike, result_of
 
 
 def index(status, kind=None, reason=""):
@@ -129,7 +129,7 @@ def test_parts_of_a_chunk_join_with_their_positions():
     first = WriteResult(stale=[0], rejected=[Rejected(1, "invalid", "x")], sent_bytes=10)
     again = {"retry": [3], "retry_reason": "unavailable"}
     second = WriteResult(noop=[0], stale=[1], rejected=[Rejected(2, "invalid", "y")], sent_bytes=5, **again)
-    assert joined(first, second, 4) == WriteResult(
+    assert merge(first, second, 4) == WriteResult(
         noop=[4],
         stale=[0, 5],
         rejected=[Rejected(1, "invalid", "x"), Rejected(6, "invalid", "y")],
@@ -142,10 +142,10 @@ def test_parts_of_a_chunk_join_with_their_positions():
 def test_parts_of_a_chunk_that_are_sent_again_do_so_for_the_worse_reason():
     overloaded = WriteResult(retry=[0], retry_reason="overloaded")
     full = WriteResult(retry=[1], retry_reason="read_only")
-    assert joined(overloaded, full, 2).retry_reason == "read_only"
-    assert joined(full, overloaded, 2).retry_reason == "read_only"
-    assert joined(overloaded, WriteResult(stale=[0], retry_reason="read_only"), 2).retry_reason == "overloaded"
-    assert joined(WriteResult(), WriteResult(), 2).retry_reason == WriteResult().retry_reason
+    assert merge(overloaded, full, 2).retry_reason == "read_only"
+    assert merge(full, overloaded, 2).retry_reason == "read_only"
+    assert merge(overloaded, WriteResult(stale=[0], retry_reason="read_only"), 2).retry_reason == "overloaded"
+    assert merge(WriteResult(), WriteResult(), 2).retry_reason == WriteResult().retry_reason
 
 
 def test_what_was_sent_is_counted_and_no_answer_is_unavailable():

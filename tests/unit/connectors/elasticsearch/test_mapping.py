@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812 - as in the code under test
 
 from connectors import PermanentError
-from connectors.elasticsearch.mapping import fit, leaves, properties_of
+from connectors.elasticsearch.mapping import compare, leaves, properties_of
 
 
 def schema(**columns):
@@ -10,7 +10,7 @@ def schema(**columns):
 
 
 def conflicts(kind, mapped):
-    return fit(leaves(schema(c=kind), "r"), {"properties": {"c": mapped}}).conflicts
+    return compare(leaves(schema(c=kind), "r"), {"properties": {"c": mapped}}).conflicts
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_object_that_is_not_looked_into_takes_anything():
 def test_a_missing_field_carries_the_rule_that_holds_there():
     mappings = {"dynamic": "strict", "properties": {"open": {"dynamic": "true", "properties": {}}}}
     nested = schema(x=T.LongType())
-    missing = fit(leaves(schema(top=T.LongType(), open=nested, new=nested), "r"), mappings).missing
+    missing = compare(leaves(schema(top=T.LongType(), open=nested, new=nested), "r"), mappings).missing
     assert [(leaf.path, dynamic) for leaf, dynamic in missing] == [
         ("top", "strict"),
         ("open.x", "true"),
@@ -83,7 +83,7 @@ def test_a_missing_field_carries_the_rule_that_holds_there():
 
 def test_names_with_dots_are_found_where_objects_are_flat():
     found = leaves(schema(home=schema(zip=T.LongType(), city=T.StringType())), "r")
-    result = fit(
+    result = compare(
         found, {"subobjects": False, "properties": {"home.zip": {"type": "text"}, "home.city": {"type": "ip"}}}
     )
     assert (result.missing, result.conflicts) == ([], [])

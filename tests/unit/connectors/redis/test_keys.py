@@ -8,7 +8,7 @@ import pytest
 
 from connectors import PermanentError, RouteSpec
 from connectors.redis import RedisOptions
-from connectors.redis.keys import KeyNames, guard_of_value, is_own, key_names, parse_template
+from connectors.redis.keys import KeyNames, guard_of_value, is_internal, key_names, parse_template
 from connectors.redis.script import is_guard
 
 
@@ -81,7 +81,7 @@ def test_the_value_pattern_of_a_route_finds_its_keys_and_not_those_of_another_pr
     ],
 )
 def test_a_guard_and_a_claim_are_no_values_of_a_route(key, own):
-    assert is_own(key) is own
+    assert is_internal(key) is own
 
 
 @pytest.mark.parametrize(

@@ -33,26 +33,26 @@ def words(command):
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_a_slice_becomes_one_command_of_its_rows(kind):
     chunk = chunk_of(10, kind).slice(4, 3).slice(1)
-    ((start, command),) = protocol.calls(chunk, HEAD, KEY, FIRST)
+    ((start, command),) = protocol.encode_commands(chunk, HEAD, KEY, FIRST)
     keys = [word for row in (5, 6) for word in (f"k{row}é", f"guard of k{row}")]
     assert start == 0
     assert words(command) == [*HEAD, "5", KEY, *keys, *FIRST, *(f"{row}.{n}" for row in (5, 6) for n in range(3))]
 
 
 def test_many_rows_become_several_commands():
-    made = list(protocol.calls(chunk_of(1000, pa.string()), HEAD, KEY, FIRST))
+    made = list(protocol.encode_commands(chunk_of(1000, pa.string()), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 400, 800]
     assert words(made[2][1])[4] == "k800é"
     assert sum(len(words(command)) - 7 for _, command in made) == 1000 * 5
 
 
 def test_rows_of_many_arguments_share_a_command_with_fewer_others():
-    made = list(protocol.calls(chunk_of(10, pa.string(), count=5000), HEAD, KEY, FIRST))
+    made = list(protocol.encode_commands(chunk_of(10, pa.string(), count=5000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 4, 8]
 
 
 def test_a_row_of_more_arguments_than_a_command_should_hold_goes_alone():
-    made = list(protocol.calls(chunk_of(2, pa.string(), count=30_000), HEAD, KEY, FIRST))
+    made = list(protocol.encode_commands(chunk_of(2, pa.string(), count=30_000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 1]
 
 
@@ -61,7 +61,7 @@ def test_rows_whose_arguments_are_larger_than_a_bound_are_named_by_their_positio
     texts = ["x" * size for size in (9, 10, 11, 2000, 10)]
     columns = [pa.array(["k"] * 5, kind), pa.array(texts, kind), pa.array([1] * 5, pa.int32())]
     chunk = pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
-    assert protocol.larger(chunk, 10) == [2, 3]
-    assert protocol.larger(chunk, 1999) == [3]
-    assert protocol.larger(chunk, 2000) == []
-    assert protocol.larger(chunk, 1_000_000) == []
+    assert protocol.oversized(chunk, 10) == [2, 3]
+    assert protocol.oversized(chunk, 1999) == [3]
+    assert protocol.oversized(chunk, 2000) == []
+    assert protocol.oversized(chunk, 1_000_000) == []
