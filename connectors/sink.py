@@ -117,12 +117,12 @@ class Sink(ABC):
     """True if the target refuses writes with a lower ``fence`` than the last ``prepare`` recorded."""
 
     def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
-        """Replace the target's watermark if the present one reaches ``route.mark``; ``claim`` returns the new one later.
+        """Replace the target's watermark if the present one reaches ``route.watermark``; ``claim`` returns the new one later.
 
         The watermark reveals a target that was restored from a copy. The driver calls this after each micro-batch. It also
         calls it before each change of a route's phase, with the watermark that the target already has. A sink may defer
         every watermark except the first of an epoch. A sink whose target has no place for a watermark does nothing.
-        Raises ``RetryableError`` (reason ``lost``) if the target is older than ``route.mark`` or was replaced.
+        Raises ``RetryableError`` (reason ``lost``) if the target is older than ``route.watermark`` or was replaced.
         """
 
     def kept(self) -> bool:

@@ -1,6 +1,6 @@
 """Cut a task's Arrow batches into chunks and write them with the retry policy.
 
-This code runs in Spark's Python workers. It writes no metrics and no logs: each task returns an ``Outcome``.
+This code runs in Spark's Python workers. It writes no metrics and no logs: each task returns an ``DeliveryResult``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ settings may hold a dict, which has no hash.
 def partition_function(
     sink: ArrowSink, route: RouteSpec, policy: RetryPolicy, known: Collection[str] = ()
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
-    """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``Outcome`` as JSON.
+    """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``DeliveryResult`` as JSON.
 
     ``known`` holds the keys to watch for.
     """
