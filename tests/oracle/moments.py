@@ -68,6 +68,8 @@ class LostWrites(Moments):
         self.copies: dict[str, Any] = {}
 
     def saves(self, route: str) -> None:
+        if route not in self.targets:
+            return
         self.reached[route] += 1
         if self.reached[route] == self.copied:
             self.copies[route] = self.targets[route].copy()
