@@ -34,7 +34,7 @@ class Target:
     """``sink``: the class that fills it. ``calls``: those of its methods that are steps."""
 
     sink: ClassVar[type[Sink]]
-    calls: ClassVar[tuple[str, ...]] = ("prepare", "mark", "kept", "count", "sweep")
+    calls: ClassVar[tuple[str, ...]] = ("prepare", "save_watermark", "kept", "count_entries", "delete_orphans")
 
     @classmethod
     @contextmanager
@@ -192,7 +192,7 @@ class RestoredIndex(Target):
 class RestoredTable(Target):
     """RESTORE brings a Delta table back to an older version."""
 
-    calls = ("prepare", "write", "mark", "count", "sweep")
+    calls = ("prepare", "write", "save_watermark", "count_entries", "delete_orphans")
     type: ClassVar[str]
     commits: ClassVar[tuple[ModuleType, str]]
     """The function that commits a micro-batch, once the commits before it have been checked."""

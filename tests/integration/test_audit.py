@@ -251,11 +251,11 @@ def test_rows_in_an_older_shape_are_cast_and_are_the_same_rows(spark, tmp_path):
         return sink.write(given(spark, 7, *rows, columns=columns), Batch(ROUTE, number, number, table_id="t", **more))
 
     write(1, wide)
-    assert write(2, narrow, columns=NARROW, replay=True).stale == 1
+    assert write(2, narrow, columns=NARROW, may_exist=True).stale == 1
     assert write(3, other, columns=NARROW).applied == {"insert": 1}
-    again = write(4, narrow, other, columns=NARROW, replay=True)
+    again = write(4, narrow, other, columns=NARROW, may_exist=True)
     assert (again.applied, again.stale) == ({}, 2)
-    assert write(5, "(6)", columns="n int", replay=True).stale == 1, "what a row lacks makes it no other row"
+    assert write(5, "(6)", columns="n int", may_exist=True).stale == 1, "what a row lacks makes it no other row"
     held = spark.read.format("delta").load(sink.target(ROUTE))
     assert held.select("s", "l", "m").schema.simpleString() == (
         "struct<s:struct<a:string,b:bigint,c:string>,l:array<struct<a:int,b:int>>,m:map<int,struct<a:int,b:double>>>"

@@ -53,6 +53,8 @@ def _before(service: Replicator, act: Act) -> list[str]:
 
 def lose_commit(service: Replicator, act: Act) -> list[str]:
     """Spark's word that the newest micro-batch was committed is not there, as after a kill before it."""
+    if not _is_readable(service):
+        return halts(service.deliver())
     found = _before(service, act)
     for checkpoint in service.checkpoints():
         if file := _newest(checkpoint / "commits"):
@@ -63,7 +65,7 @@ def lose_commit(service: Replicator, act: Act) -> list[str]:
 
 def lose_checkpoint(service: Replicator, act: Act) -> list[str]:
     """A checkpoint is gone, or a file of it is cut off."""
-    readable = service.table.replayable_from <= min(service.pinned.values(), default=-1) + 1
+    readable = _is_readable(service)
     found = _before(service, act) if readable else halts(service.deliver())
     for checkpoint in service.checkpoints():
         file = _newest(checkpoint / ("offsets", "commits", "gone")[act.a % 3])
@@ -75,12 +77,19 @@ def lose_checkpoint(service: Replicator, act: Act) -> list[str]:
     return found + halts(service.repaired(() if readable else ("history_lost", "start_out_of_range")))
 
 
+def _is_readable(service: Replicator) -> bool:
+    """Return whether every change since the routes' snapshots can be delivered again; VACUUM removes some."""
+    return service.table.replayable_from <= min(service.pinned.values(), default=-1) + 1
+
+
 def _newest(folder: Path) -> Path | None:
     return max(folder.glob("[0-9]*"), key=lambda file: int(file.name), default=None)
 
 
 def lose_writes(service: Replicator, act: Act) -> list[str]:
     """Targets are brought back from copies: of one moment of a delivery, at a later one."""
+    if not _is_readable(service):
+        return halts(service.deliver())
     epochs = len(service.epochs.get(service.audit, {})) or 1
     moments = LostWrites(service.targets, 1 + act.a % 6, 2 + act.a % 6 + act.b % 4)
     verdicts = service.deliver(moments=moments)
