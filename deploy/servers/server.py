@@ -120,11 +120,26 @@ class Server:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Make the server hang: the kernel accepts connections, the server sends no answer."""
+        """Make the server hang: the kernel accepts connections, the server sends no answer.
+
+        Return after every process of the server has stopped, since a thread may still answer right after the signal.
+        """
         os.killpg(self.pid, signal.SIGSTOP)
+        while any(state not in "TZ" for state in self._states()):
+            time.sleep(0.01)
 
     def resume(self) -> None:
         os.killpg(self.pid, signal.SIGCONT)
+
+    def _states(self) -> list[str]:
+        """Return the state of each process of the server, from /proc: T is stopped, Z has ended."""
+        states = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # a process that has ended meanwhile
+                state, _, group = file.read_text().rpartition(")")[2].split()[:3]
+                if int(group) == self.pid:
+                    states.append(state)
+        return states
 
     def close(self) -> None:
         """Stop the server and remove its data; keep the log."""
