@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -16,7 +17,7 @@ from deploy.servers.server import CACHE, PROJECT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "mmdebstrap", "ca-certificates", "git")
+PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstrap", "ca-certificates", "git")
 HOME = (CACHE / "containers").resolve()  # podman keeps to the path that its store was made by
 BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
@@ -98,16 +99,15 @@ class Podman:
         )
 
     def _debian(self) -> None:
-        archive = HOME / "rootfs.tar"
+        root, archive = HOME / "rootfs", HOME / "rootfs.tar"
+        self.run("rm", "-rf", root)
+        self.run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
         # This machine's authorities: a proxy's own may be among them.
-        trusted = (
-            "upload /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates/machine.crt",
-            'chroot "$1" update-ca-certificates',
-        )
-        hooks = [f"--customize-hook={hook}" for hook in trusted]
-        self.run("mmdebstrap", "--variant=minbase", "--include=ca-certificates", *hooks, "bookworm", archive)
+        shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "usr/local/share/ca-certificates/machine.crt")
+        self.run("chroot", root, "update-ca-certificates")
+        self.run("tar", "-C", root, "-cf", archive, ".")
         self.run("podman", "import", archive, BASE)
-        archive.unlink()
+        self.run("rm", "-rf", root, archive)
 
     def image(self) -> dict[str, object]:
         (found,) = json.loads(self.run("podman", "image", "inspect", IMAGE).output)
