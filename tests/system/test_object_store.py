@@ -21,6 +21,7 @@ from tests.system.lake import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from deploy.servers import Redis
 
@@ -59,38 +60,30 @@ def lake(conf: dict[str, str]) -> Iterator[Lake]:
         yield lake
 
 
-@pytest.fixture(scope="module")
-def given(
-    tmp_path_factory: pytest.TempPathFactory, conf: dict[str, str], lake: Lake, redis_server: Redis
-) -> dict[str, str]:
+@pytest.fixture
+def given(tmp_path: Path, conf: dict[str, str], lake: Lake, redis_server: Redis, request) -> dict[str, str]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()  # what an earlier test's state path has claimed
+    folder = request.node.name
     return environment(
-        tmp_path_factory.mktemp("store"),
-        STATE_PATH=f"s3a://{BUCKET}/state",
+        tmp_path,
+        STATE_PATH=f"s3a://{BUCKET}/{folder}/state",
         TRIGGER_SECONDS=0.2,
         SPARK__CONF=json.dumps({"spark.driver.memory": "1g", **SPARK_CONF, **conf}),
         TABLES__ORDERS__PATH=f"s3a://{BUCKET}/orders",
         TABLES__ORDERS__KEYS="id",
         TABLES__ORDERS__SINKS="audit,cache",
         SINKS__AUDIT__TYPE="delta_audit",
-        SINKS__AUDIT__PATH=f"s3a://{BUCKET}/audit",
+        SINKS__AUDIT__PATH=f"s3a://{BUCKET}/{folder}/audit",
         SINKS__CACHE__TYPE="redis",
         SINKS__CACHE__URL=redis_server.url,
     )
 
 
-@pytest.fixture(scope="module")
-def process(given: dict[str, str]) -> Iterator[Service]:
-    with Service(given) as service:
-        service.start_seconds = SILENT_SECONDS
-        yield service
-
-
 @pytest.fixture
-def service(process: Service) -> Service:
-    """The one service of the module, which runs: a test that ended it leaves its state path to the next."""
-    if not process.running:
-        process.restart()
-    return process
+def service(given: dict[str, str]) -> Iterator[Service]:
+    with Service(given).started() as started:
+        yield started
 
 
 @pytest.fixture
@@ -138,6 +131,7 @@ def test_what_was_killed_goes_on_once_its_lease_has_fallen_silent(
     change("DELETE FROM {} WHERE id BETWEEN 100 AND 199")
     service.kill()
     version = change("INSERT INTO {} SELECT id + 1000, 'late', 0 FROM range(50)")
+    service.start_seconds = SILENT_SECONDS
     service.restart()
     delivered(service, version)
     same()
