@@ -11,8 +11,8 @@ from tests.oracle.every_operation import EVERY_OPERATION, SHAPES
 from tests.oracle.history import SERVICE, History, history_of
 from tests.oracle.operations import OPERATIONS
 
-SEEDS = ((1, 10), (2, 10), (334, 5))
-"""With the lengths of their histories."""
+SEEDS = ((334, 5), (933, 5))
+"""Seeds and lengths of histories that found a hole in an earlier version (tests/README.md)."""
 
 pytestmark = pytest.mark.timeout(1800)
 
