@@ -41,6 +41,8 @@ class ErrorCondition:
 
 
 RESYNC: Final = "Run: cdf-replicator resync {route}"
+RESYNC_CLAUSE: Final = RESYNC[0].lower() + RESYNC[1:]
+"""The same command as the end of a sentence."""
 INTERRUPTED: Final = "interrupted"
 """Reason of an error that a stop causes in the middle of a micro-batch; not a failure."""
 
@@ -213,8 +215,7 @@ ERROR_CONDITIONS: Final = (
         "halt",
         "bad_expression",
         "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like. Then "
-        + RESYNC[0].lower()
-        + RESYNC[1:],
+        + RESYNC_CLAUSE,
     ),
     ErrorCondition(
         ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",),

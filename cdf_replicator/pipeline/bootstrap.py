@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state import watermark
@@ -129,7 +129,7 @@ class Bootstrap:
                 f"The sweep that ends the resync of route {state.route} would remove {held.orphans} of the target's "
                 f"{held.total} entries ({held.orphans / held.total:.1%}), more than {share:.1%}; version "
                 f"{state.pinned_version} is loaded, and nothing was removed.",
-                "If they may go, " + RESYNC[0].lower() + RESYNC[1:] + " --yes (it goes on with the sweep)",
+                "If they may go, " + RESYNC_CLAUSE + " --yes (it goes on with the sweep)",
             )
         swept = self.delivering.sink.delete_orphans(self._spec(state), guard_of(state.epoch, 0, upsert=False))
         self.delivering.report.event(f"swept {swept} orphans of older epochs")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from cdf_replicator.errors.classifier import classify_error
-from cdf_replicator.errors.conditions import RESYNC, UNKNOWN_SPARK_ERROR, UNREADABLE
+from cdf_replicator.errors.conditions import RESYNC_CLAUSE, UNKNOWN_SPARK_ERROR, UNREADABLE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
@@ -153,6 +153,6 @@ def given_up(route: Route, sink: Sink, state_path: StateStore, verdict: ErrorDec
         next_step += (
             f" It may have delivered a part of the changes from version {state.start_version} on. A key that was deleted "
             "since then, longer ago than the sink keeps tombstones, may have returned. "
-            "To be sure, " + RESYNC[0].lower() + RESYNC[1:]
+            "To be sure, " + RESYNC_CLAUSE
         )
     return replace(verdict, remedy=next_step.replace("{route}", route.name))

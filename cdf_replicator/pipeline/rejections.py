@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import SEVERAL_ROWS, deliver
 from cdf_replicator.delivery.result import duplicate_key
-from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.conditions import RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
 from connectors import FrameSink, change, guard_of
@@ -70,7 +70,7 @@ class Rejections:
             "duplicate_keys" if halts else "too_many_rejected",
             f"Key columns {', '.join(self.route.keys)} of table {table} do not identify a row: at version {version} there "
             f"are several rows of {found} key{'s' if found > 1 else ''}: {named}{', …' if found > len(examples) else ''}.",
-            f"Correct {variable}KEYS or the data, or {raised}. Then " + RESYNC[0].lower() + RESYNC[1:],
+            f"Correct {variable}KEYS or the data, or {raised}. Then " + RESYNC_CLAUSE,
         )
 
     def looked_for(self, batch: Batch) -> Collection[str]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from cdf_replicator.errors.classifier import classify_error as judge_error
-from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
 from cdf_replicator.source import schema
 from cdf_replicator.source.schema import TableSchema
@@ -179,9 +179,7 @@ def _still_readable(
             "schema_change",
             f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
             f"The route's definition does not fit the new schema: {verdict.message}",
-            "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then "
-            + RESYNC[0].lower()
-            + RESYNC[1:],
+            "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then " + RESYNC_CLAUSE,
         ) from error
 
 
@@ -191,7 +189,7 @@ def _feed_off(route: Route, source: SourceTable, version: int) -> RouteHaltError
         f"The change feed of table {route.source.slug} ({route.source.location}) was off at version {version}, so the "
         "feed lacks the changes of that version.",
         f"Enable it: ALTER TABLE delta.`{source.location}` SET TBLPROPERTIES "
-        "(delta.enableChangeDataFeed = true). Then " + RESYNC[0].lower() + RESYNC[1:],
+        "(delta.enableChangeDataFeed = true). Then " + RESYNC_CLAUSE,
     )
 
 
