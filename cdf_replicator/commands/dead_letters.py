@@ -68,8 +68,8 @@ def print_one(settings: Settings, letter: str) -> int:
         if len(found) != 1:
             what = "Several dead letters begin" if found else "No dead letter begins"
             raise RouteHaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
-        (told,) = found
-        sys.stdout.write(_json({**told, "row": told["row"] and json.loads(told["row"])}, indent=2) + "\n")
+        (row,) = found
+        sys.stdout.write(_json({**row, "row": row["row"] and json.loads(row["row"])}, indent=2) + "\n")
 
     return with_session(settings.spark, work)
 
@@ -77,19 +77,23 @@ def print_one(settings: Settings, letter: str) -> int:
 def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
     """Submit a redrive, which writes the present rows of the dead letters' keys, and return the exit code."""
     question = f"Write the present rows of {_named(letters)} of {route} again?"
-    return _asked(settings, command_queue.Command("redrive", route, letters=tuple(letters)), question, yes=yes)
+    return _confirm_and_execute(
+        settings, command_queue.Command("redrive", route, letters=tuple(letters)), question, yes=yes
+    )
 
 
 def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
     """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
     question = f"Discard {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
-    return _asked(settings, command_queue.Command("discard", route, letters=tuple(letters)), question, yes=yes)
+    return _confirm_and_execute(
+        settings, command_queue.Command("discard", route, letters=tuple(letters)), question, yes=yes
+    )
 
 
-def _asked(settings: Settings, request: command_queue.Command, question: str, *, yes: bool) -> int:
+def _confirm_and_execute(settings: Settings, command: command_queue.Command, question: str, *, yes: bool) -> int:
     if not submit.confirm(question, yes=yes):
         return submit.USAGE
-    return submit.execute(settings, [settings.routes[request.route]], [request])
+    return submit.execute(settings, [settings.routes[command.route]], [command])
 
 
 def _named(letters: Sequence[str]) -> str:
@@ -111,8 +115,8 @@ def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
         console.print(Text(head, style="bold"), overflow="fold")
         reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
         key = "no key" if row["key"] is None else f"key {row['key']}"
-        told = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
-        console.print(Padding(told, (0, 0, 0, 4)))
+        text = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
+        console.print(Padding(text, (0, 0, 0, 4)))
     if not rows:
         console.print(none)
 
