@@ -26,7 +26,7 @@ def test_every_alert_has_its_section_in_the_runbook():
         assert f"### {rule['alert']}\n" in page
 
 
-def test_runbook_command_replaces_location_in_every_link(tmp_path):
+def test_the_command_of_the_runbook_puts_a_place_of_ones_own_into_every_link(tmp_path):
     (command,) = re.findall(r"^ {4}(sed .*)", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE)
     copy = tmp_path / RULES.relative_to(ROOT)
     copy.parent.mkdir(parents=True)

@@ -47,20 +47,20 @@ def test_every_arm_runs_once_a_round_and_the_first_one_twice():
     assert len(held.control) == len(held.samples["ours"]) == len(held.samples["theirs"]) == 3
 
 
-def test_met_target_is_held_and_unmeasurable_target_is_missed():
+def test_a_target_that_is_met_is_held_and_one_that_can_not_be_told_is_missed():
     met, unsure = (of_pipeline(verdicts({"redis bootstrap": result(control)}, {})) for control in (100, 50))
     assert (met.held, met.measured) == (True, "4.00 x")
     assert (unsure.held, unsure.measured) == (False, "too noisy to say")
     assert summary([met, unsure]) == "targets: 1 held, 1 missed"
 
 
-def test_unmeasured_target_is_missed():
+def test_what_was_not_measured_is_missed():
     found = verdicts({}, {})
     assert len(found) == len(TARGETS) + len(LIMITS)
     assert {(verdict.measured, verdict.held) for verdict in found} == {("not measured", False)}
 
 
-def test_report_is_read_back_unchanged():
+def test_what_was_read_back_is_what_was_kept():
     kept = result(100)
     assert Result.from_json(kept.to_json()) == kept
 

@@ -34,7 +34,7 @@ def test_a_panel_says_what_it_shows_and_in_what_unit(panel):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_panel_queries_use_existing_metrics_of_selected_jobs(query):
+def test_a_query_asks_for_metrics_there_are_of_the_jobs_that_were_chosen(query):
     series = {
         suffix
         for metric in all_metrics()

@@ -116,7 +116,7 @@ def calls() -> list[set[str]]:
     ]
 
 
-def test_commands_that_are_not_run_have_a_reason():
+def test_what_can_not_be_run_here_is_listed_with_its_reason():
     assert {found for page in PAGES for found in OTHERS.findall(page.read_text())} == NOT_RUN.keys()
 
 

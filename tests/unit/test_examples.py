@@ -44,7 +44,7 @@ def loaded_from_env(secrets: Path) -> Settings:
     return load({name: value for name, _, value in lines})
 
 
-def test_both_examples_are_complete_and_equal(secrets: Path) -> None:
+def test_both_examples_are_whole_and_say_the_same(secrets: Path) -> None:
     file, variables = loaded_from_yaml(secrets), loaded_from_env(secrets)
     assert list(file.routes) == ["orders_audit", "orders_cache", "orders_search", "stock_cache"]
     for name in ("state_path", "trigger_seconds", "shutdown_seconds", "http", "spark", "log", "delivery", "tables"):

@@ -119,7 +119,7 @@ BUILT_IN = {
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["validate", "--offline"]], ids=" ".join)
-def test_simple_commands_load_neither_spark_nor_clients(command: Command, words: list[str]) -> None:
+def test_neither_spark_nor_a_client_is_loaded_to_say_a_word(command: Command, words: list[str]) -> None:
     heavy = "{'pyspark', 'py4j', 'pyarrow', 'pandas', 'numpy', 'redis', 'elasticsearch', 'elastic_transport'}"
     before = f"import atexit, os; atexit.register(lambda: {heavy} & set(sys.modules) and os._exit(99))"
     result = command(*words, environ=BUILT_IN, before=before)
@@ -127,7 +127,7 @@ def test_simple_commands_load_neither_spark_nor_clients(command: Command, words:
 
 
 @pytest.mark.parametrize("client", ["redis", "elasticsearch"])
-def test_missing_client_library_is_reported_with_its_extra(command: Command, client: str) -> None:
+def test_a_missing_client_library_is_told_with_its_extra_before_anything_runs(command: Command, client: str) -> None:
     result = command("validate", "--offline", environ=BUILT_IN, before=f"sys.modules[{client!r}] = None")
     assert result.returncode == 78
     assert f"pip install 'cdf-replicator[{client}]'" in result.stderr
@@ -196,7 +196,7 @@ def test_wrong_words_are_a_usage_error(words: list[str], says: str) -> None:
     ],
     ids=" ".join,
 )
-def test_invalid_configuration_is_reported_whole_with_exit_code_78(command: Command, words: list[str]) -> None:
+def test_a_wrong_configuration_is_told_whole_and_exits_78(command: Command, words: list[str]) -> None:
     wrong = GOOD | {"CDF_HTTP__BIND_PORT": "many", "CDF_TABELS__X__PATH": "/x"}
     result = command(*words, environ=wrong)
     assert result.returncode == 78
@@ -224,7 +224,7 @@ def test_problems_are_machine_readable_too(command: Command) -> None:
     }
 
 
-def test_valid_configuration_is_reported_by_routes(command: Command) -> None:
+def test_a_right_configuration_is_told_by_its_routes(command: Command) -> None:
     result = command("validate", "--offline", environ=GOOD)
     assert result.returncode == 0
     assert result.stdout == "configuration: ok\n  orders_store: /orders -> store (example_store)\n"
@@ -234,7 +234,7 @@ def test_valid_configuration_is_reported_by_routes(command: Command) -> None:
     }
 
 
-def test_effective_settings_are_shown_without_secrets(command: Command) -> None:
+def test_what_is_in_force_is_shown_without_secrets(command: Command) -> None:
     result = command("config", "show", environ=GOOD)
     assert result.returncode == 0
     assert re.search(r"^state_path +/state +environment$", result.stdout, re.MULTILINE)
@@ -339,7 +339,9 @@ def test_the_service_is_found_by_the_port_of_the_configuration_file(
     assert (health.returncode, health.stdout, health.stderr) == (0, "alive\n", f"service: {service[1]}\n")
 
 
-def test_service_is_found_by_address_in_lease(command: Command, service: tuple[StatusStore, str], folder: Path) -> None:
+def test_the_service_is_found_by_what_the_lease_holder_says(
+    command: Command, service: tuple[StatusStore, str], folder: Path
+) -> None:
     held = Lease.acquire(LocalPath(folder), url=service[1].replace("127.0.0.1", "0.0.0.0"))
     try:
         for words in ("status", "healthcheck"):
@@ -363,7 +365,7 @@ def test_the_answer_of_another_service_is_refused(
     assert "answers for another service" in command(words, environ=remote).stderr
 
 
-def test_status_without_service_names_next_step(command: Command) -> None:
+def test_status_without_a_service_says_what_to_do(command: Command) -> None:
     result = command("status", "--url", "127.0.0.1:1")
     assert result.returncode == 1
     assert "no running service: http://127.0.0.1:1/status does not answer" in result.stderr
@@ -371,7 +373,7 @@ def test_status_without_service_names_next_step(command: Command) -> None:
     assert not result.stdout
 
 
-def test_health_check_fails_with_reason_of_dead_service(command: Command) -> None:
+def test_a_service_that_is_not_alive_fails_the_health_check_with_its_reason(command: Command) -> None:
     dead = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: "the JVM is gone")
     try:
         for words in (["healthcheck"], ["healthcheck", "--url", f"http://127.0.0.1:{dead.port}"]):
@@ -395,7 +397,7 @@ class Stranger(BaseHTTPRequestHandler):
         pass
 
 
-def test_other_server_on_port_is_recognized(command: Command) -> None:
+def test_something_else_on_the_port_is_told_apart(command: Command) -> None:
     with HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         thread = threading.Thread(target=stranger.serve_forever)
         thread.start()
@@ -410,7 +412,7 @@ def test_other_server_on_port_is_recognized(command: Command) -> None:
     assert (health.returncode, health.stdout) == (1, "")
 
 
-def test_bug_is_logged_as_one_line_unless_trace_is_requested(command: Command) -> None:
+def test_a_bug_is_one_line_and_the_trace_is_there_when_asked_for(command: Command) -> None:
     before = "import json; json.dumps = lambda *a, **k: 1 / 0"
     quiet = command("config", "schema", before=before)
     assert quiet.returncode == 1

@@ -42,7 +42,7 @@ def test_brackets_are_text(printed):
     assert "failed to parse field [price] of type [long]" in text
 
 
-def test_control_characters_are_escaped(printed):
+def test_what_a_terminal_would_obey_is_written_out(printed):
     assert "key a\\x1b[31m\\nb, version" in printed(row("a\x1b[31m\nb", "none"))
 
 
@@ -56,9 +56,9 @@ def test_route_and_code_are_whole_and_all_else_is_folded(printed):
     assert "".join(line.strip() for line in lines).count("j") == 100
 
 
-def test_dead_letter_without_key_is_labelled(printed):
+def test_a_row_without_a_key_is_said(printed):
     assert "no key, version 12" in printed(row(None, "a key column is null"))
 
 
-def test_empty_list_of_dead_letters_is_reported(printed):
+def test_that_there_are_none_is_said(printed):
     assert printed() == "No open dead letters.\n"

@@ -32,7 +32,7 @@ def rows(count):
     return inserts([f"{number:03d}" for number in range(count)])
 
 
-def test_refusal_halves_request_and_sends_rest_of_chunk():
+def test_a_refusal_halves_what_is_sent_at_once_and_the_rest_of_the_chunk_follows():
     memory = sink(always(OVERLOADED), chunk_rows=8)
     outcome = write(memory, rows(8))
     assert [len(keys) for keys in memory.writes] == [8, 4, 4]
@@ -40,13 +40,13 @@ def test_refusal_halves_request_and_sends_rest_of_chunk():
     assert outcome.applied == {"insert": 8}
 
 
-def test_partly_refused_chunk_is_retried_in_smaller_pieces():
+def test_what_was_refused_in_part_is_sent_again_in_smaller_pieces():
     memory = sink(always(WriteResult(retry=[0, 2, 4, 5, 6, 7])), chunk_rows=8)
     write(memory, rows(8))
     assert memory.writes[1:] == [["000", "002", "004", "005"], ["006", "007"]]
 
 
-def test_share_recovers_step_by_step():
+def test_it_grows_back_step_by_step():
     memory = sink(always(OVERLOADED), chunk_rows=16)
     write(memory, rows(16 * 8))
     sizes = [len(keys) for keys in memory.writes]
@@ -54,7 +54,7 @@ def test_share_recovers_step_by_step():
     assert sizes[-2] == 16
 
 
-def test_slow_responses_reduce_share_to_a_quarter_at_most():
+def test_after_slow_answers_less_is_sent_but_no_less_than_a_quarter():
     slow = pressure()
     slow.on_success(SLOW_SECONDS + 1)
     assert slow.share == 0.5
@@ -63,13 +63,13 @@ def test_slow_responses_reduce_share_to_a_quarter_at_most():
     assert slow.share == 0.25
 
 
-def test_unreachable_server_keeps_the_share():
+def test_a_server_that_is_away_is_not_sent_less():
     away = pressure()
     away.on_refused(RetryableError("unreachable"))
     assert away.share == 1
 
 
-def test_each_written_piece_renews_the_retry_budget(naps):
+def test_as_long_as_pieces_are_taken_there_is_time_to_try_the_next(naps):
     refused, fine = always(OVERLOADED), always(WriteResult())
     memory = sink(*[refused, refused, refused, fine] * 6, chunk_rows=4)
     outcome = write(memory, rows(8), sleep=naps, budget=7)
@@ -85,7 +85,7 @@ def refused(reason, times):
 
 
 @pytest.mark.parametrize(("reason", "times"), [("overloaded", 1), ("timeout", 2)])
-def test_requests_stay_concurrent_after_one_refusal_or_after_timeouts(place, reason, times):
+def test_requests_go_together_after_one_refusal_or_after_silences(place, reason, times):
     together = threading.Barrier(4, timeout=60)
 
     def request(_):
@@ -97,7 +97,7 @@ def test_requests_stay_concurrent_after_one_refusal_or_after_timeouts(place, rea
     assert list(place.iterdir()) == []
 
 
-def test_requests_of_machine_are_serialized_after_two_refusals(place):
+def test_after_two_refusals_requests_go_one_at_a_time_from_this_machine(place):
     sent = threading.Event()
 
     def request():
@@ -116,7 +116,7 @@ def test_requests_of_machine_are_serialized_after_two_refusals(place):
 
 
 @given(st.lists(st.sampled_from(["good", "slow", "overloaded", "timeout"])))
-def test_batch_rows_stay_between_one_and_the_bounds(answers):
+def test_something_is_always_sent_and_never_more_than_the_bounds(answers):
     asked = pressure(chunk_rows=100)
     for answer in answers:
         if answer in {"good", "slow"}:
@@ -139,12 +139,12 @@ def place(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("place")
-def test_no_limit_means_no_delay():
+def test_without_a_limit_nobody_waits():
     assert rate_limit_delay(sink(), 1_000_000, start) == 0
 
 
 @pytest.mark.usefixtures("place")
-def test_slots_follow_each_other_at_the_limit():
+def test_turns_follow_each_other_at_the_limit():
     limited = sink(rows_per_second=100)
     assert [rate_limit_delay(limited, 50, start) for _ in range(4)] == pytest.approx([0, 0.5, 1, 1.5])
     assert rate_limit_delay(limited, 50, lambda: START + 1.25) == pytest.approx(0.75), (
@@ -154,7 +154,7 @@ def test_slots_follow_each_other_at_the_limit():
 
 
 @pytest.mark.usefixtures("place")
-def test_delay_is_proportional_to_rows():
+def test_a_few_rows_take_the_time_of_a_few_rows():
     slept = []
     for _ in range(4):
         write(sink(rows_per_second=1000), rows(10), sleep=slept.append)
@@ -162,20 +162,20 @@ def test_delay_is_proportional_to_rows():
 
 
 @pytest.mark.usefixtures("place")
-def test_all_writers_share_the_limit():
+def test_all_writers_together_keep_the_limit():
     with ThreadPoolExecutor(4) as writers:
         waits = list(writers.map(lambda _: rate_limit_delay(sink(rows_per_second=1000), 100, start), range(40)))
     assert sorted(waits) == pytest.approx([number / 10 for number in range(40)])
 
 
-def test_unwritable_lock_file_is_a_retryable_failure(monkeypatch, tmp_path):
+def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch, tmp_path):
     monkeypatch.setattr(back_pressure.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
     outcome = write(sink(rows_per_second=100), rows(1))
     assert (outcome.failure.kind, outcome.failure.reason) == ("retryable", "unavailable")
     assert "absent" in outcome.failure.detail
 
 
-def test_slot_time_from_before_a_reboot_is_ignored(place):
+def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
     limited = sink(rows_per_second=100)
     rate_limit_delay(limited, 10, start)
     (file,) = place.iterdir()
@@ -184,14 +184,14 @@ def test_slot_time_from_before_a_reboot_is_ignored(place):
 
 
 @pytest.mark.usefixtures("place")
-def test_chunk_is_bounded_by_one_second_of_rate_limit():
+def test_a_chunk_is_no_larger_than_a_second_of_the_limit_and_waits_for_its_turn():
     memory, slept = sink(rows_per_second=4, chunk_rows=100), []
     write(memory, rows(12), sleep=slept.append)
     assert [len(keys) for keys in memory.writes] == [4, 4, 4]
     assert slept == pytest.approx([1, 2])
 
 
-def test_slow_response_halves_next_chunk():
+def test_an_answer_that_took_long_has_less_sent_after_it():
     seconds = iter([0.0, SLOW_SECONDS + 1, *[SLOW_SECONDS + 1] * 4])
     memory = sink(chunk_rows=8)
     write(memory, rows(16), clock=lambda: next(seconds))

@@ -115,7 +115,7 @@ def always(result):
     return lambda keys: result
 
 
-def test_unlisted_changes_count_as_applied_by_change_type():
+def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
     rows = [
         ("a", 3, "insert"),
         ("b", 2, "delete"),
@@ -130,7 +130,7 @@ def test_unlisted_changes_count_as_applied_by_change_type():
     assert len(outcome.request_seconds) == 1
 
 
-def test_watched_keys_are_returned_unless_rejected():
+def test_keys_that_are_looked_out_for_are_told_unless_they_were_refused():
     refusing = sink(always(WriteResult(rejected=[Rejected(1, "bad", "it is bad")])))
     rows = batch(("a", 3, "insert"), ("b", 4, "insert"), ("c", 5, "delete"), ("d", 6, "insert"), (None, 7, "insert"))
     told = worker.write_partition(
@@ -144,7 +144,7 @@ def test_watched_keys_are_returned_unless_rejected():
     assert DeliveryResult.from_json(told.to_json()).met == {"a": 3, "c": 5}
 
 
-def test_empty_partition_does_not_open_the_sink():
+def test_nothing_to_write_opens_nothing():
     memory = sink()
     outcome = write(memory, inserts(""))
     assert (memory.opened, memory.writes, outcome.changes) == (0, [], 0)
@@ -166,7 +166,7 @@ def test_chunks_are_cut_by_bytes_too():
     assert all(sum(map(len, keys)) <= 1000 for keys in memory.writes)
 
 
-def test_row_above_chunk_bytes_is_sent_alone():
+def test_a_row_above_the_bytes_of_a_chunk_travels_alone():
     memory = sink(chunk_bytes=1000)
     write(memory, inserts(["x" * 3000, "y" * 3000]))
     assert [len(keys) for keys in memory.writes] == [1, 1]
@@ -196,7 +196,7 @@ def test_the_budget_ends_the_tries_and_the_failure_is_a_value(naps):
         outcome.raise_failure()
 
 
-def test_each_chunk_has_its_own_retry_budget(naps):
+def test_each_chunk_has_a_budget_of_its_own(naps):
     away = always(RetryableError("unreachable"))
     fine = always(WriteResult())
     memory = sink(away, away, away, fine, away, away, away, fine, chunk_rows=1)
@@ -205,7 +205,7 @@ def test_each_chunk_has_its_own_retry_budget(naps):
     assert outcome.applied == {"insert": 2}
 
 
-def test_retry_after_of_server_is_respected(naps):
+def test_the_servers_own_word_on_waiting_is_respected(naps):
     memory = sink(
         always(RetryableError("overloaded", retry_after=7.5)), always(RetryableError("overloaded", retry_after=0.1))
     )
@@ -213,7 +213,7 @@ def test_retry_after_of_server_is_respected(naps):
     assert naps.taken == [7.5, 2.0]
 
 
-def test_wait_without_retry_after_follows_policy(naps, monkeypatch):
+def test_without_a_word_of_the_server_it_waits_as_long_as_the_policy_says(naps, monkeypatch):
     monkeypatch.setattr(RetryPolicy, "backoff", lambda policy, attempt: attempt / 4)
     write(sink(*[always(RetryableError("overloaded"))] * 3), inserts("a"), sleep=naps)
     assert naps.taken == [0.25, 0.5, 0.75]
@@ -225,7 +225,7 @@ def test_waits_double_up_to_the_longest(monkeypatch):
     assert waits == [(0, 1), (0, 2), (0, 4), (0, 7), (0, 7)]
 
 
-def test_retry_after_above_the_budget_fails_without_waiting(naps):
+def test_a_server_that_asks_for_more_time_than_there_is_gets_the_batch_later(naps):
     """A worker that slept for minutes could not be stopped; the route waits instead."""
     memory = sink(always(RetryableError("overloaded", "busy", retry_after=600)))
     outcome = write(memory, inserts("a"), sleep=naps, budget=30)
@@ -248,7 +248,7 @@ def test_only_positions_to_send_again_are_sent_again(naps):
     assert (outcome.stale, outcome.noop, outcome.changes) == (1, 1, 4)
 
 
-def test_endless_partial_refusal_is_a_retryable_failure(naps):
+def test_positions_that_are_never_taken_end_as_a_failure_that_counts_what_was(naps):
     memory = sink(*[always(WriteResult(retry=[0]))] * 50)
     outcome = write(memory, inserts("a"), sleep=naps, budget=5)
     assert outcome.failure.kind == "retryable"
@@ -294,7 +294,7 @@ def test_a_row_without_a_key_never_reaches_an_upsert_sink():
     assert outcome.rejected == {"null_key": 2, "bad": 1}
 
 
-def test_duplicate_key_is_rejected_beside_the_written_row():
+def test_several_rows_of_a_key_are_a_letter_beside_what_is_written_of_it():
     memory = sink()
     reduced = batch(("twice", 10, "delete"), ("moved on", 13, "insert"), ("a", 7, "insert"))
     doubled = pa.array([11, 11, None], pa.int64())
@@ -333,7 +333,7 @@ def test_a_bug_of_a_sink_is_a_value_with_its_traceback():
         outcome.raise_failure()
 
 
-def test_position_out_of_range_is_a_bug():
+def test_a_position_that_is_not_there_is_a_bug():
     outcome = write(sink(always(WriteResult(stale=[5]))), inserts("a"))
     assert outcome.failure.kind == "bug"
 

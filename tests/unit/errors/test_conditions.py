@@ -107,14 +107,14 @@ def test_every_row_of_the_table_has_a_recorded_text():
     assert reached == set(ERROR_CONDITIONS)
 
 
-def test_every_condition_has_an_existing_test_or_text():
+def test_every_row_is_provoked_by_a_test_that_exists_or_by_its_text_only():
     provoked = {tuple(test.split("::")) for test in TESTS.values()}
     assert {(file, name) for file, name in provoked if name not in functions(file)} == set()
     assert {row.patterns for row in ERROR_CONDITIONS if row.patterns[0] not in TESTS} == BY_TEXT_ONLY
     assert TESTS.keys() <= {row.patterns[0] for row in ERROR_CONDITIONS}
 
 
-def test_number_of_restarts_is_defined_by_the_condition():
+def test_how_often_a_row_is_tried_is_its_own():
     verdict = classify_error(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
     assert (verdict.action, verdict.max_failures) == ("retry_then_halt", 2)
     assert classify_error(RuntimeError("[FAILED_READ_FILE.NO_HINT] torn"), route="r").max_failures == conditions.TRIES
@@ -124,20 +124,20 @@ def test_every_row_says_what_to_do_next():
     assert all(row.next_step for row in ERROR_CONDITIONS)
 
 
-def test_innermost_condition_is_reported():
+def test_the_innermost_condition_is_what_is_told():
     text = next(text for _, _, text in RECORDED if "FILE_NOT_EXIST" in text)
     verdict = classify_error(StreamingQueryException(message=text), route="orders_search")
     assert verdict.message.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file")
     assert verdict.remedy.endswith("cdf-replicator resync orders_search")
 
 
-def test_cause_of_unknown_spark_error_is_reported():
+def test_of_an_error_that_spark_did_not_foresee_its_cause_is_told():
     error = AnalysisException(message="[INTERNAL_ERROR] Executed command failed. You hit a bug in Spark")
     error._cause = AnalysisException(message="assertion failed: twice\n\tat scala.Predef")
     assert classify_error(error, route="r").message == "[INTERNAL_ERROR] assertion failed: twice"
 
 
-def test_long_error_text_is_reported_as_one_line():
+def test_one_line_is_told_of_a_long_text():
     verdict = classify_error(
         AnalysisException(message="[SOME_ERROR] first line " + "x" * 900 + "\nsecond line"), route="r"
     )
@@ -146,12 +146,12 @@ def test_long_error_text_is_reported_as_one_line():
     assert len(verdict.message) == 500
 
 
-def test_java_exception_is_reported_without_py4j_call():
+def test_what_the_jvm_threw_is_told_not_that_it_was_called():
     text = "An error occurred while calling o6.load.\n: java.io.IOException: disk\n\tat somewhere"
     assert classify_error(AnalysisException(message=text), route="r").message == "java.io.IOException: disk"
 
 
-def test_error_without_text_is_reported():
+def test_an_error_without_words_is_still_told():
     assert classify_error(ValueError(), route="r").message == "ValueError: no message"
 
 
@@ -172,7 +172,7 @@ def test_a_bug_in_a_sink_keeps_its_name():
     assert (verdict.reason, verdict.message) == ("bug", "DeliveryBugError: ZeroDivisionError: oops")
 
 
-def test_unreachable_sink_is_waited_for():
+def test_a_sink_that_is_away_is_waited_for():
     verdict = classify_error(RetryableError("unreachable", "connection refused"), route="r")
     assert (verdict.action, verdict.reason, verdict.message) == (
         "wait",

@@ -10,7 +10,7 @@ from tests.unit.example_sinks import GOOD
 pytestmark = pytest.mark.usefixtures("example_sinks")
 
 
-def test_given_settings_come_first_and_secrets_are_hidden():
+def test_what_was_given_comes_first_and_secrets_are_hidden():
     shown = effective_settings(load(GOOD | {"CDF_SINKS__STORE__PASSWORD": "secret"}))
     origins = [setting.origin for setting in shown]
     assert origins == sorted(origins, key=lambda origin: origin == "default")

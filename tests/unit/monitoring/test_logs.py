@@ -84,7 +84,7 @@ def test_an_exception_of_a_library_is_told_too() -> None:
     assert line["error.type"] == "builtins.KeyError"
 
 
-def test_bound_context_is_on_lines_of_its_thread_only() -> None:
+def test_what_is_bound_is_on_every_line_of_its_thread_and_only_there() -> None:
     logs.configure("info", "json", stream := io.StringIO())
     with structlog.contextvars.bound_contextvars(route="orders_search", batch_id=7):
         structlog.get_logger("a").info("one")

@@ -48,7 +48,7 @@ def test_a_query_that_has_delivered_everything_is_not_asked_again(world):
     assert (world.query.asked, world.watch.delivered_version) == (1, 3)
 
 
-def test_query_without_first_trigger_is_not_reported_as_caught_up(world):
+def test_a_query_that_has_yet_to_begin_is_not_taken_for_one_that_found_no_more(world):
     world.query.has_begun = False
     world.watch._offset = Offset("t", 3, 0)
     world.watch.poll()
@@ -58,7 +58,7 @@ def test_query_without_first_trigger_is_not_reported_as_caught_up(world):
     assert world.told[-1] == (3, 3)
 
 
-def test_new_commit_is_reported_and_query_polled_until_delivery(world):
+def test_a_new_commit_is_told_at_once_and_the_query_asked_until_it_is_delivered(world):
     world.watch.poll()
     world.source.latest = 4
     world.watch.poll()
@@ -99,7 +99,7 @@ def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatc
     assert world.query.asked == 3
 
 
-def test_query_with_zero_rates_is_not_polled(world, monkeypatch):
+def test_once_the_rates_are_nothing_a_query_is_left_alone(world, monkeypatch):
     monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
     world.watch.poll()
     world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0

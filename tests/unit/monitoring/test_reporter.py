@@ -67,7 +67,7 @@ def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
     assert lines == [delivered, {**delivered, **nothing, "event": "batch failed", "batch_id": 8, "versions": None}]
 
 
-def test_batch_with_rejected_rows_logs_warning_with_keys_and_command(report):
+def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(report):
     outcome = DeliveryResult(received=Counter(insert=5))
     for key in ("7", "7", None, "8", "9"):
         outcome.reject(RejectedRow(key, 1, "too_large", f"{key} is too large"))
@@ -88,7 +88,7 @@ def test_batch_with_rejected_rows_logs_warning_with_keys_and_command(report):
     ]
 
 
-def test_repeated_error_is_logged_once_a_minute_and_counted(report, board, clock):
+def test_an_error_that_repeats_is_a_line_a_minute_and_counted_each_time(report, board, clock):
     with capture_logs() as lines:
         for seconds in (0, 1, 59, 60, 61):
             clock.now = 1000.0 + seconds

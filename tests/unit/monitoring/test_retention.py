@@ -46,11 +46,11 @@ def test_a_lag_eats_it_up(world):
     assert look(world, 3, hours=16) == (0, 0)
 
 
-def test_headroom_is_zero_if_next_commit_is_gone(world):
+def test_nothing_is_left_where_the_commit_to_read_next_is_gone(world):
     assert look(world, 3) == (0, 0)
 
 
-def test_retention_warning_is_logged_once_until_recovery(world):
+def test_somebody_is_told_once_when_more_than_half_is_eaten_up_and_again_after_it_had_recovered(world):
     for hours in (4.9, 5.1, 5.2):
         look(world, 15, hours)
     (warning,) = world.warnings
@@ -68,7 +68,7 @@ def test_a_trigger_slower_than_half_the_retention_is_told_at_the_start(world):
     assert world.warnings[0].startswith("CDF_TRIGGER_SECONDS is 6.0 hours")
 
 
-def test_retention_is_reread_and_finds_shorter_vacuum_in_history(world):
+def test_the_table_is_asked_again_after_a_while_and_a_hasty_vacuum_found_in_its_history(world):
     world.vacuumed = HOUR
     assert look(world, 20) == (10 * HOUR, 11)
     world.now += LOOK_SECONDS / 2

@@ -21,7 +21,7 @@ def at(delivered, batches=1, job=1, tasks=0):
     return QueryActivity(delivered, batches, job, tasks)
 
 
-def test_query_without_progress_stalls_after_limit(standstill, clock):
+def test_it_has_stalled_once_nothing_has_moved_for_so_long(standstill, clock):
     assert not standstill.is_stalled(at(3), delivers=False)
     clock.now += 9
     assert not standstill.is_stalled(at(3), delivers=False)
@@ -30,7 +30,7 @@ def test_query_without_progress_stalls_after_limit(standstill, clock):
 
 
 @pytest.mark.parametrize("moved", [at(4), at(3, batches=2), at(3, job=2), at(3, tasks=1), None])
-def test_any_progress_restarts_stall_timer(standstill, clock, moved):
+def test_whatever_moves_gives_it_as_much_time_again(standstill, clock, moved):
     standstill.is_stalled(at(3), delivers=False)
     clock.now += 9
     standstill.is_stalled(moved, delivers=True)
@@ -38,7 +38,7 @@ def test_any_progress_restarts_stall_timer(standstill, clock, moved):
     assert not standstill.is_stalled(moved, delivers=True)
 
 
-def test_idle_query_never_stalls(standstill, clock):
+def test_with_nothing_to_do_it_never_stalls(standstill, clock):
     for _ in range(3):
         clock.now += 100
         assert not standstill.is_stalled(None, delivers=False)

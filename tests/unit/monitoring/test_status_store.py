@@ -51,7 +51,7 @@ def test_lag_in_seconds_grows_while_nothing_is_delivered(board, clock):
     assert only(board).lag_seconds == 60
 
 
-def test_lag_ends_with_delivery_before_next_source_poll(board, clock):
+def test_lag_ends_with_the_delivery_not_with_the_next_look_at_the_source(board, clock):
     board.source("orders_search", 9, START)
     clock.tick(30)
     board.delivered("orders_search", 9)
@@ -70,7 +70,7 @@ def test_a_commit_from_the_future_is_no_negative_lag(board):
     assert only(board).lag_seconds == 0
 
 
-def test_state_change_is_recorded_as_event_only_once(board, clock):
+def test_a_change_of_state_is_an_event_and_a_repeated_one_is_not(board, clock):
     at = clock.tick(5)
     board.state("orders_search", "running")
     clock.tick(5)
@@ -80,7 +80,7 @@ def test_state_change_is_recorded_as_event_only_once(board, clock):
     assert only(board).since == at
 
 
-def test_state_has_a_reason(board):
+def test_a_state_says_why(board):
     board.state("orders_search", "retrying", "search is unreachable")
     assert only(board).reason == "search is unreachable"
     assert board.snapshot().events[0].what == "starting → retrying: search is unreachable"
@@ -142,7 +142,7 @@ def test_the_same_error_again_is_counted_and_another_starts_anew(board, clock):
     assert (only(board).last_error.count, only(board).last_error.first_seen) == (1, later)
 
 
-def test_status_holds_position_headroom_dead_letters_restarts_and_replay(board):
+def test_the_rest_is_as_it_was_told(board):
     replay = ReplayStatus(3, 9, 0.5, START)
     board.position("orders_search", 2, 1, "/state/2")
     board.headroom("orders_search", 60.0, 3)
@@ -157,7 +157,7 @@ def test_status_holds_position_headroom_dead_letters_restarts_and_replay(board):
     assert only(board).replay is None
 
 
-def test_sink_state_is_unknown_then_up_or_down_since(board, clock):
+def test_a_sink_has_not_been_asked_then_is_up_or_down_since(board, clock):
     def search():
         return board.snapshot().sinks[0]
 
@@ -247,14 +247,14 @@ def test_among_equals_the_longest_lag_comes_first(board):
         ("halted", "halted", "failed", "Halted, action required: orders_search, orders_cache."),
     ],
 )
-def test_service_health_is_a_word_and_a_sentence(board, search, cache, state, summary):
+def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cache, state, summary):
     board.state("orders_search", search)
     board.state("orders_cache", cache)
     service = board.snapshot().service
     assert (service.state, service.summary) == (state, summary)
 
 
-def test_replay_is_reported_for_healthy_service(board):
+def test_a_replay_is_said_of_a_healthy_service(board):
     board.state("orders_search", "running")
     board.state("orders_cache", "running")
     board.replay("orders_cache", ReplayStatus(3, 9, 0.5, START))
@@ -301,7 +301,7 @@ def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):
     assert board.snapshot().events[0].what.startswith("stopping")
 
 
-def test_route_is_ready_once_query_runs_and_sink_responded(board):
+def test_a_route_is_ready_when_its_query_runs_and_its_sink_has_answered(board):
     def names():
         return {route.route for route in unready_routes(board.snapshot())}
 

@@ -67,6 +67,6 @@ def test_a_pod_labels_itself_with_its_role_until_it_is_taken(account, received, 
     assert body == {"metadata": {"labels": {"cdf-replicator/role": "active"}}}
 
 
-def test_outside_kubernetes_there_is_no_pod():
+def test_elsewhere_there_is_no_pod():
     assert Pod.of({}) is None
     assert Pod.of({name: value for name, value in GIVEN.items() if name != "POD_ROLE_LABEL"}) is None

@@ -50,7 +50,7 @@ def operator(anybody, control, state_path):
     return anybody
 
 
-def test_control_is_off_without_token():
+def test_without_a_token_there_is_nothing_to_ask():
     running, client = client_of(None)
     with client:
         assert client.post("/routes/orders_search/pause").status_code == 404
@@ -61,7 +61,7 @@ def test_control_is_off_without_token():
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \xe4"]
 )
-def test_request_without_token_is_refused_first(anybody, control, state_path, header):
+def test_who_lacks_the_token_is_refused_before_anything_is_looked_at(anybody, control, state_path, header):
     control.open_to(state_path)
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     for path in ("/routes/orders_search/pause", "/routes/nobody/replay"):
@@ -98,7 +98,7 @@ def test_a_route_is_paused_and_resumed(operator, state_path, kind):
     ]
 
 
-def test_invalid_request_is_refused_without_a_write(operator, state_path):
+def test_what_makes_no_sense_is_refused_and_nothing_is_written(operator, state_path):
     unknown = operator.post("/routes/nobody/pause")
     assert unknown.status_code == 404
     assert "the routes are orders_search, orders_audit" in unknown.json()["detail"]
@@ -115,7 +115,7 @@ def test_a_body_is_small_and_says_how_long_it_is(operator):
     assert operator.post(path, content=iter([b"{}"])).status_code == 411
 
 
-def test_standby_accepts_no_command(anybody):
+def test_an_instance_that_stands_by_takes_no_request(anybody):
     answer = anybody.post("/routes/orders_search/pause", headers={"Authorization": f"Bearer {TOKEN}"})
     assert answer.status_code == 503
 
@@ -127,7 +127,7 @@ def test_the_endpoints_are_described_for_programs(operator):
     assert "security" not in described["paths"]["/status"]["get"]
 
 
-def test_unread_answer_is_deleted_after_a_day(state_path):
+def test_an_answer_nobody_came_back_for_is_dropped_after_a_day(state_path):
     folder = state_path.requests
     for request_id, age in (("old", command_queue.KEPT_SECONDS + 60), ("new", 60)):
         command_queue.write_status(folder, request_id, CommandStatus("done"))

@@ -94,7 +94,7 @@ def test_a_snapshot_that_is_being_loaded_is_no_version_delivered(board):
     assert "Version delivered none yet of 12 in the source" in text(card(board))
 
 
-def test_bar_of_batch_shows_rows_and_outcome(board):
+def test_each_batch_is_a_bar_as_high_as_its_rows_and_coloured_by_its_outcome(board):
     board.batch("orders_search", BatchStatus(12, None, {"insert": 2022}, {"write": 1.0}, "failed", START))
     bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="([\d.]+)" width="[\d.]+" height="([\d.]+)">', card(board))
     heights = [(kind, float(height)) for kind, _, _, height in bars if kind in ("delivered", "failed")]
@@ -133,7 +133,7 @@ def test_headroom_and_dead_letters_are_told(board):
     assert "Headroom 0 s history may be gone" in text(card(board))
 
 
-def test_unknown_lag_is_not_shown_as_none(board, clock):
+def test_an_unknown_lag_is_not_taken_for_none(board, clock):
     board.add_route("items_search", "items", "search")
     assert "Worst lag 0 s 0 versions, 1 route not known" in text(page(board))
     board.source("orders_search", 14, START)
@@ -204,7 +204,7 @@ def test_an_event_and_a_setting_with_its_origin_are_told(board):
     assert "CDF_TRIGGER_SECONDS 0.2 environment" in shown
 
 
-def test_all_events_are_listed_with_date_of_other_days(empty, clock):
+def test_an_event_of_another_day_has_its_date_and_none_that_is_kept_is_left_out(empty, clock):
     for number_ in range(EVENTS_KEPT):
         empty.event(f"event {number_}!")
     clock.at += timedelta(days=1)
@@ -231,7 +231,7 @@ def test_an_empty_board_has_a_page_too(empty):
     assert "No routes yet." in page(empty)
 
 
-def test_text_of_errors_is_escaped_in_html(board):
+def test_what_a_server_said_cannot_become_markup(board):
     board.failed("orders_search", "<script>alert(1)</script>", "x", "`<img src=x>`")
     board.state("orders_search", "halted", "<b>")
     shown = page(board)
@@ -258,7 +258,7 @@ def test_text_of_errors_is_escaped_in_html(board):
         (timedelta(days=3, hours=4, minutes=5).total_seconds(), "3 d 4 h"),
     ],
 )
-def test_durations_have_two_units(seconds, said):
+def test_durations_are_said_in_two_words(seconds, said):
     assert duration(seconds) == said
 
 

@@ -126,7 +126,7 @@ def test_the_status_is_the_board(busy):
     assert "secret" not in busy.get("/status").text
 
 
-def test_rate_that_is_no_finite_number_is_served_as_null(busy):
+def test_a_rate_that_is_no_number_breaks_nothing(busy):
     busy.board.rates("orders_search", float("nan"), float("inf"))
     assert busy.get("/status").json()["routes"][1]["input_rows_per_second"] is None
     assert busy.get("/").status_code == 200
@@ -149,7 +149,7 @@ def test_no_answer_is_sniffed_framed_or_cached(busy, path):
     assert "server" not in headers
 
 
-def test_other_paths_and_methods_are_refused(busy):
+def test_nothing_else_is_there_and_nothing_can_be_written(busy):
     assert busy.get("/docs").status_code == 404
     assert busy.client.post("/status").status_code == 405
 
@@ -161,7 +161,7 @@ def test_a_request_may_not_be_large(world, request_):
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_connection_flood_closes_oldest_and_serves_probe(world, caplog):
+def test_a_flood_of_connections_ends_its_own_oldest_and_a_probe_gets_in(world, caplog):
     most, flood = connection.MOST, []
     try:
         for number in range(3 * most):
@@ -177,7 +177,7 @@ def test_connection_flood_closes_oldest_and_serves_probe(world, caplog):
     assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_connection_with_incomplete_request_is_closed(monkeypatch, world):
+def test_a_request_that_never_becomes_whole_is_given_up(monkeypatch, world):
     with socket.create_connection(("127.0.0.1", world.server.port), timeout=60) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
         answer = b""
@@ -206,7 +206,7 @@ def test_large_answers_are_compressed_for_those_who_ask(busy):
     assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
 
 
-def test_page_is_self_contained_and_allows_only_its_script(busy):
+def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(busy):
     answer = busy.get("/")
     (nonce,) = set(re.findall(r'nonce="([^"]+)"', answer.text))
     assert f"script-src 'nonce-{nonce}'" in answer.headers["content-security-policy"]

@@ -114,7 +114,7 @@ ASKED: dict[str, tuple[st.SearchStrategy[str], Any, Any]] = {
 @pytest.mark.parametrize("name", ASKED)
 @given(data=st.data())
 @with_fixtures
-def test_accepted_settings_equal_the_given_ones(name: str, data: st.DataObject) -> None:
+def test_what_is_understood_is_what_was_asked_for(name: str, data: st.DataObject) -> None:
     texts, meaning, held = ASKED[name]
     text = data.draw(texts)
     assume(text.strip())  # an empty variable counts as not set

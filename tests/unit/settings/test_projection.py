@@ -73,7 +73,7 @@ def test_a_joined_table_is_told_by_a_file_too(tmp_path) -> None:
     assert shown["routes.orders_store.enrich.carriers.name"] == "main.carriers"
 
 
-def test_list_of_pairs_is_parsed(tmp_path) -> None:
+def test_a_list_of_pairs_means_what_it_says(tmp_path) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_text(
         "routes: {orders_store: {rename: [id=order_id], enrich: "
@@ -125,13 +125,13 @@ def test_a_list_that_is_no_list_of_pairs_is_a_problem(tmp_path, items: str) -> N
         ({"IGNORE_DELETES": "true"}, "IGNORE_DELETES", "leaves deleted rows"),
     ],
 )
-def test_problems_found_without_the_table_are_reported(changes: dict[str, str], variable: str, words: str) -> None:
+def test_what_can_be_told_without_the_table_is_told(changes: dict[str, str], variable: str, words: str) -> None:
     problem = the_problem(changes)
     assert problem.variable == f"CDF_ROUTES__ORDERS_STORE__{variable}"
     assert words in problem.expected
 
 
-def test_table_options_for_late_and_duplicate_rows_are_refused() -> None:
+def test_a_table_may_not_drop_what_comes_late_or_twice_either() -> None:
     for option in ("WATERMARK", "DROP_DUPLICATES", "SESSION_WINDOW"):
         with pytest.raises(ConfigurationError, match="not set: "):
             load(GOOD | {f"CDF_TABLES__ORDERS__{option}": "x"})

@@ -110,7 +110,7 @@ def test_an_unknown_table_or_sink_names_the_nearest() -> None:
     assert "did you mean 'store'?" in problem.expected
 
 
-def test_upsert_sink_requires_keys_and_append_sink_does_not() -> None:
+def test_a_sink_that_keeps_one_entry_per_key_needs_keys_and_a_log_does_not() -> None:
     problem = the_problem({}, without=("CDF_TABLES__ORDERS__KEYS",))
     assert problem.variable == "CDF_TABLES__ORDERS__KEYS"
     assert "'store' keeps one entry per key" in problem.expected

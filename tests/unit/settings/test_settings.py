@@ -146,7 +146,7 @@ def test_a_problem_names_variable_yaml_path_value_and_remedy() -> None:
     assert "CDF_HTTP__BIND_PORT  (YAML: http.bind_port)" in text
 
 
-def test_empty_configuration_has_two_problems() -> None:
+def test_nothing_at_all_is_told_in_two_problems() -> None:
     with pytest.raises(ConfigurationError) as caught:
         load({})
     assert [problem.variable for problem in caught.value.problems] == ["CDF_STATE_PATH", "CDF_TABLES__<TABLE>__PATH"]
@@ -218,7 +218,7 @@ def test_an_option_of_another_sink_or_release_lists_what_this_route_knows(option
         "CDF_REPLICATOR_PORT_9102_TCP_PROTO",
     ],
 )
-def test_variables_of_kubernetes_are_ignored(variable: str) -> None:
+def test_what_kubernetes_injects_is_passed_over(variable: str) -> None:
     assert load(GOOD | {variable: "tcp://10.0.0.1:9102"}).state_path == "/state"
 
 
@@ -312,9 +312,7 @@ def test_a_slug_is_plain(tmp_path: Path, slug: str) -> None:
         ({"CDF_ROUTES_INCLUDE": "[]"}, "CDF_ROUTES_INCLUDE", "at least one"),
     ],
 )
-def test_invalid_values_are_reported_with_variable_and_expectation(
-    changes: dict[str, str], variable: str, words: str
-) -> None:
+def test_what_cannot_be_meant_is_told(changes: dict[str, str], variable: str, words: str) -> None:
     problem = the_problem(changes)
     assert problem.variable == variable
     assert words in problem.expected
@@ -345,7 +343,7 @@ def test_spark_settings_that_break_correctness_are_refused(conf: dict[str, objec
     assert next(iter(conf)) in problem.path
 
 
-def test_spark_settings_equal_to_fixed_values_are_accepted() -> None:
+def test_spark_settings_that_say_what_is_so_anyway_are_accepted() -> None:
     conf = {"spark.speculation": "false", "spark.sql.session.timeZone": "UTC"}
     assert load(GOOD | {"CDF_SPARK__CONF": json.dumps(conf)}).spark.conf == conf
 
@@ -374,7 +372,7 @@ def secret_file(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_secret_may_be_read_from_a_file(tmp_path: Path) -> None:
+def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
     path = secret_file(tmp_path, "hunter2\n")
     settings = load(
         GOOD
@@ -391,7 +389,7 @@ def test_secret_may_be_read_from_a_file(tmp_path: Path) -> None:
     assert settings.origin(("http", "token")) == f"secret file {path}"
 
 
-def test_spark_settings_may_be_read_from_a_file(tmp_path: Path) -> None:
+def test_spark_settings_may_stand_in_a_file_since_they_hold_keys(tmp_path: Path) -> None:
     path = secret_file(tmp_path, '{"spark.hadoop.fs.s3a.secret.key": "hunter2"}')
     assert load(GOOD | {"CDF_SPARK__CONF_FILE": path}).spark.conf == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
 
@@ -400,11 +398,11 @@ def test_a_field_that_ends_in_file_is_itself() -> None:
     assert load(GOOD | {"CDF_SINKS__STORE__CA_FILE": "/ca.pem"}).sinks["store"].ca_file == "/ca.pem"
 
 
-def test_only_secrets_have_a_file_variant() -> None:
+def test_what_is_no_secret_has_no_file() -> None:
     assert the_problem({"CDF_SINKS__STORE__HOSTS_FILE": "/x"}).variable == "CDF_SINKS__STORE__HOSTS_FILE"
 
 
-def test_secret_and_its_file_are_refused_together(tmp_path: Path) -> None:
+def test_a_secret_and_its_file_are_one_too_many(tmp_path: Path) -> None:
     path = secret_file(tmp_path, "hunter2")
     problem = the_problem({"CDF_HTTP__TOKEN": "hunter3", "CDF_HTTP__TOKEN_FILE": path})
     assert "not both" in problem.expected
@@ -469,7 +467,7 @@ http:
 """
 
 
-def test_yaml_file_alone_is_enough(tmp_path: Path) -> None:
+def test_a_file_may_say_it_all(tmp_path: Path) -> None:
     settings = load(with_file(tmp_path, WHOLE_FILE))
     route = settings.routes["orders_log"]
     assert (route.keys, route.rename) == (("id", "region"), {"id": "key"})
@@ -506,7 +504,7 @@ def test_a_secret_file_of_the_environment_beats_a_secret_in_the_file(tmp_path: P
     assert token.get_secret_value() == "from the file"
 
 
-def test_secret_in_environment_overrides_secret_file_of_yaml(tmp_path: Path) -> None:
+def test_a_secret_of_the_environment_beats_a_secret_file_named_in_the_file(tmp_path: Path) -> None:
     environ = with_file(tmp_path, WHOLE_FILE + "  token_file: /absent\n", CDF_HTTP__TOKEN="from env")
     token = load(environ).http.token
     assert token is not None

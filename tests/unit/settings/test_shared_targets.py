@@ -77,7 +77,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other", "first", "second"), SAME)
-def test_routes_with_different_sink_settings_may_not_share_target(
+def test_two_routes_never_share_a_target_whatever_else_their_sinks_are_configured_with(
     one: dict[str, str], other: dict[str, str], first: dict[str, str], second: dict[str, str]
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:

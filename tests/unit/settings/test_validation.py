@@ -49,7 +49,7 @@ def problems(changes: dict[str, str]) -> list[ConfigProblem]:
         ("HTTP__TOKEN_FILE", "/absent", "http.token_file", "'/absent'", "a readable file; No such file or directory"),
     ],
 )
-def test_invalid_value_is_reported_once_with_value_and_expectation(
+def test_a_problem_of_one_value_is_told_once_with_what_was_given_and_what_is_expected(
     variable: str, value: str, path: str, given: str, expected: str
 ) -> None:
     assert problems({f"CDF_{variable}": value}) == [ConfigProblem(f"CDF_{variable}", path, given, expected)]
@@ -82,7 +82,7 @@ def test_a_problem_of_the_file_names_the_variable_that_would_override_it(
 
 
 @pytest.mark.parametrize("variable", ["CDF_SINKS__STORE__PASSWORD", "CDF_HTTP__TOKEN"])
-def test_secret_file_is_read_without_trailing_line_ends(tmp_path: Path, variable: str) -> None:
+def test_a_secret_of_a_file_is_its_text_without_the_line_ends_after_it(tmp_path: Path, variable: str) -> None:
     file = tmp_path / "secret"
     file.write_bytes(b" two words \r\n\n")
     settings = load(GOOD | {f"{variable}_FILE": str(file)})

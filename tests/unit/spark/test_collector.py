@@ -13,15 +13,15 @@ def _nothing_named(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_default_collector_is_the_parallel_one():
+def test_where_none_is_named_it_is_the_one_for_throughput():
     assert default_collector({"spark.driver.extraJavaOptions": "-Dgc=UseG1GC -XX:MaxGCPauseMillis=5"}) == OURS
 
 
 @pytest.mark.parametrize("name", JVM_ENVIRON)
-def test_collector_of_environment_is_kept(monkeypatch, name):
+def test_one_that_the_environment_names_stays(monkeypatch, name):
     monkeypatch.setenv(name, "-Xss2m -XX:+UseG1GC")
     assert default_collector({}) == {}
 
 
-def test_collector_of_configuration_is_kept():
+def test_one_that_the_configuration_names_stays():
     assert default_collector({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}) == {}

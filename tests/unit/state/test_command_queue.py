@@ -21,7 +21,7 @@ MALFORMED = {
 }
 
 
-def test_enqueued_command_is_read_unchanged(tmp_path):
+def test_a_request_arrives_as_it_was_asked(tmp_path):
     asked = [
         Command("replay", "orders_audit", 3, 9, at=1000.1),
         Command("replay", "orders_cache", 0, at=1000.2),
@@ -32,11 +32,11 @@ def test_enqueued_command_is_read_unchanged(tmp_path):
     assert command_queue.pending(tmp_path / "requests") == asked, "oldest first"
 
 
-def test_queue_is_empty_without_its_folder(tmp_path):
+def test_nobody_asked_anything_before_the_folder_is_there(tmp_path):
     assert command_queue.pending(tmp_path / "requests") == []
 
 
-def test_command_has_no_status_until_accepted(tmp_path):
+def test_a_request_is_unanswered_until_it_is_taken(tmp_path):
     request = Command("resync", "orders_search")
     command_queue.enqueue(tmp_path, request)
     assert command_queue.read_status(tmp_path, request.id) is None
@@ -47,7 +47,7 @@ def test_command_has_no_status_until_accepted(tmp_path):
     assert command_queue.pending(tmp_path) == []
 
 
-def test_malformed_command_fails_without_blocking_others(tmp_path):
+def test_what_is_no_request_is_answered_so_and_stands_in_nobodys_way(tmp_path):
     request = Command("resync", "orders_search")
     command_queue.enqueue(tmp_path, request)
     for name, text in MALFORMED.items():
@@ -59,12 +59,12 @@ def test_malformed_command_fails_without_blocking_others(tmp_path):
     assert command_queue.pending(tmp_path) == [request]
 
 
-def test_command_id_is_the_file_name(tmp_path):
+def test_a_request_is_known_by_the_name_of_its_file(tmp_path):
     (tmp_path / "a.request.json").write_text('{"kind": "resync", "route": "r", "id": "../../elsewhere"}')
     assert [request.id for request in command_queue.pending(tmp_path)] == ["a"]
 
 
-def test_malformed_command_does_not_delay_other_commands(tmp_path):
+def test_a_malformed_request_keeps_no_other_from_being_given_to_its_route(tmp_path):
     given, state_path = [], StateStore.open(tmp_path)
     reception = CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path)
     for name, text in MALFORMED.items():
@@ -77,7 +77,7 @@ def test_malformed_command_does_not_delay_other_commands(tmp_path):
     assert command_queue.read_status(state_path.requests, "number").state == "failed"
 
 
-def test_unanswered_command_of_earlier_process_fails(tmp_path):
+def test_what_an_earlier_process_did_not_live_to_answer_is_answered(tmp_path):
     state_path = StateStore.open(tmp_path)
     begun, waiting, done = (Command("replay", "orders", 1) for _ in range(3))
     for request in (begun, waiting, done):
@@ -112,7 +112,7 @@ def test_two_requests_are_answered_apart(tmp_path):
     assert command_queue.read_status(tmp_path, other.id) is None
 
 
-def test_deleted_command_leaves_no_file(tmp_path):
+def test_a_forgotten_request_leaves_nothing(tmp_path):
     taken, waiting = Command("resync", "a"), Command("resync", "b")
     for request in (taken, waiting):
         command_queue.enqueue(tmp_path, request)

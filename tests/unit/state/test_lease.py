@@ -70,7 +70,7 @@ def alive(tmp_path, lease, since=0.0):
     return touch
 
 
-def test_second_writer_is_refused_with_holder_of_lease(tmp_path):
+def test_a_second_writer_is_refused_and_told_who_holds_the_lease(tmp_path):
     lease = Lease.acquire(tmp_path, url="http://here:9102")
     with pytest.raises(
         LeaseHeldError, match=rf"{tmp_path} is in use \(.*pid {os.getpid()}.*http://here:9102"
@@ -81,13 +81,13 @@ def test_second_writer_is_refused_with_holder_of_lease(tmp_path):
     lease.release()
 
 
-def test_released_lease_can_be_acquired_again(tmp_path):
+def test_a_released_lease_can_be_taken_again(tmp_path):
     Lease.acquire(tmp_path).release()
     assert holder(tmp_path) is None
     Lease.acquire(tmp_path).release()
 
 
-def test_lease_without_acquire_has_no_holder(tmp_path):
+def test_nobody_holds_a_lease_that_was_never_taken(tmp_path):
     assert holder(tmp_path) is None
 
 
@@ -103,7 +103,7 @@ def test_two_state_paths_have_two_leases(tmp_path):
     other.release()
 
 
-def test_killed_holder_loses_its_lease(tmp_path):
+def test_a_killed_holder_holds_nothing(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "held\n"
@@ -121,7 +121,7 @@ def test_killed_holder_loses_its_lease(tmp_path):
     lease.release()
 
 
-def test_empty_lease_file_is_a_held_lease(tmp_path):
+def test_a_lease_file_of_somebody_who_wrote_nothing_is_still_a_lease(tmp_path):
     lease = Lease.acquire(tmp_path)
     mark(tmp_path, lease).write_text("")
     with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
@@ -129,7 +129,7 @@ def test_empty_lease_file_is_a_held_lease(tmp_path):
     lease.release()
 
 
-def test_token_is_never_reused(tmp_path):
+def test_a_number_is_given_once(tmp_path):
     tokens = []
     for _ in range(3):
         lease = Lease.acquire(tmp_path)
@@ -139,7 +139,7 @@ def test_token_is_never_reused(tmp_path):
     assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{tokens[-1]}.json"]
 
 
-def test_token_after_restore_is_above_forgotten_tokens(tmp_path, monkeypatch):
+def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_forgotten(tmp_path, monkeypatch):
     lease, later = Lease.acquire(tmp_path), time.time() + 1
     lease.release()
     shutil.rmtree(tmp_path / "leases")
@@ -149,7 +149,7 @@ def test_token_after_restore_is_above_forgotten_tokens(tmp_path, monkeypatch):
     after.release()
 
 
-def test_standby_keeps_polling_while_state_path_is_not_writable(tmp_path, monkeypatch):
+def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_path, monkeypatch):
     held, link, tried = Lease.acquire(tmp_path), os.link, []
 
     def refused(*paths):
@@ -166,7 +166,7 @@ def test_standby_keeps_polling_while_state_path_is_not_writable(tmp_path, monkey
     lease.release()
 
 
-def test_one_of_many_concurrent_starts_acquires_lease(tmp_path):
+def test_of_many_that_start_at_once_one_gets_it(tmp_path):
     def take():
         try:
             return Lease.acquire(tmp_path)
@@ -179,7 +179,7 @@ def test_one_of_many_concurrent_starts_acquires_lease(tmp_path):
     taken[0].release()
 
 
-def test_standby_takes_over_after_release(tmp_path):
+def test_a_standby_takes_over_once_the_holder_has_released(tmp_path):
     held = Lease.acquire(tmp_path, url="http://here:9102")
     clock = Clock(lambda now: now == 3 and held.release())
     lease, told = waited(tmp_path, clock)
@@ -189,14 +189,14 @@ def test_standby_takes_over_after_release(tmp_path):
     lease.release()
 
 
-def test_standby_does_not_replace_live_holder(tmp_path):
+def test_a_standby_does_not_take_over_from_a_holder_that_lives(tmp_path):
     held = Lease.acquire(tmp_path)
     assert waited(tmp_path, Clock(alive(tmp_path, held)))[0] is None
     assert held.held
     held.release()
 
 
-def test_holder_sends_heartbeats_while_it_keeps_lease(tmp_path, monkeypatch):
+def test_a_holder_touches_its_file_as_long_as_it_keeps_the_lease(tmp_path, monkeypatch):
     monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
     held = Lease.acquire(tmp_path)
     held.keep(lambda: None)
@@ -206,7 +206,7 @@ def test_holder_sends_heartbeats_while_it_keeps_lease(tmp_path, monkeypatch):
     held.release()
 
 
-def test_standby_takes_over_from_silent_holder_which_detects_the_loss(tmp_path, monkeypatch):
+def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_lost(tmp_path, monkeypatch):
     """It keeps its lock and does not touch its file: paused, or cut off."""
     monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
     held, lost, clock = Lease.acquire(tmp_path), threading.Event(), Clock()
@@ -220,7 +220,7 @@ def test_standby_takes_over_from_silent_holder_which_detects_the_loss(tmp_path, 
     lease.release()
 
 
-def test_standby_after_failed_polls_leaves_lease_of_live_holder(tmp_path, monkeypatch):
+def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, monkeypatch):
     """The store was away for both, and the standby sees it again before the holder does."""
     held, look, back = Lease.acquire(tmp_path), HeartbeatMonitor.poll, 5 + 2 * SILENT_SECONDS
     clock = Clock(alive(tmp_path, held, since=back + SILENT_SECONDS / 2))
@@ -250,7 +250,7 @@ def test_a_paused_process_loses_its_lease(tmp_path):
         process.stdout.close()
 
 
-def test_missing_state_path_is_a_lost_lease(tmp_path):
+def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
     root = tmp_path / "state"
     root.mkdir()
     lease = Lease.acquire(root)
@@ -259,7 +259,7 @@ def test_missing_state_path_is_a_lost_lease(tmp_path):
     lease.release()
 
 
-def test_state_is_not_saved_under_lost_lease(tmp_path):
+def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
     state_path = StateStore.open(tmp_path)
     state_path.lease = Lease.acquire(tmp_path)
     state = RouteState("orders_cache", {}, "id")
@@ -271,7 +271,7 @@ def test_state_is_not_saved_under_lost_lease(tmp_path):
     lease.release()
 
 
-def test_delayed_acquire_does_not_override_token_taken_meanwhile(tmp_path, monkeypatch):
+def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_meanwhile(tmp_path, monkeypatch):
     now, link = time.time(), os.link
     first = []
 
@@ -290,7 +290,7 @@ def test_delayed_acquire_does_not_override_token_taken_meanwhile(tmp_path, monke
     first[0].release()
 
 
-def test_holder_has_host_pid_since_and_url_without_nonce(tmp_path):
+def test_a_holder_says_its_host_process_start_and_url_and_not_the_nonce_of_its_file(tmp_path):
     lease = Lease.acquire(tmp_path, url="http://here:9102")
     said = holder(tmp_path)
     assert said.keys() == {"host", "pid", "since", "url"}
@@ -313,7 +313,7 @@ def test_two_lease_files_of_one_process_differ(tmp_path):
     assert len(texts) == 2
 
 
-def test_standby_is_notified_of_each_holder_once(tmp_path):
+def test_a_standby_is_told_of_each_holder_once(tmp_path):
     held, later = Lease.acquire(tmp_path, url="http://first"), []
 
     def meanwhile(now):
@@ -345,7 +345,7 @@ def test_a_watched_holder_is_silent_only_after_the_whole_time(tmp_path):
     held.release()
 
 
-def test_token_is_above_newest_even_if_clock_is_behind(tmp_path, monkeypatch):
+def test_a_lease_takes_a_number_above_the_newest_even_where_the_clock_is_behind_it(tmp_path, monkeypatch):
     first = Lease.acquire(tmp_path)
     first.release()
     monkeypatch.setattr(time, "time", lambda: 5.0)
@@ -354,13 +354,13 @@ def test_token_is_above_newest_even_if_clock_is_behind(tmp_path, monkeypatch):
     second.release()
 
 
-def test_standby_that_takes_over_records_its_url(tmp_path):
+def test_a_standby_that_takes_over_says_its_own_url(tmp_path):
     lease = Lease.wait(tmp_path, lambda said: None, Clock().wait, "http://standby:9102", Clock())
     assert holder(tmp_path)["url"] == "http://standby:9102"
     lease.release()
 
 
-def test_stopped_standby_takes_no_lease(tmp_path):
+def test_a_standby_that_is_stopped_first_takes_nothing(tmp_path):
     held, clock = Lease.acquire(tmp_path), Clock(ends=LOOK_SECONDS)
     assert waited(tmp_path, clock)[0] is None
     assert clock.now == LOOK_SECONDS
@@ -386,7 +386,7 @@ def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monk
     until(lambda: holder(tmp_path) is None, 60)
 
 
-def test_lease_threads_do_not_keep_process_alive(tmp_path, monkeypatch):
+def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
     """A process whose main thread has failed has to end, or its standby never follows."""
     answers, release = threading.Event(), LocalLeaseFile.release
     monkeypatch.setattr(LocalLeaseFile, "release", lambda file: answers.wait(60) and release(file))
@@ -403,7 +403,7 @@ def test_lease_threads_do_not_keep_process_alive(tmp_path, monkeypatch):
     until(lambda: holder(tmp_path) is None, 60)
 
 
-def test_heartbeat_continues_after_disk_error(tmp_path, monkeypatch):
+def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_path, monkeypatch):
     touch, tried = LocalLeaseFile.heartbeat, []
 
     def refused(file):

@@ -37,7 +37,7 @@ def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
     assert [file.name for file in root.iterdir()] == ["format.json"], "and nothing else"
 
 
-def test_open_succeeds_if_same_pid_removed_the_probe_file(tmp_path, monkeypatch):
+def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", lambda *_: None)
     assert len(StateStore.open(tmp_path).owner) == 32
 
@@ -46,7 +46,7 @@ def test_the_owner_stays_the_same(path):
     assert StateStore.open(path.root).owner == path.owner
 
 
-def test_concurrent_first_starts_see_one_owner(tmp_path):
+def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
     owners, gate = [], threading.Barrier(8)
 
     def start():
@@ -67,7 +67,7 @@ def test_a_route_is_unknown_before_its_first_start(path):
     assert path.newest_generation("orders_search") == 0
 
 
-def test_saved_state_is_loaded(path):
+def test_what_was_saved_is_loaded(path):
     path.save(STATE)
     assert path.load("orders_search") == STATE
     later = STATE.next_generation(3, replay_until=9, asked=3)
@@ -75,7 +75,7 @@ def test_saved_state_is_loaded(path):
     assert path.load("orders_search") == later
 
 
-def test_interrupted_write_keeps_old_text(path, monkeypatch):
+def test_a_write_that_dies_leaves_the_old_text(path, monkeypatch):
     path.save(STATE)
 
     def die(*_):
@@ -129,7 +129,7 @@ def test_a_damaged_format_is_refused(path, text):
         StateStore.open(path.root)
 
 
-def test_unwritable_folder_is_reported_with_next_step(tmp_path):
+def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
     (tmp_path / "file").touch()
     for root in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
@@ -142,7 +142,7 @@ def test_a_replay_is_the_next_generation_of_the_same_epoch():
     assert (later.start_version, later.pinned_version, later.replay_until) == (3, None, 9)
 
 
-def test_second_replay_keeps_end_version_of_first():
+def test_a_second_replay_still_knows_what_the_first_may_have_written():
     twice = STATE.next_generation(3, replay_until=9, asked=None).next_generation(1, replay_until=4, asked=None)
     assert (twice.generation, twice.replay_until) == (2, 9)
 
@@ -180,7 +180,7 @@ FURTHER = RouteState(
 )
 
 
-def test_replay_changes_only_fields_of_the_generation():
+def test_a_replay_changes_of_a_state_what_belongs_to_a_generation_and_nothing_else():
     assert FURTHER.next_generation(2, replay_until=4, asked=1, mark=Watermark(4, 1, 8)) == replace(
         FURTHER,
         generation=5,
@@ -193,7 +193,7 @@ def test_replay_changes_only_fields_of_the_generation():
     assert FURTHER.next_generation(2, replay_until=4, asked=None).mark is None
 
 
-def test_resync_keeps_route_identity_and_requested_start():
+def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
     assert FURTHER.next_epoch(20, table_id="table-2", share=0.1) == RouteState(
         route="orders_search",
         identity={"keys": ["id"]},
@@ -207,7 +207,7 @@ def test_resync_keeps_route_identity_and_requested_start():
     assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
 
 
-def test_resync_epoch_is_above_state_and_target():
+def test_a_resync_is_above_the_epoch_of_the_state_and_that_of_the_target():
     epochs = [FURTHER.next_epoch(20, table_id="table-1", above=above).epoch for above in (0, 2, 3, 4)]
     assert epochs == [4, 4, 4, 5]
 
@@ -230,7 +230,7 @@ def test_a_state_path_keeps_the_checkpoint_of_each_generation_apart(path):
     assert path.requests == path.root / "requests"
 
 
-def test_route_spec_has_owner_epoch_and_lease_token(path):
+def test_a_state_path_tells_a_sink_its_owner_the_epoch_and_the_number_of_the_lease(path):
     route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
     spec = path.route_spec(route, replace(STATE, epoch=3))
     assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)

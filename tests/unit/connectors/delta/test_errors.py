@@ -19,7 +19,7 @@ def test_a_conflict_is_named_where_py4j_passes_it_on():
     assert "calling" not in str(found)
 
 
-def test_type_mismatch_is_classified_from_py4j_error():
+def test_a_type_that_does_not_fit_is_named_where_py4j_passes_it_on():
     found = classified(Exception(BY_PY4J.format(condition="[DELTA_FAILED_TO_MERGE_FIELDS] fields x")), "/t")
     assert isinstance(found, PermanentError)
     assert "DELTA_FAILED_TO_MERGE_FIELDS" in str(found)

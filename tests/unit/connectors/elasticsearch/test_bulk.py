@@ -45,7 +45,7 @@ def answer(*items, errors=False):
         ((index(201), index(200), index(400, "invalid", '"errors":false,"status":200')), True, False),
     ],
 )
-def test_bulk_response_is_recognized_as_all_applied_without_reading_items(items, errors, told):
+def test_an_answer_that_all_of_three_were_applied_is_not_read_item_by_item(items, errors, told):
     assert all_applied(answer(*items, errors=errors), 3) is told
 
 
@@ -87,7 +87,7 @@ def test_codes_are_a_small_fixed_set(kind, code):
         (index(404, "shard_not_found_exception"), "unavailable"),
     ],
 )
-def test_temporary_item_errors_are_retried(item, reason):
+def test_what_may_pass_later_is_sent_again(item, reason):
     result = classify(index(201), item)
     assert (list(result.retry), result.retry_reason) == ([1], reason)
     with pytest.raises(RetryableError) as caught:
@@ -108,12 +108,12 @@ FIELDS = index(
 
 
 @pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED, PIPELINE, ROUTING, FIELDS])
-def test_permanent_item_errors_halt(item):
+def test_what_needs_an_operator_halts(item):
     with pytest.raises(PermanentError):
         classify(index(201), item)
 
 
-def test_refusal_is_common_only_if_all_upserts_fail_for_one_reason():
+def test_only_where_all_upserts_are_refused_for_one_reason_the_index_is_suspected():
     bad, worse = index(400, "document_parsing_exception", "[1:6] n"), index(400, "illegal_argument_exception", "x")
     assert refused_alike([bad, delete(404), bad, CONFLICT]) == "document_parsing_exception"
     for items in ([bad, worse], [bad, index(201)], [bad, BUSY], [delete(200)], [CONFLICT]):
@@ -139,7 +139,7 @@ def test_parts_of_a_chunk_join_with_their_positions():
     )
 
 
-def test_chunk_with_several_retry_reasons_reports_the_worst():
+def test_parts_of_a_chunk_that_are_sent_again_do_so_for_the_worse_reason():
     overloaded = WriteResult(retry=[0], retry_reason="overloaded")
     full = WriteResult(retry=[1], retry_reason="read_only")
     assert merge(overloaded, full, 2).retry_reason == "read_only"

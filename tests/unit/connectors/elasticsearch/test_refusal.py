@@ -28,7 +28,7 @@ def reply(status, kind=None, reason="", headers=None):
         (reply(404, "search_context_missing_exception", "No search context found"), "unavailable"),
     ],
 )
-def test_temporary_errors_are_retryable(answer, reason):
+def test_what_may_pass_is_retryable(answer, reason):
     error = refusal(answer, "bulk")
     assert isinstance(error, RetryableError)
     assert error.reason == reason
@@ -45,7 +45,7 @@ def test_temporary_errors_are_retryable(answer, reason):
         (reply(404, "index_not_found_exception", "no such index [orders]"), "no such index"),
     ],
 )
-def test_errors_for_the_operator_are_permanent(answer, word):
+def test_what_needs_an_operator_is_permanent(answer, word):
     error = refusal(answer, "bulk")
     assert isinstance(error, PermanentError)
     assert word in error.reason
@@ -68,6 +68,6 @@ def test_the_wait_that_a_server_asks_for_is_passed_on():
         reply(200, reason="x"),
     ],
 )
-def test_success_status_of_another_server_is_not_accepted(answer):
+def test_a_good_status_of_somebody_else_is_not_believed(answer):
     with pytest.raises(RetryableError, match="does not come from Elasticsearch"):
         answer.json()

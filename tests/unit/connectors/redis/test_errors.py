@@ -33,7 +33,7 @@ def test_these_are_waited_for(error, reason):
     assert "cache:6379/0" in caught.value.detail
 
 
-def test_response_of_another_server_is_retried_with_hint():
+def test_an_answer_that_is_not_redis_is_waited_for_with_what_to_correct():
     with pytest.raises(RetryableError) as caught, classified("cache:6379/0"):
         raise exceptions.InvalidResponse('Protocol error, got "H" as reply type byte')
     assert caught.value.reason == "unavailable"
@@ -57,6 +57,6 @@ def test_these_stop_the_route(error, word):
     assert caught.value.hint
 
 
-def test_unclassified_error_is_unchanged():
+def test_what_is_neither_is_a_bug_and_stays_as_it_is():
     with pytest.raises(exceptions.ResponseError, match="syntax"), classified("cache:6379/0"):
         raise exceptions.ResponseError("ERR syntax error")

@@ -57,7 +57,7 @@ def test_a_row_of_more_arguments_than_a_command_should_hold_goes_alone():
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_rows_with_oversized_arguments_are_returned_by_position(kind):
+def test_rows_whose_arguments_are_larger_than_a_bound_are_named_by_their_positions(kind):
     texts = ["x" * size for size in (9, 10, 11, 2000, 10)]
     columns = [pa.array(["k"] * 5, kind), pa.array(texts, kind), pa.array([1] * 5, pa.int32())]
     chunk = pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
