@@ -61,7 +61,8 @@ nightly-faults: setup ## Run the process tier with production's plans, each faul
 	$(pytest) --timeout 3600 --every-step tests/integration/test_lost_writes.py
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
-nightly-oracle: setup ## Live random histories for ten minutes
+nightly-oracle: setup ## Live a partitioned table's history with every operation, and random ones for ten minutes
+	$(pytest) --plans shipped tests/nightly/test_histories.py
 	$(bin)/python -m tests.oracle.soak --seconds 600
 
 nightly-leaks: setup ## Restart a route 160 times, and measure memory and open files
