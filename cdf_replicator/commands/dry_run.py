@@ -102,7 +102,7 @@ def _waiting(settings: Settings, route: Route) -> RouteState | None:
         state = StateStore(state_folder(settings)).load(route.name)
     except StateError:
         return None
-    return state if state is not None and state.phase == "bootstrapping" and state.loaded else None
+    return state if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded else None
 
 
 def _by_version(source: SourceTable, first: int, last: int) -> Table:

@@ -53,7 +53,7 @@ class Bootstrap:
 
     def run(self, state: RouteState) -> RouteState:
         """Run the remaining steps; raises ``RouteHaltError`` before a sweep that would remove too much."""
-        state = self.prepare(state) if state.loaded else self._load(state)
+        state = self.prepare(state) if state.snapshot_loaded else self._load(state)
         if state.epoch > 1:
             held = self._count(state)
             if held.highest >= guard_of(state.epoch + 1, 0, upsert=False):
@@ -100,7 +100,7 @@ class Bootstrap:
     def _marked(self, state: RouteState) -> RouteState:
         """Record the load in the target, then in the state: the absence of a recorded load in the target is a loss."""
         self.mark(state)
-        return self._save(replace(state, loaded=True))
+        return self._save(replace(state, snapshot_loaded=True))
 
     def _halt_foreign_guards(self, held: EntryCount) -> None:
         route = self.delivering.route

@@ -111,13 +111,13 @@ class RouteStream:
     def batch_identity(self, state: RouteState, number: int) -> Batch:
         """Return the identity of a micro-batch; ``replay`` is true if an append sink may already hold rows of it."""
         spec = self._spec(state)
-        delivered = spec.watermark.version if state.streamed and spec.watermark else (state.start_version or 0) - 1
+        delivered = spec.watermark.version if state.query_started and spec.watermark else (state.start_version or 0) - 1
         return Batch(
             route=spec,
             generation=state.generation,
             number=number,
             table_id=state.table_id,
-            may_exist=delivered < state.replay_until,
+            may_exist=delivered < state.replay_end_version,
         )
 
     def _spec(self, state: RouteState) -> RouteSpec:
@@ -132,14 +132,14 @@ class RouteStream:
     def prepare(self, state: RouteState, table: StructType, sink: Sink) -> RouteState:
         """Prepare the target for the row schema, once per schema of a run."""
         row = self.row_schema(table)
-        if state.prepared and row == self._prepared_schema:
+        if state.target_prepared and row == self._prepared_schema:
             return state
         spec = self._service.state_path.route_spec(self._route, state)
         for warning in sink.prepare(row, spec):
             self._report.warning(warning)
         self._prepared_schema = row
-        if not state.prepared:
-            state = replace(state, prepared=True)
+        if not state.target_prepared:
+            state = replace(state, target_prepared=True)
             self._service.state_path.save(state)
         return state
 
@@ -226,10 +226,10 @@ class RouteStream:
         self._service.state_path.save(state)
         state = self.prepare(state, frame.schema, delivering.sink)
         spec = self._spec(state)
-        reached = spec.watermark if state.streamed else None
+        reached = spec.watermark if state.query_started else None
         self._write_watermark(delivering.sink, spec, reached or watermark.beginning(state))
-        if not state.streamed:
-            state = replace(state, streamed=True)
+        if not state.query_started:
+            state = replace(state, query_started=True)
             self._service.state_path.save(state)
 
         def deliver(rows: DataFrame, number: int) -> None:

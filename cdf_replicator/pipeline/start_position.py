@@ -44,20 +44,24 @@ def resolve(
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
-    wanted = requested_start_version is not None and (state is None or requested_start_version != state.asked)
-    if state is None or (wanted and not state.prepared and state.epoch == 1):  # nothing was written yet
+    wanted = requested_start_version is not None and (
+        state is None or requested_start_version != state.requested_start_version
+    )
+    if state is None or (wanted and not state.target_prepared and state.epoch == 1):  # nothing was written yet
         state = _initial_state(route, source, identity, requested_start_version)
     else:
-        if not state.prepared:  # nothing was written under the saved definition: the operator may have corrected it
+        if (
+            not state.target_prepared
+        ):  # nothing was written under the saved definition: the operator may have corrected it
             state = replace(state, identity=identity)
         _verify_identity(state, identity, source)
         version = requested_start_version if wanted else replay_from
-        if version is not None and state.prepared and sink.claim(state_path.route_spec(route, state)) is None:
-            state = generation.refilled(
-                route, state, version, source, asked=requested_start_version if wanted else state.asked
-            )
+        if wanted:
+            state = replace(state, requested_start_version=requested_start_version)
+        if version is not None and state.target_prepared and sink.claim(state_path.route_spec(route, state)) is None:
+            state = generation.refilled(route, state, version, source)
         elif wanted and version is not None:
-            state = generation.replayed(route, state, version, source, sink, state_path, asked=requested_start_version)
+            state = generation.replayed(route, state, version, source, sink, state_path)
         else:
             state = _resumable(state, source, state_path)
     claim = _verify_claim(route, sink, state, state_path)
@@ -72,9 +76,11 @@ def resolve(
 def replay_requested(route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int) -> RouteState:
     """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before."""
     state = resolve(route, source, sink, state_path, replay_from=version)
-    if not state.prepared and state.start_version == version:  # a new epoch or a first start already begins there
+    if (
+        not state.target_prepared and state.start_version == version
+    ):  # a new epoch or a first start already begins there
         return state
-    return generation.replayed(route, state, version, source, sink, state_path, asked=state.asked)
+    return generation.replayed(route, state, version, source, sink, state_path)
 
 
 def resync_requested(
@@ -85,7 +91,7 @@ def resync_requested(
         state = state_path.load(route.name)
     except StateError:
         state = None
-    if state is not None and state.phase == "bootstrapping" and state.loaded:
+    if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded:
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         spec = route.spec(owner=state_path.owner, epoch=state.epoch)
         claim = sink.claim(spec)
@@ -148,12 +154,12 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StateStore) -
         )
     if damaged:
         log.warning("checkpoint is damaged: delivering again", route=state.route, path=str(folder), version=needed)
-        return generation.following(state, needed, source, state_path, asked=state.asked)
+        return generation.following(state, needed, source, state_path)
     began = checkpoint.start_of_last_committed(folder)
     planned_from = began.version if began else state.start_version or 0
     if planned_from >= earliest:
         return state
-    return generation.following(state, needed, source, state_path, asked=state.asked)
+    return generation.following(state, needed, source, state_path)
 
 
 def _initial_state(
@@ -169,7 +175,7 @@ def _initial_state(
     version = requested_start_version if requested_start_version is not None else route.source.starting_version
     if version is None and route.source.starting_timestamp is not None:
         version = source.version_at(route.source.starting_timestamp)
-    state = RouteState(route.name, identity, source.metadata.table_id, asked=requested_start_version)
+    state = RouteState(route.name, identity, source.metadata.table_id, requested_start_version=requested_start_version)
     if version is None:
         return replace(state, pinned_version=source.log.available()[1])
     source.check_range(version)
@@ -194,7 +200,7 @@ def _new_epoch_after_restore(
     The sweep of the new epoch removes the entries of keys that were deleted since.
     """
     ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
-    if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
+    if state.target_prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
         return state
     return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
 
@@ -206,16 +212,16 @@ def _skip_recorded_txns(claim: Claim, state: RouteState, source: SourceTable, st
     """
     planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
     # The first batch of an epoch has the number 0, and the service saves the state as prepared before that batch.
-    known = state.generation * GENERATION_STEP + (planned + 1 if state.prepared else -1)
+    known = state.generation * GENERATION_STEP + (planned + 1 if state.target_prepared else -1)
     if claim.txn_version <= known:
         return state
     log.warning("the target has more than the state path: delivering again", route=state.route)
     newest, held = claim.txn_version // GENERATION_STEP, source.log.available()[1]
     if state.phase == "bootstrapping":
-        return replace(state, generation=newest + 1, replay_until=held)
+        return replace(state, generation=newest + 1, replay_end_version=held)
     version = generation.delivered_version(state, state_path) + 1
     mark = watermark.known(state, state_path)
-    return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked, mark=mark)
+    return replace(state, generation=newest).next_generation(version, replay_end_version=held, watermark=mark)
 
 
 def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
@@ -223,14 +229,16 @@ def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: S
 
     If the target has received the snapshot only, the state loads the snapshot again.
     """
-    if not state.prepared or not (claim.restored or claim.epoch < state.epoch):
+    if not state.target_prepared or not (claim.restored or claim.epoch < state.epoch):
         return state
     first, newest = source.log.available()
-    if state.pinned_version is not None and not state.streamed:
+    if state.pinned_version is not None and not state.query_started:
         log.warning(
             "the target was restored from a copy: loading again", route=state.route, version=state.pinned_version
         )
-        again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
+        again = replace(
+            state, phase="bootstrapping", snapshot_loaded=False, start_version=None, replay_end_version=newest
+        )
         return replace(again, generation=state.generation + 1)  # Delta skips a batch with a recorded number
     if claim.watermark is None or claim.epoch < state.epoch:
         raise _restored(state, -1)
@@ -240,8 +248,8 @@ def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: S
     at = {"version": version, "watermark": str(claim.watermark)}
     log.warning("the target was restored from a copy: delivering again", route=state.route, **at)
     return replace(
-        generation.following(state, version, source, state_path, asked=state.asked),
-        mark=str(claim.watermark),
+        generation.following(state, version, source, state_path),
+        target_watermark=str(claim.watermark),
         held_version=-1,
     )
 
@@ -257,7 +265,7 @@ def _verify_claim(route: Route, sink: Sink, state: RouteState, state_path: State
     claim = sink.claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:
-        if state.prepared:
+        if state.target_prepared:
             raise RouteHaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
     elif (other := claim.other(spec)) is not None:  # only a resync takes the target over, in a higher epoch
         raise _taken(target, claim, other, route)

@@ -204,7 +204,7 @@ class CommandHandler:
             )
         source.check_range(last)
         # The sink will already hold the versions of the range that the stream has not delivered yet.
-        state_path.save(replace(state, replay_until=max(state.replay_until, last)))
+        state_path.save(replace(state, replay_end_version=max(state.replay_end_version, last)))
         rows, read = source.changes(first, last), self._stream.row_schema
         _, rows = schema_evolution.reconcile(self._route, source, state, rows, first, read)
         frame = change_frame.change_frame(rows, self._route, epoch=state.epoch)

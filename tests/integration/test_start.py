@@ -71,7 +71,9 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
 def begin_again(world, *, loaded):
     """As if the route had been killed before it wrote down that the bootstrap is done."""
     state = world.state()
-    world.state_path.save(replace(state, phase="bootstrapping", start_version=None, loaded=loaded, streamed=False))
+    world.state_path.save(
+        replace(state, phase="bootstrapping", start_version=None, snapshot_loaded=loaded, query_started=False)
+    )
     shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
 
