@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.runtime import supervisor
+from cdf_replicator.runtime import exit_codes, supervisor
 from cdf_replicator.spark import session
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
@@ -66,7 +66,7 @@ def set_paused(settings: Settings, asked: Sequence[command_queue.Command]) -> in
                 command_queue.complete(state_path.requests, request.id)
         finally:
             held.release()
-        return supervisor.EXIT_DONE
+        return exit_codes.DONE
 
     return _asked(settings, asked, alone)
 
@@ -80,11 +80,11 @@ def _asked(settings: Settings, asked: Sequence[command_queue.Command], run_local
         return _followed(StateStore.open(state_folder(settings)), asked, run_locally)
     except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
-        return supervisor.EXIT_CONFIGURATION
+        return exit_codes.CONFIGURATION
     except OSError as error:
         next_step = "Repeat the command once it can be; the service may still execute this one."
         log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
-        return supervisor.EXIT_TEMPORARY
+        return exit_codes.TEMPORARY
 
 
 def _followed(
@@ -110,7 +110,7 @@ def _followed(
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))
-    return code or (supervisor.EXIT_FAILED if failed else supervisor.EXIT_DONE)
+    return code or (exit_codes.FAILED if failed else exit_codes.DONE)
 
 
 def wait_answered(
@@ -126,9 +126,9 @@ def wait_answered(
         for request in asked
     ):
         if watched.poll()[0] != holder or watched.expired:
-            return supervisor.EXIT_TEMPORARY
+            return exit_codes.TEMPORARY
         time.sleep(POLL_SECONDS)
-    return supervisor.EXIT_DONE
+    return exit_codes.DONE
 
 
 def _why(outcome: command_queue.CommandStatus | None) -> str:

@@ -214,7 +214,7 @@ def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(worl
 
 
 def test_a_bootstrap_under_way_tells_how_far_behind_it_is(world, live, monkeypatch):
-    monkeypatch.setattr("cdf_replicator.pipeline.route_stream.LOOK_ON_SECONDS", 0.2)
+    monkeypatch.setattr("cdf_replicator.monitoring.lag.BOOTSTRAP_SECONDS", 0.2)
     world.create(rows=["(1, 'a')"])
     world.trouble("hang")
     live(ROUTE)
