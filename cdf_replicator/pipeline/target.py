@@ -133,10 +133,10 @@ class RouteTarget:
 class TargetFactory:
     """Opens the target of one route for each run and each command. ``sink`` is never opened itself."""
 
-    def __init__(self, context: RouteContext, sink: Sink, letters: DeadLetters, delivery: Delivery) -> None:
+    def __init__(self, context: RouteContext, sink: Sink, dead_letters: DeadLetters, delivery: Delivery) -> None:
         self._context = context
         self._sink = sink
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._limits = delivery
         self._dimensions = Dimensions(context.spark, context.route)
         self.policy = RetryPolicy(budget_seconds=delivery.retry_seconds)
@@ -148,8 +148,8 @@ class TargetFactory:
     def target(self, sink: Sink) -> RouteTarget:
         """Return the target behind a sink; reads the open dead letters of the route."""
         route, report = self._context.route, self._context.report
-        known = self._letters.known(route.name, most_known(sink))
+        known = self._dead_letters.known(route.name, most_known(sink))
         report.dead_letters(known.open)
-        rejections = Rejections(route, sink, self.policy, self._limits, self._letters, report, known)
+        rejections = Rejections(route, sink, self.policy, self._limits, self._dead_letters, report, known)
         writer = BatchWriter(route, sink, self.policy, report, rejections, self._dimensions)
         return RouteTarget(writer, self._context.state_store)
