@@ -81,20 +81,20 @@ def resync_plan(table: SourceTable, sink: Sink, route: Route, waiting: RouteStat
         f"source  {rows} rows in version {latest} of {route.source.slug}: {written} would be written again",
     ]
     if waiting is not None:
-        held = sink.count_entries(spec, guard_of(waiting.epoch, 0, upsert=False))
+        entries = sink.count_entries(spec, guard_of(waiting.epoch, 0, upsert=False))
         lines.append(
-            f"target  {held.total} entries, of which {_share(held.orphans, held)} would be removed: version "
+            f"target  {entries.total} entries, of which {_share(entries.orphans, entries)} would be removed: version "
             f"{waiting.pinned_version} is loaded, and its sweep waits for --yes"
         )
     else:
-        held = sink.count_entries(spec, 0)
-        fewest = max(0, held.total - rows)
-        lines.append(f"target  {held.total} entries, of which at least {_share(fewest, held)} would be removed")
+        entries = sink.count_entries(spec, 0)
+        fewest = max(0, entries.total - rows)
+        lines.append(f"target  {entries.total} entries, of which at least {_share(fewest, entries)} would be removed")
     return [*lines, "Nothing was written."]
 
 
-def _share(entries: int, held: EntryCount) -> str:
-    return f"{entries} ({entries / held.total if held.total else 0:.1%})"
+def _share(removed: int, entries: EntryCount) -> str:
+    return f"{removed} ({removed / entries.total if entries.total else 0:.1%})"
 
 
 def _waiting(settings: Settings, route: Route) -> RouteState | None:
@@ -102,7 +102,7 @@ def _waiting(settings: Settings, route: Route) -> RouteState | None:
         state = StateStore(state_folder(settings)).load(route.name)
     except StateError:
         return None
-    return state if state is not None and state.phase == "bootstrapping" and state.loaded else None
+    return state if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded else None
 
 
 def _by_version(source: SourceTable, first: int, last: int) -> Table:

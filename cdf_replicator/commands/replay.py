@@ -41,8 +41,8 @@ def replay(
     if dry_run:
         return preview_replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
-    asked = [command_queue.Command("replay", route.name, starting_version, ending_version) for route in routes]
-    return submit.execute(settings, routes, asked) if submit.confirm(question, yes=yes) else submit.USAGE
+    commands = [command_queue.Command("replay", route.name, starting_version, ending_version) for route in routes]
+    return submit.execute(settings, routes, commands) if submit.confirm(question, yes=yes) else submit.USAGE
 
 
 def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:

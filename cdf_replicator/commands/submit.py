@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.runtime import supervisor
+from cdf_replicator.runtime import exit_codes, supervisor
 from cdf_replicator.spark import session
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
@@ -47,88 +47,90 @@ def confirm(question: str, *, yes: bool) -> bool:
     return Confirm.ask(question, console=Console(stderr=True), default=False)
 
 
-def execute(settings: Settings, routes: Sequence[Route], asked: Sequence[command_queue.Command]) -> int:
+def execute(settings: Settings, routes: Sequence[Route], commands: Sequence[command_queue.Command]) -> int:
     """Submit the commands; execute them in this process if the lease is free, else wait for the lease holder."""
     own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
-    return _asked(settings, asked, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
+    return _submit(settings, commands, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
 
 
-def set_paused(settings: Settings, asked: Sequence[command_queue.Command]) -> int:
+def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) -> int:
     """Pause or resume routes: through the lease holder, or by writing the state path if the lease is free."""
 
     def alone(state_path: StateStore) -> int:
-        held = Lease.acquire(state_path.root)
+        lock = Lease.acquire(state_path.root)
         try:
-            for request in asked:
-                state_path.set_paused(request.route, paused=request.kind == "pause")
-                done = command_queue.CommandStatus("done", f"{request.kind}d: no service is running", 1.0)
-                command_queue.write_status(state_path.requests, request.id, done)
-                command_queue.complete(state_path.requests, request.id)
+            for command in commands:
+                state_path.set_paused(command.route, paused=command.kind == "pause")
+                done = command_queue.CommandStatus("done", f"{command.kind}d: no service is running", 1.0)
+                command_queue.write_status(state_path.requests, command.id, done)
+                command_queue.complete(state_path.requests, command.id)
         finally:
-            held.release()
-        return supervisor.EXIT_DONE
+            lock.release()
+        return exit_codes.DONE
 
-    return _asked(settings, asked, alone)
+    return _submit(settings, commands, alone)
 
 
-def _asked(settings: Settings, asked: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]) -> int:
+def _submit(
+    settings: Settings, commands: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
+) -> int:
     """Submit the commands and return the exit code.
 
     ``run_locally`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
     """
     try:
-        return _followed(StateStore.open(state_folder(settings)), asked, run_locally)
+        return _followed(StateStore.open(state_folder(settings)), commands, run_locally)
     except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
-        return supervisor.EXIT_CONFIGURATION
+        return exit_codes.CONFIGURATION
     except OSError as error:
         next_step = "Repeat the command once it can be; the service may still execute this one."
         log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
-        return supervisor.EXIT_TEMPORARY
+        return exit_codes.TEMPORARY
 
 
 def _followed(
-    state_path: StateStore, asked: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
+    state_path: StateStore, commands: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
 ) -> int:
     folder = state_path.requests
-    for request in asked:
-        command_queue.enqueue(folder, request)
+    for command in commands:
+        command_queue.enqueue(folder, command)
     following = threading.Event()
-    follower = threading.Thread(target=_show, args=(folder, asked, following), daemon=True)
+    follower = threading.Thread(target=_show, args=(folder, commands, following), daemon=True)
     follower.start()
     try:
         code = run_locally(state_path)
     except LeaseHeldError as error:
         log.info("the running service executes the command; interrupting this process does not stop it")
-        code = wait_answered(state_path.root, error.holder, folder, asked)
+        code = wait_answered(state_path.root, error.holder, folder, commands)
     finally:
         following.set()
         follower.join()
-    outcomes = {request.route: command_queue.read_status(folder, request.id) for request in asked}
-    for request in asked:
-        command_queue.delete(folder, request.id)
+    outcomes = {command.route: command_queue.read_status(folder, command.id) for command in commands}
+    for command in commands:
+        command_queue.delete(folder, command.id)
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))
-    return code or (supervisor.EXIT_FAILED if failed else supervisor.EXIT_DONE)
+    return code or (exit_codes.FAILED if failed else exit_codes.DONE)
 
 
 def wait_answered(
     root: Path | HadoopPath,
     holder: Mapping[str, Any],
     folder: Path | HadoopPath,
-    asked: Sequence[command_queue.Command],
+    commands: Sequence[command_queue.Command],
 ) -> int:
     """Wait until every command is answered or the lease holder has changed or stopped; return the exit code."""
     watched = lease.HeartbeatMonitor(root)
     while any(
-        (found := command_queue.read_status(folder, request.id)) is None or found.state == "running"
-        for request in asked
+        (found := command_queue.read_status(folder, command.id)) is None or found.state == "running"
+        for command in commands
     ):
         if watched.poll()[0] != holder or watched.expired:
-            return supervisor.EXIT_TEMPORARY
+            return exit_codes.TEMPORARY
         time.sleep(POLL_SECONDS)
-    return supervisor.EXIT_DONE
+    return exit_codes.DONE
 
 
 def _why(outcome: command_queue.CommandStatus | None) -> str:
@@ -139,30 +141,30 @@ def _why(outcome: command_queue.CommandStatus | None) -> str:
     return outcome.message
 
 
-def _looked(folder: Path | HadoopPath, request_id: str) -> command_queue.CommandStatus | None:
+def _read_status(folder: Path | HadoopPath, request_id: str) -> command_queue.CommandStatus | None:
     with suppress(OSError):  # the waiting thread reports a store that does not answer
         return command_queue.read_status(folder, request_id)
     return None
 
 
-def _show(folder: Path | HadoopPath, asked: Sequence[command_queue.Command], done: threading.Event) -> None:
+def _show(folder: Path | HadoopPath, commands: Sequence[command_queue.Command], done: threading.Event) -> None:
     """Show a progress bar per route on a terminal, else log a line every few seconds."""
     if not sys.stderr.isatty():
-        told: dict[str, str] = {}
+        logged: dict[str, str] = {}
         while not done.wait(LINE_SECONDS):
-            for request in asked:
-                found = _looked(folder, request.id)
-                if found is not None and told.get(request.id) != found.message:
-                    told[request.id] = found.message
-                    log.info("progress", route=request.route, percent=round(found.ratio * 100), what=found.message)
+            for command in commands:
+                found = _read_status(folder, command.id)
+                if found is not None and logged.get(command.id) != found.message:
+                    logged[command.id] = found.message
+                    log.info("progress", route=command.route, percent=round(found.ratio * 100), what=found.message)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks = {request.id: bars.add_task(request.route, total=1.0, what="waiting") for request in asked}
+        tasks = {command.id: bars.add_task(command.route, total=1.0, what="waiting") for command in commands}
         while True:
             ended = done.wait(POLL_SECONDS)
             for request_id, task in tasks.items():
-                found = _looked(folder, request_id)
+                found = _read_status(folder, request_id)
                 if found is not None:
                     bars.update(task, completed=found.ratio, what=found.message)
             if ended:

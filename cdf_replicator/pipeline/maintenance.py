@@ -8,11 +8,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
     from cdf_replicator.monitoring.reporter import RouteReporter
+    from cdf_replicator.pipeline.context import Interrupt
     from connectors import RouteSpec, Sink
 
 PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
@@ -39,10 +38,10 @@ class MaintenanceRunner:
             self._thread = threading.Thread(target=self._run, name=f"upkeep-{self._spec.name}", daemon=True)
             self._thread.start()
 
-    def finish(self, interrupted: Callable[[], bool]) -> None:
-        """Run the maintenance if it is due, and wait for its end or for an interruption."""
+    def finish(self, interrupt: Interrupt) -> None:
+        """Run the maintenance if it is due, and wait for its end or for an interrupt."""
         self.start_if_due()
-        while self._thread is not None and self._running() and not interrupted():
+        while self._thread is not None and self._running() and not interrupt.requested:
             self._thread.join(POLL_SECONDS)
 
     def cancel(self) -> None:

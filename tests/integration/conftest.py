@@ -13,8 +13,7 @@ from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.runtime.route_runner import RouteRunner
+from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
@@ -172,16 +171,16 @@ class World:
     def source(self) -> SourceTable:
         return SourceTable(self.spark, next(iter(self.settings.routes.values())).source)
 
-    def runner(self, name="orders_files", *, once=True, asked=None, stop=None) -> RouteRunner:
+    def runner(self, name="orders_files", *, once=True, asked=None, stop=None):
         settings = self.settings
         self.board, self.metrics = StatusStore(), Metrics()
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
-        service = ServiceContext(
+        factory = RouteFactory(
             self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop
         )
-        return RouteRunner(service, settings.routes[name], asked)
+        return factory.runner(settings.routes[name], asked)
 
     def run(self, name="orders_files", *, asked=None, ask=None):
         """``--once``. ``ask``: requests left under the state path. Returns the verdict: None if all went well."""

@@ -272,7 +272,7 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
     assert runner.failure is None
     route = started.board.snapshot().routes[0]
     assert (route.state, route.last_error) == ("stopped", None)
-    families = runner._service.metrics.registry.collect()
+    families = started.metrics.registry.collect()
     batches = [s for family in families for s in family.samples if s.name == "cdf_batches_total"]
     counted = {sample.labels["outcome"]: sample.value for sample in batches}
     assert counted["failed"] == 0

@@ -18,7 +18,7 @@ RESTART_SECONDS = 30
 
 
 def restarts(runner):
-    return runner._service.board.snapshot().routes[0].restarts
+    return runner._report._board.snapshot().routes[0].restarts
 
 
 def used(spark):

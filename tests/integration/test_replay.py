@@ -88,7 +88,7 @@ def test_a_replay_delivers_again_and_goes_on(world):
     assert world.run(ask=ask) is None
     assert world.delivered() == world.expected()
     assert (world.answer(ask).state, world.answer(ask).ratio) == ("done", 1.0)
-    assert (world.state().generation, world.state().epoch, world.state().asked) == (1, 1, None)
+    assert (world.state().generation, world.state().epoch, world.state().requested_start_version) == (1, 1, None)
     world.insert("(4, 'd')")
     assert world.run() is None
     assert world.delivered() == world.expected()

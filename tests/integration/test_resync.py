@@ -88,7 +88,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert resynced(world)[0] is None
         state = world.state()
         assert state.phase == "streaming"
-        world.state_path.save(replace(state, phase="bootstrapping", start_version=None, streamed=False))
+        world.state_path.save(replace(state, phase="bootstrapping", start_version=None, query_started=False))
         shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
     kills = (killed_after_the_pin, killed_in("0"), killed_in("3"), killed_in("count"), killed_in("sweep"))

@@ -245,7 +245,7 @@ def test_columns_moved_widened_and_added_between_the_plan_and_the_start_of_a_que
     def followed(*arguments):
         while meanwhile:
             world.sql(meanwhile.pop(0))
-        follow(*arguments)
+        return follow(*arguments)
 
     monkeypatch.setattr(StreamingQueryRunner, "follow", followed)
     for key, change, row in (

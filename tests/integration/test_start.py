@@ -71,7 +71,9 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
 def begin_again(world, *, loaded):
     """As if the route had been killed before it wrote down that the bootstrap is done."""
     state = world.state()
-    world.state_path.save(replace(state, phase="bootstrapping", start_version=None, loaded=loaded, streamed=False))
+    world.state_path.save(
+        replace(state, phase="bootstrapping", start_version=None, snapshot_loaded=loaded, query_started=False)
+    )
     shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
 
@@ -212,7 +214,7 @@ def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(worl
 
 
 def test_a_bootstrap_under_way_tells_how_far_behind_it_is(world, live, monkeypatch):
-    monkeypatch.setattr("cdf_replicator.pipeline.route_stream.LOOK_ON_SECONDS", 0.2)
+    monkeypatch.setattr("cdf_replicator.monitoring.lag.BOOTSTRAP_SECONDS", 0.2)
     world.create(rows=["(1, 'a')"])
     world.trouble("hang")
     live(ROUTE)

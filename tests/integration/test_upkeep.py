@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.pipeline.context import Interrupt
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
 from tests.contract.folder_sink import FolderSink
 
@@ -44,7 +45,7 @@ def upkeep_of(world, kind):
 def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
     upkeep = upkeep_of(world, BrokenSink)
     for _ in range(2):
-        upkeep.finish(lambda: False)
+        upkeep.finish(Interrupt(threading.Event()))
     told = [event.what for event in world.board.snapshot().events]
     assert told == ["upkeep failed, retrying later: no room left"]
     upkeep.cancel()

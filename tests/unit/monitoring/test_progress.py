@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.monitoring import progress
-from cdf_replicator.monitoring.progress import ProgressTracker
+from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
 from cdf_replicator.state.checkpoint import Offset
 
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
@@ -37,8 +37,8 @@ def world():
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
     headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
-    query, batches = Query(), SimpleNamespace(begun=1)
-    watch = ProgressTracker(query, source, report, state, None, batches=lambda: batches.begun, headroom=headroom)
+    query, batches = Query(), BatchCount(1)
+    watch = ProgressTracker(query, source, report, state, None, batches=batches, headroom=headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
 
 
@@ -85,7 +85,7 @@ def test_a_batch_is_told_though_an_idle_trigger_had_its_number(world):
 
 def test_a_batch_that_began_since_is_a_reason_to_ask(world):
     world.watch.poll()
-    world.batches.begun = 2
+    world.batches.started = 2
     world.watch.poll()
     assert world.query.asked == 2
 
@@ -93,7 +93,7 @@ def test_a_batch_that_began_since_is_a_reason_to_ask(world):
 def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatch):
     world.watch.poll()
     monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
-    world.batches.begun = 2
+    world.batches.started = 2
     world.watch.poll()
     world.watch.poll()
     assert world.query.asked == 3

@@ -1,4 +1,4 @@
-from cdf_replicator.pipeline.intervals import look_seconds, trigger_seconds
+from cdf_replicator.pipeline.streaming_query import poll_seconds, trigger_seconds
 
 
 def test_a_few_routes_look_ten_times_as_often_as_they_must_where_looking_is_free():
@@ -19,6 +19,6 @@ def test_where_a_look_is_paid_for_nobody_looks_more_often_than_asked():
 
 
 def test_many_routes_are_looked_at_less_often():
-    assert look_seconds(3) == 0.5
-    assert look_seconds(25) == 1
-    assert look_seconds(5000) == 2
+    assert poll_seconds(3) == 0.5
+    assert poll_seconds(25) == 1
+    assert poll_seconds(5000) == 2

@@ -9,8 +9,7 @@ import pytest
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.runtime.route_runner import RouteRunner
+from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state.store import StateStore
 
@@ -34,11 +33,11 @@ def runner(tmp_path, monkeypatch):
     board, stop = StatusStore(), threading.Event()
     board.add_sink("audit", "delta_audit", "")
     path = StateStore.open(tmp_path)
-    service = ServiceContext(spark, settings, path, letters, Metrics(), board, once=False, stop=stop)
-    runner = RouteRunner(service, settings.routes["orders_audit"], None)
+    factory = RouteFactory(spark, settings, path, letters, Metrics(), board, once=False, stop=stop)
+    runner = factory.runner(settings.routes["orders_audit"], None)
     runner.waits = []
     monkeypatch.setattr(runner, "_wait", runner.waits.append)
-    monkeypatch.setattr(runner, "_await_operator", lambda verdict: verdict)
+    monkeypatch.setattr(runner, "_await_operator", lambda decision: decision)
     return runner
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from connectors import Batch
 
 
-def redrive(rows: DataFrame, version: int, delivering: BatchWriter, batch: Batch, ids: Sequence[str]) -> str:
+def redrive(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, ids: Sequence[str]) -> str:
     """Redrive the open dead letters whose ids start with one of ``ids``, or all; returns a sentence for the operator.
 
     The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
@@ -33,31 +33,31 @@ def redrive(rows: DataFrame, version: int, delivering: BatchWriter, batch: Batch
     Args:
         rows: The change frame of the source table's newest snapshot.
         version: The version of that snapshot.
-        delivering: The route's delivery.
+        writer: The route's delivery.
         batch: The identity under which the rows are written.
         ids: Starts of the ids of dead letters; empty for all.
     """
-    route, letters = delivering.route, delivering.rejections.dead_letters
-    if delivering.sink.mode == "append":
+    route, dead_letters = writer.route, writer.rejections.dead_letters
+    if writer.sink.mode == "append":
         raise RouteHaltError(
             "bad_request",
             f"Sink {route.sink} keeps every change: a present row can't replace a refused change.",
             f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
         )
-    asked = letters.open(route.name).where(id_filter(ids)).select(change.KEY).distinct().localCheckpoint()
-    outcome = delivering.write(_present(rows, asked, batch.route.epoch, version), batch)
+    keys = dead_letters.open(route.name).where(id_filter(ids)).select(change.KEY).distinct().localCheckpoint()
+    outcome = writer.write(_present(rows, keys, batch.route.epoch, version), batch)
     newest = guard_of(batch.route.epoch, version, upsert=True)
-    letters.close_redriven(route.name, asked, newest, outcome.letters)
-    delivering.rejections.count_letters()
+    dead_letters.close_redriven(route.name, keys, newest, outcome.letters)
+    writer.rejections.count_letters()
     refused = len({letter.key for letter in outcome.letters})
-    return f"{asked.count()} keys written as of version {version}, {refused} of them refused again"
+    return f"{keys.count()} keys written as of version {version}, {refused} of them refused again"
 
 
-def _present(rows: DataFrame, asked: DataFrame, epoch: int, version: int) -> DataFrame:
+def _present(rows: DataFrame, keys: DataFrame, epoch: int, version: int) -> DataFrame:
     """Return the present rows of the keys, a null key included, and a delete for each key without a row."""
-    same = F.col(f"change.{change.KEY}").eqNullSafe(F.col(f"asked.{change.KEY}"))
-    present = rows.alias("change").join(F.broadcast(asked).alias("asked"), same, "semi")
-    gone = asked.where(F.col(change.KEY).isNotNull()).join(present.select(change.KEY), change.KEY, "anti")
+    same = F.col(f"change.{change.KEY}").eqNullSafe(F.col(f"key.{change.KEY}"))
+    present = rows.alias("change").join(F.broadcast(keys).alias("key"), same, "semi")
+    gone = keys.where(F.col(change.KEY).isNotNull()).join(present.select(change.KEY), change.KEY, "anti")
     row = rows.schema[change.ROW].dataType
     assert isinstance(row, StructType)
     nothing = F.struct(*(F.lit(None).cast(field.dataType).alias(field.name) for field in row.fields))
