@@ -90,7 +90,7 @@ class Supervisor:
         self._spark: SparkSession | None = None
         self.board = StatusStore()
         self.board.set_settings(effective_settings(settings))
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.board)
         self._pod = Pod.of()
 
     def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
@@ -196,7 +196,7 @@ class Supervisor:
             )
             runners = [RouteRunner(shared, route, asked.get(route.name)) for route in routes]
             for route in routes:
-                self.board.set_definition(route.name, definition(self._settings, route))
+                self.board.update(route.name, definition=definition(self._settings, route))
             return self._supervise(runners, state_path)
         finally:
             if session.jvm_alive(self._spark):
@@ -242,7 +242,6 @@ class Supervisor:
 
     def _publish_versions(self, spark: SparkSession) -> None:
         found = session.versions(spark)
-        self.metrics.build_info(**found)
         self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
         pid = session.jvm_pid(spark)
         if pid is not None:

@@ -161,7 +161,7 @@ class Replicator:
         for name, sink in self.settings.sinks.items():
             board.add_sink(name, sink.type, "")
         service = ServiceContext(
-            self.table.spark, self.settings, self.state_path, letters, Metrics(), board, once, stop
+            self.table.spark, self.settings, self.state_path, letters, Metrics(board), board, once, stop
         )
         return {name: RouteRunner(service, route, None) for name, route in self.settings.routes.items()}, board
 

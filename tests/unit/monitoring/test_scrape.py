@@ -14,7 +14,6 @@ from prometheus_client.exposition import generate_latest
 from cdf_replicator import __version__
 from cdf_replicator.delivery import DeliveryResult
 from cdf_replicator.errors.exceptions import ErrorDecision
-from cdf_replicator.monitoring import metrics as measured
 from cdf_replicator.monitoring import reporter
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
@@ -34,7 +33,6 @@ def clock(monkeypatch):
     monkeypatch.setattr(
         reporter, "datetime", SimpleNamespace(now=lambda _: clock(), fromtimestamp=datetime.fromtimestamp)
     )
-    monkeypatch.setattr(measured, "time", SimpleNamespace(time=lambda: clock().timestamp()))
     return clock
 
 
@@ -45,7 +43,7 @@ def board(clock):
 
 @pytest.fixture
 def metrics(board):
-    return Metrics()
+    return Metrics(board)
 
 
 def report(board, metrics, route, sink, kind, table="orders"):
@@ -63,9 +61,9 @@ def routes(board, metrics):
     )
 
 
-def deliver(audit, cache, search, metrics):
+def deliver(audit, cache, search, board):
     """Report whatever a route can report, to a known value and to an unknown value of each label."""
-    metrics.build_info(spark_version="4.2.0", delta_version="4.4.0", java_version="17")
+    board.runtime(spark="4.2.0", delta="4.4.0", java="17")
     outcome = DeliveryResult(
         received=Counter(snapshot=7, insert=5, update_postimage=3, update_preimage=3, delete=1),
         applied=Counter(insert=4, delete=1),
@@ -113,6 +111,6 @@ def test_the_scrape_of_a_service_without_routes(metrics):
     assert of_the_service(generate_latest(metrics.registry)) == (SCRAPES / "empty.txt").read_text()
 
 
-def test_the_scrape_of_routes_that_have_reported(metrics, routes):
-    deliver(*routes, metrics)
+def test_the_scrape_of_routes_that_have_reported(board, metrics, routes):
+    deliver(*routes, board)
     assert of_the_service(generate_latest(metrics.registry)) == (SCRAPES / "delivered.txt").read_text()
