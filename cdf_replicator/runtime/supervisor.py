@@ -78,7 +78,7 @@ class Supervisor:
         self._spark: SparkSession | None = None
         self.board = StatusStore()
         self.board.set_settings(effective_settings(settings))
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.board)
         self._pod = Pod.of()
 
     def run(self, routes: Collection[Route], starting_versions: Mapping[str, int | None]) -> int:
@@ -184,7 +184,7 @@ class Supervisor:
             )
             runners = [factory.runner(route, starting_versions.get(route.name)) for route in routes]
             for route in routes:
-                self.board.set_definition(route.name, definition(self._settings, route))
+                self.board.update(route.name, definition=definition(self._settings, route))
             pool = RoutePool(self._spark, runners, self._stop, self._heartbeat)
             if (code := pool.run(state_path)) is not None:
                 return code
@@ -197,7 +197,6 @@ class Supervisor:
 
     def _publish_versions(self, spark: SparkSession) -> None:
         found = session.versions(spark)
-        self.metrics.build_info(**found)
         self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
         pid = session.jvm_pid(spark)
         if pid is not None:

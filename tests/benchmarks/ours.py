@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from cdf_replicator.monitoring.status import BatchStatus
+    from cdf_replicator.monitoring.totals import BatchStatus
     from cdf_replicator.pipeline.target import RouteTarget
     from tests.benchmarks.works import Work
 
@@ -56,7 +56,8 @@ class OurRoute:
         settings = load({**given, **environ})
         self._spark, self._work, self._batches = spark, work, 0
         self.route, self.sink = settings.routes[ROUTE], settings.sink("sink")
-        state_path, self._board, self._metrics = StateStore.open(folder), StatusStore(), Metrics()
+        state_path, self._board = StateStore.open(folder), StatusStore()
+        self._metrics = Metrics(self._board)
         self._sent = 0
         self._board.add_sink("sink", settings.sinks["sink"].type, "")
         letters = DeadLetters(spark, state_path.dead_letters)

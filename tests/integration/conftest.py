@@ -96,7 +96,8 @@ class World:
         self.files = folder / "files"
         self.audit = str(folder / "audit" / "orders")
         self.files.mkdir()
-        self.board, self.metrics = StatusStore(), Metrics()
+        self.board = StatusStore()
+        self.metrics = Metrics(self.board)
         self.environ = {
             "CDF_STATE_PATH": str(folder / "state"),
             "CDF_TABLES__ORDERS__PATH": self.table,
@@ -173,7 +174,8 @@ class World:
 
     def runner(self, name="orders_files", *, once=True, asked=None, stop=None):
         settings = self.settings
-        self.board, self.metrics = StatusStore(), Metrics()
+        self.board = StatusStore()
+        self.metrics = Metrics(self.board)
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()

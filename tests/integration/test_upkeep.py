@@ -7,7 +7,6 @@ import time
 
 from pyspark.sql import SparkSession
 
-from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.pipeline.context import Interrupt
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
@@ -38,7 +37,7 @@ def upkeep_of(world, kind):
     route = world.settings.routes["orders_files"]
     sink = kind(kind.Settings(type="files", path=world.files))
     return MaintenanceRunner(
-        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, Metrics(), world.board, type(sink))
+        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, world.metrics, world.board, type(sink))
     )
 
 

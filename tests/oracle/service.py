@@ -160,7 +160,8 @@ class Replicator:
         board = StatusStore()
         for name, sink in self.settings.sinks.items():
             board.add_sink(name, sink.type, "")
-        factory = RouteFactory(self.table.spark, self.settings, self.state_path, letters, Metrics(), board, once, stop)
+        metrics = Metrics(board)
+        factory = RouteFactory(self.table.spark, self.settings, self.state_path, letters, metrics, board, once, stop)
         return {name: factory.runner(route, None) for name, route in self.settings.routes.items()}, board
 
     def deliver(

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from cdf_replicator.cli.app import app
-from cdf_replicator.monitoring.metrics import STATES
+from cdf_replicator.monitoring.status import STATES
 from docs.generate.readme import PAGES, README, ROOT, current
 
 

@@ -266,11 +266,11 @@ def service() -> Iterator[tuple[StatusStore, str]]:
     board.add_route("orders_search", "orders", "search")
     board.add_route("items_search", "items", "search")
     board.state("orders_search", "running")
-    board.source("orders_search", 12, None)
-    board.delivered("orders_search", 12)
+    board.update("orders_search", source_version=12, oldest_undelivered_commit_at=None)
+    board.update("orders_search", delivered_version=12)
     board.state("items_search", "halted", "the index is gone")
     board.failed("items_search", "index items is gone", "index_missing", "run: cdf-replicator resync items_search")
-    running = server.start(board, Metrics(), "127.0.0.1", 0, lambda: None)
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None)
     yield board, f"http://127.0.0.1:{running.port}"
     running.stop()
 
@@ -373,7 +373,8 @@ def test_status_without_a_service_says_what_to_do(command: Command) -> None:
 
 
 def test_a_service_that_is_not_alive_fails_the_health_check_with_its_reason(command: Command) -> None:
-    dead = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: "the JVM is gone")
+    board = StatusStore()
+    dead = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: "the JVM is gone")
     try:
         for words in (["healthcheck"], ["healthcheck", "--url", f"http://127.0.0.1:{dead.port}"]):
             result = command(*words, environ={"CDF_HTTP__BIND_PORT": str(dead.port)})

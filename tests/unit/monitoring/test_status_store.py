@@ -6,9 +6,8 @@ from datetime import timedelta
 import orjson
 import pytest
 
-from cdf_replicator.monitoring.health import WORST_FIRST
-from cdf_replicator.monitoring.metrics import STATES
-from cdf_replicator.monitoring.status import BatchStatus, ReplayStatus, unready_routes
+from cdf_replicator.monitoring.health import WORST_FIRST, unready_routes
+from cdf_replicator.monitoring.status import STATES, ReplayStatus
 from cdf_replicator.monitoring.status_store import (
     BATCHES_KEPT,
     EVENTS_KEPT,
@@ -16,6 +15,7 @@ from cdf_replicator.monitoring.status_store import (
     StatusStore,
     without_credentials,
 )
+from cdf_replicator.monitoring.totals import REJECTION_CODES_LIMIT, RESTART_REASONS, RETRY_REASONS, BatchStatus
 from tests.unit.boards import START, Clock
 
 
@@ -38,13 +38,17 @@ def only(board, route="orders_search"):
     return next(status for status in board.snapshot().routes if status.route == route)
 
 
+def counted(counts):
+    return {label: count for label, count in counts.items() if count}
+
+
 def batch(number, *, rows=1, outcome="delivered", **counts):
     return BatchStatus(number, (number, number), {"insert": rows}, {"write": 0.5}, outcome, START, **counts)
 
 
 def test_lag_in_seconds_grows_while_nothing_is_delivered(board, clock):
-    board.delivered("orders_search", 7)
-    board.source("orders_search", 9, START)
+    board.update("orders_search", delivered_version=7)
+    board.update("orders_search", source_version=9, oldest_undelivered_commit_at=START)
     clock.tick(30)
     assert (only(board).lag_versions, only(board).lag_seconds) == (2, 30)
     clock.tick(30)
@@ -52,21 +56,21 @@ def test_lag_in_seconds_grows_while_nothing_is_delivered(board, clock):
 
 
 def test_lag_ends_with_the_delivery_not_with_the_next_look_at_the_source(board, clock):
-    board.source("orders_search", 9, START)
+    board.update("orders_search", source_version=9, oldest_undelivered_commit_at=START)
     clock.tick(30)
-    board.delivered("orders_search", 9)
+    board.update("orders_search", delivered_version=9)
     assert (only(board).lag_versions, only(board).lag_seconds) == (0, 0)
 
 
 def test_lag_is_unknown_until_both_ends_are_known(board):
     assert (only(board).lag_versions, only(board).lag_seconds) == (None, None)
-    board.source("orders_search", 9, None)
+    board.update("orders_search", source_version=9, oldest_undelivered_commit_at=None)
     assert only(board).lag_versions is None
 
 
 def test_a_commit_from_the_future_is_no_negative_lag(board):
-    board.delivered("orders_search", 8)
-    board.source("orders_search", 9, START + timedelta(hours=1))
+    board.update("orders_search", delivered_version=8)
+    board.update("orders_search", source_version=9, oldest_undelivered_commit_at=START + timedelta(hours=1))
     assert only(board).lag_seconds == 0
 
 
@@ -89,7 +93,7 @@ def test_a_state_says_why(board):
 
 
 def test_a_route_at_rest_moves_no_rows(board):
-    board.rates("orders_search", 10, 20)
+    board.update("orders_search", input_rows_per_second=10, processed_rows_per_second=20)
     assert only(board).processed_rows_per_second == 20
     board.state("orders_search", "halted")
     assert (only(board).input_rows_per_second, only(board).processed_rows_per_second) == (0, 0)
@@ -102,25 +106,25 @@ def test_batches_are_kept_newest_first_and_bounded_while_totals_count_all(board)
     assert len(status.batches) == BATCHES_KEPT
     assert status.batches[0].batch_id == BATCHES_KEPT + 4
     assert status.batches[0].rows == 2
-    assert status.totals.received == {"insert": 2 * (BATCHES_KEPT + 5)}
-    assert status.totals.applied == {"insert": BATCHES_KEPT + 5}
-    assert status.totals.rejected == {"mapping": BATCHES_KEPT + 5}
+    assert counted(status.totals.received) == {"insert": 2 * (BATCHES_KEPT + 5)}
+    assert counted(status.totals.applied) == {"insert": BATCHES_KEPT + 5}
+    assert counted(status.totals.rejected) == {"mapping": BATCHES_KEPT + 5}
     assert status.totals.stale == BATCHES_KEPT + 5
 
 
 def test_totals_keep_the_change_types_apart(board):
     board.batch("orders_search", BatchStatus(1, None, {"insert": 1, "delete": 2}, {}, "delivered", START))
     board.batch("orders_search", BatchStatus(2, None, {"delete": 3, "update_postimage": 4}, {}, "delivered", START))
-    assert only(board).totals.received == {"insert": 1, "delete": 5, "update_postimage": 4}
+    assert counted(only(board).totals.received) == {"insert": 1, "delete": 5, "update_postimage": 4}
 
 
 def test_a_batch_that_failed_counts_as_read_not_as_delivered(board):
     board.batch("orders_search", batch(1, outcome="failed", applied={"insert": 1}, stale=1))
-    assert only(board).totals.received == {"insert": 1}
-    assert (only(board).totals.applied, only(board).totals.stale) == ({}, 0)
+    assert counted(only(board).totals.received) == {"insert": 1}
+    assert (counted(only(board).totals.applied), only(board).totals.stale) == ({}, 0)
     assert only(board).last_delivery_at is None
     board.batch("orders_search", batch(1, applied={"insert": 1}))
-    assert only(board).totals.applied == {"insert": 1}
+    assert counted(only(board).totals.applied) == {"insert": 1}
     assert only(board).last_delivery_at == START
 
 
@@ -143,18 +147,46 @@ def test_the_same_error_again_is_counted_and_another_starts_anew(board, clock):
 
 
 def test_the_rest_is_as_it_was_told(board):
-    replay = ReplayStatus(3, 9, 0.5, START)
-    board.position("orders_search", 2, 1, "/state/2")
-    board.headroom("orders_search", 60.0, 3)
-    board.dead_letters("orders_search", 4)
-    board.restarted("orders_search")
-    board.replay("orders_search", replay)
+    board.update("orders_search", generation=2, epoch=1, checkpoint="/state/2")
+    board.update("orders_search", headroom_seconds=60.0, headroom_versions=3)
+    board.update("orders_search", dead_letters=4)
+    board.restarted("orders_search", "spark")
     status = only(board)
     assert (status.generation, status.epoch, status.checkpoint) == (2, 1, "/state/2")
     assert (status.headroom_seconds, status.headroom_versions) == (60, 3)
-    assert (status.dead_letters, status.restarts, status.replay) == (4, 1, replay)
-    board.replay("orders_search", None)
-    assert only(board).replay is None
+    assert (status.dead_letters, status.restarts) == (4, 1)
+
+
+def test_a_replay_has_a_start_and_the_ratio_of_the_last_one_stays(board, clock):
+    board.replay("orders_search", 3, 9, 0.25)
+    clock.tick(5)
+    board.replay("orders_search", 3, 9, 0.5)
+    assert (only(board).replay, only(board).replay_progress) == (ReplayStatus(3, 9, 0.5, START), 0.5)
+    board.replay("orders_search", 3, 9, 1)
+    assert (only(board).replay, only(board).replay_progress) == (None, 1)
+    board.replay("orders_search", 1, 9, 0.5)
+    assert only(board).replay == ReplayStatus(1, 9, 0.5, START + timedelta(seconds=5))
+
+
+def test_retries_and_restarts_are_counted_by_reason_and_an_unknown_reason_as_other(board):
+    board.requests("orders_search", [], {"timeout": 5, "http_599": 2}, 700)
+    board.requests("orders_search", [], {"timeout": 1}, 300)
+    for reason in ("unreachable", "gremlins", "unreachable"):
+        board.restarted("orders_search", reason)
+    totals, (search, _) = only(board).totals, board.snapshot().sinks
+    assert counted(totals.retries) == {"timeout": 6, "other": 2}
+    assert counted(totals.restarts) == {"unreachable": 2, "other": 1}
+    assert (tuple(totals.retries), tuple(totals.restarts)) == (RETRY_REASONS, RESTART_REASONS)
+    assert (only(board).restarts, search.retries, search.sent_bytes) == (3, 8, 1000)
+
+
+def test_a_sink_that_invents_codes_without_end_fills_no_memory(board):
+    board.add_route("orders_search", "orders", "search", ["mapping"])
+    board.batch("orders_search", batch(1, rejected={f"code_{n}": 1 for n in range(500)}))
+    board.batch("orders_search", batch(2, rejected={"mapping": 7, "another": 2}))
+    rejected = only(board).totals.rejected
+    assert len(rejected) == REJECTION_CODES_LIMIT
+    assert (sum(rejected.values()), rejected["mapping"]) == (509, 7)
 
 
 def test_a_sink_has_not_been_asked_then_is_up_or_down_since(board, clock):
@@ -192,8 +224,8 @@ def test_errors_of_the_last_hour_are_counted_whatever_they_were(board, clock):
 def test_a_sink_tells_how_long_its_latest_requests_took(board):
     search, cache = board.snapshot().sinks
     assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (None, None, 0)
-    board.requests("search", [99.0] * 10, 1)
-    board.requests("search", [n / 1000 for n in reversed(range(REQUESTS_KEPT))], 2)
+    board.requests("orders_search", [99.0] * 10, {"timeout": 1}, 0)
+    board.requests("orders_search", [n / 1000 for n in reversed(range(REQUESTS_KEPT))], {"timeout": 2}, 0)
     search, cache = board.snapshot().sinks
     assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (0.5, 0.949, 3)
     assert cache.request_seconds_p50 is None
@@ -231,8 +263,8 @@ def test_the_worst_route_comes_first(clock):
 def test_among_equals_the_longest_lag_comes_first(board):
     for route, age in (("orders_cache", 10), ("orders_search", 20)):
         board.state(route, "running")
-        board.delivered(route, 1)
-        board.source(route, 2, START - timedelta(seconds=age))
+        board.update(route, delivered_version=1)
+        board.update(route, source_version=2, oldest_undelivered_commit_at=START - timedelta(seconds=age))
     assert [route.route for route in board.snapshot().routes] == ["orders_search", "orders_cache"]
 
 
@@ -257,7 +289,7 @@ def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cach
 def test_a_replay_is_said_of_a_healthy_service(board):
     board.state("orders_search", "running")
     board.state("orders_cache", "running")
-    board.replay("orders_cache", ReplayStatus(3, 9, 0.5, START))
+    board.replay("orders_cache", 3, 9, 0.5)
     service = board.snapshot().service
     assert (service.state, service.summary) == ("healthy", "Replaying: orders_cache.")
 
@@ -280,8 +312,8 @@ def test_a_sink_that_is_down_degrades_the_service(board):
 def test_the_sentence_counts_open_dead_letters(board, search, summary):
     board.state("orders_search", search)
     board.state("orders_cache", "running")
-    board.dead_letters("orders_search", 3)
-    board.dead_letters("orders_cache", 1000)
+    board.update("orders_search", dead_letters=3)
+    board.update("orders_cache", dead_letters=1000)
     assert board.snapshot().service.summary == summary
 
 
@@ -348,4 +380,4 @@ def test_threads_that_write_at_once_lose_nothing(board):
         thread.start()
     for thread in threads:
         thread.join()
-    assert only(board).totals.received == {"insert": 800}
+    assert counted(only(board).totals.received) == {"insert": 800}

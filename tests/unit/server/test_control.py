@@ -30,7 +30,8 @@ def control():
 
 
 def client_of(control):
-    running = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: None, control)
+    board = StatusStore()
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control)
     return running, httpx.Client(base_url=f"http://127.0.0.1:{running.port}", timeout=10, trust_env=False)
 
 

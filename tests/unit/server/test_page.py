@@ -6,8 +6,9 @@ from html import unescape
 
 import pytest
 
-from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus, Setting
+from cdf_replicator.monitoring.status import Definition, Setting
 from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
+from cdf_replicator.monitoring.totals import BatchStatus
 from cdf_replicator.server.page import duration, number, prose, render
 from tests.unit.boards import START, Clock, deliver
 
@@ -79,8 +80,8 @@ def test_an_error_is_told_as_present_only_while_it_is_the_reason(board, state):
 
 
 def test_a_card_tells_lag_versions_and_rate(board, clock):
-    board.source("orders_search", 1015, START)
-    board.rates("orders_search", 1250.4, 7.25)
+    board.update("orders_search", source_version=1015, oldest_undelivered_commit_at=START)
+    board.update("orders_search", input_rows_per_second=1250.4, processed_rows_per_second=7.25)
     clock.at += timedelta(seconds=90)
     shown = text(card(board))
     assert "Lag 1 min 30 s 1,003 versions" in shown
@@ -90,7 +91,7 @@ def test_a_card_tells_lag_versions_and_rate(board, clock):
 
 
 def test_a_snapshot_that_is_being_loaded_is_no_version_delivered(board):
-    board.delivered("orders_search", -1)
+    board.update("orders_search", delivered_version=-1)
     assert "Version delivered none yet of 12 in the source" in text(card(board))
 
 
@@ -123,20 +124,20 @@ def test_a_batch_shows_how_long_each_phase_took(board):
 
 def test_headroom_and_dead_letters_are_told(board):
     assert "Headroom — not known yet" in text(card(board))
-    board.headroom("orders_search", timedelta(days=6, hours=4).total_seconds(), 40)
-    board.dead_letters("orders_search", 3)
+    board.update("orders_search", headroom_seconds=timedelta(days=6, hours=4).total_seconds(), headroom_versions=40)
+    board.update("orders_search", dead_letters=3)
     assert "Headroom 6 d 4 h history kept until 7 May 16:00" in text(card(board))
     assert "3 dead letters open" in text(card(board))
     assert "cdf-replicator dead-letters list orders_search" in text(card(board))
     assert "Dead letters 3 open" in text(page(board))
-    board.headroom("orders_search", 0.0, 0)
+    board.update("orders_search", headroom_seconds=0.0, headroom_versions=0)
     assert "Headroom 0 s history may be gone" in text(card(board))
 
 
 def test_an_unknown_lag_is_not_taken_for_none(board, clock):
     board.add_route("items_search", "items", "search")
     assert "Worst lag 0 s 0 versions, 1 route not known" in text(page(board))
-    board.source("orders_search", 14, START)
+    board.update("orders_search", source_version=14, oldest_undelivered_commit_at=START)
     clock.at += timedelta(seconds=5)
     assert "Worst lag 5 s 2 versions, 1 route not known" in text(page(board))
 
@@ -149,7 +150,7 @@ def test_no_lag_is_known_at_first(empty):
 def test_errors_of_the_last_hour_and_restarts_are_counted(board):
     board.failed("orders_search", "no answer", "unreachable", "wait")
     board.failed("orders_cache", "no answer", "unreachable", "wait")
-    board.restarted("orders_search")
+    board.restarted("orders_search", "spark")
     assert "Errors, last hour 2 1 restart since start" in text(page(board))
 
 
@@ -163,10 +164,9 @@ def test_a_card_tells_its_last_batch_and_what_was_applied_by_operation(board):
 
 
 def test_details_tell_what_the_route_does_and_what_to_run(board):
-    board.set_definition(
-        "orders_search", Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
-    )
-    board.position("orders_search", 2, 1, "/state/routes/orders_search/checkpoints/2")
+    definition = Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
+    board.update("orders_search", definition=definition)
+    board.update("orders_search", generation=2, epoch=1, checkpoint="/state/routes/orders_search/checkpoints/2")
     shown = text(card(board))
     assert "Source s3a://lake/orders Target index orders Mode upsert: the last change of each key" in shown
     assert "Keys id, day Filter a <> 1 Columns all Checkpoint /state/routes/orders_search/checkpoints/2" in shown
@@ -179,7 +179,7 @@ def test_details_tell_what_the_route_does_and_what_to_run(board):
 def test_a_replay_is_offered_from_a_version_that_there_is(empty, delivered):
     empty.add_route("orders_search", "orders", "search")
     if delivered is not None:
-        empty.delivered("orders_search", delivered)
+        empty.update("orders_search", delivered_version=delivered)
     assert "replay orders_search --starting-version 0</code>" in card(empty)
 
 
@@ -187,8 +187,8 @@ def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
     board.add_route("items_search", "items", "search")
     for route in ("items_search", "orders_search"):
         board.batch(route, BatchStatus(12, None, {}, {}, "delivered", START, rejected={"mapping": 2}))
-        board.dead_letters(route, 1)
-    board.requests("search", [0.0042] * 99 + [1.5], 6)
+        board.update(route, dead_letters=1)
+    board.requests("orders_search", [0.0042] * 99 + [1.5], {"timeout": 6}, 0)
     assert "Up search elasticsearch http://search:1 4.2 ms / 4.2 ms 6 4 2 0 s" in text(page(board))
     assert "Up cache redis http://cache:1 — 0 0 0 0 s" in text(page(board))
 
@@ -214,7 +214,7 @@ def test_an_event_of_another_day_has_its_date_and_none_that_is_kept_is_left_out(
 
 
 def test_a_replay_tells_how_far_it_is(board):
-    board.replay("orders_search", ReplayStatus(3, 1009, 0.5, START))
+    board.replay("orders_search", 3, 1009, 0.5)
     assert "Replaying versions 3 to 1,009 · 50 %" in text(card(board))
     assert '<progress max="1" value="0.5">' in card(board)
 

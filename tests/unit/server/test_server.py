@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import connection, server
-from tests.unit.boards import ROUTES, deliver
+from tests.unit.boards import deliver
 
 PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
 
@@ -25,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         self.board = StatusStore()
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.board)
         self.dead_because: str | None = None
         self.server = server.start(self.board, self.metrics, "127.0.0.1", 0, lambda: self.dead_because)
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.server.port}", timeout=10, verify=False)
@@ -49,8 +49,6 @@ def world():
 def busy(world):
     """Two routes that run and have delivered."""
     deliver(world.board, version=13, at=datetime.now(timezone.utc))
-    for route, sink in ROUTES.items():
-        world.metrics.route(route, "orders", sink)
     return world
 
 
@@ -127,7 +125,7 @@ def test_the_status_is_the_board(busy):
 
 
 def test_a_rate_that_is_no_number_breaks_nothing(busy):
-    busy.board.rates("orders_search", float("nan"), float("inf"))
+    busy.board.update("orders_search", input_rows_per_second=float("nan"), processed_rows_per_second=float("inf"))
     assert busy.get("/status").json()["routes"][1]["input_rows_per_second"] is None
     assert busy.get("/").status_code == 200
 
