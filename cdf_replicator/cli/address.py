@@ -102,9 +102,10 @@ def _said_by_holder(root: Path) -> str | None:
     from urllib.parse import urlsplit
 
     from cdf_replicator.state import lease
+    from cdf_replicator.state.storage_path import LocalPath
 
     with suppress(OSError, ValueError):
-        said = lease.holder(root) or {}
+        said = lease.holder(LocalPath(root)) or {}
         if said.get("host") == socket.gethostname() and said.get("url"):
             parts = urlsplit(said["url"])
             return _url(parts.netloc.rpartition(":")[0], str(parts.port))

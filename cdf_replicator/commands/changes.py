@@ -5,6 +5,7 @@ The JVM builds each line, and the driver fetches the lines partition by partitio
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv"]
 
 PAGE: Final = 100
-"""Rows of the format ``table`` whose column widths are computed together."""
+"""Rows of the format ``table`` with common column widths."""
 WIDEST: Final = 40
+CSV: Final = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+"""Options of ``to_csv``. A null becomes an empty field, an empty text a quoted field."""
 NESTED: Final = ("array", "map", "struct", "variant")
 
 
@@ -59,12 +62,12 @@ class ChangesQuery:
     format: Format = "table"
 
 
-def changes(reading: TableSettings, source: Source, wanted: ChangesQuery) -> int:
+def changes(reading: TableSettings, source: Source, query: ChangesQuery) -> int:
     """Print the changes and return the exit code. A closed pipe (``| head``) ends the output without an error."""
 
     def work(table: SourceTable) -> None:
         try:
-            write(table, wanted, sys.stdout)
+            write(table, query, sys.stdout)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it at its exit
@@ -72,27 +75,26 @@ def changes(reading: TableSettings, source: Source, wanted: ChangesQuery) -> int
     return session.answer(reading, source, work)
 
 
-def write(table: SourceTable, wanted: ChangesQuery, out: TextIO) -> None:
+def write(table: SourceTable, query: ChangesQuery, out: TextIO) -> None:
     """Write the lines to ``out``; raise ``RouteHaltError`` if the change feed, the range or a key column is missing."""
-    feed = table.changes(*_versions(table, wanted))
+    feed = table.changes(*_versions(table, query))
     schema = feed.schema
-    _known(table, schema, wanted.keys)
-    rows = _selected(feed, wanted)
+    _known(table, schema, query.keys)
+    rows = _selected(feed, query)
     columns = [(F.col(quote_identifier(field.name)), field.dataType) for field in schema.fields]
-    if wanted.format == "json":
+    if query.format == "json":
         struct = F.struct(*(column for column, _ in columns))
         out.writelines(row[0] + "\n" for row in _lines(rows.select(json_of(struct, schema))))
         return
     texts = [json_of(c, t) if t.typeName() in NESTED else text_of(c, t) for c, t in columns]
-    if wanted.format == "csv":
-        out.write(",".join(_csv(name) for name in schema.fieldNames()) + "\n")
-        line = F.concat_ws(",", *(_csv_column(text) for text in texts))
-        out.writelines(row[0] + "\n" for row in _lines(rows.select(line)))
+    if query.format == "csv":
+        csv.writer(out, lineterminator="\n").writerow(schema.fieldNames())
+        out.writelines(row[0] + "\n" for row in _lines(rows.select(F.to_csv(F.struct(*texts), CSV))))
         return
     _write_table(schema.fieldNames(), _lines(rows.select(*(_cell(text) for text in texts))), out)
 
 
-def _versions(table: SourceTable, wanted: ChangesQuery) -> tuple[int, int]:
+def _versions(table: SourceTable, query: ChangesQuery) -> tuple[int, int]:
     """Return the first and last commit version; raise ``RouteHaltError`` with the available range."""
     earliest, latest = table.log.available()
     since = table.change_feed_enabled_since()
@@ -104,11 +106,11 @@ def _versions(table: SourceTable, wanted: ChangesQuery) -> tuple[int, int]:
             f"Turn it on: cdf-replicator enable {table.source.slug}",
         )
     earliest = max(earliest, since)
-    first = table.version_at(wanted.first) if isinstance(wanted.first, str) else wanted.first
-    if wanted.last is None:
+    first = table.version_at(query.first) if isinstance(query.first, str) else query.first
+    if query.last is None:
         last = latest
     else:
-        last = table.version_until(wanted.last) if isinstance(wanted.last, str) else wanted.last
+        last = table.version_until(query.last) if isinstance(query.last, str) else query.last
     for version in (first, last):
         if not earliest <= version <= latest:
             raise RouteHaltError(
@@ -136,29 +138,19 @@ def _known(table: SourceTable, schema: StructType, keys: Sequence[str]) -> None:
         )
 
 
-def _selected(feed: DataFrame, wanted: ChangesQuery) -> DataFrame:
+def _selected(feed: DataFrame, query: ChangesQuery) -> DataFrame:
     """Return the selected rows by version and key, with the deletes of a key before its upserts."""
     types = {field.name.lower(): field.dataType for field in feed.schema.fields}
-    keys = [(F.col(quote_identifier(name)), types[name.lower()]) for name in wanted.keys]
-    if wanted.key is not None:
-        feed = feed.where(key_text(keys) == wanted.key)
+    keys = [(F.col(quote_identifier(name)), types[name.lower()]) for name in query.keys]
+    if query.key is not None:
+        feed = feed.where(key_text(keys) == query.key)
     effect = F.when(is_delete("_change_type"), 0).otherwise(1)
     feed = feed.orderBy("_commit_version", *(text_of(*key) for key in keys), effect)
-    return feed if wanted.limit is None else feed.limit(wanted.limit)
+    return feed if query.limit is None else feed.limit(query.limit)
 
 
 def _lines(frame: DataFrame) -> Iterator[Sequence[str]]:
     yield from frame.toLocalIterator()
-
-
-def _csv(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if not text or set(text) & set('",\r\n') else text
-
-
-def _csv_column(text: Column) -> Column:
-    """Return CSV fields: a null becomes an empty field, an empty text a quoted field."""
-    quoted = F.concat(F.lit('"'), F.replace(text, F.lit('"'), F.lit('""')), F.lit('"'))
-    return F.when(text.isNull(), "").when((text == "") | text.rlike('[",\r\n]'), quoted).otherwise(text)
 
 
 def _cell(text: Column) -> Column:
@@ -169,16 +161,11 @@ def _cell(text: Column) -> Column:
 
 
 def _write_table(names: Sequence[str], rows: Iterator[Sequence[str]], out: TextIO) -> None:
-    """Write rows in aligned columns. A page with wider cells widens the columns and repeats the headings."""
-    widths: list[int] = []
-    while page := list(islice(rows, PAGE)) or ([] if widths else [()]):
-        cells = [row for row in page if row]
-        needed = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-        if not widths or any(need > width for need, width in zip(needed, widths, strict=True)):
-            widths = [max(pair) for pair in zip(needed, widths or needed, strict=True)]
-            out.write(_row(names, widths) + _row(["-" * width for width in widths], widths))
-        out.writelines(_row(row, widths) for row in cells)
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n"
+    """Write pages of ``PAGE`` rows, each with headings and columns of its own widths; one page if there is no row."""
+    page = list(islice(rows, PAGE))
+    while True:
+        widths = [max(map(len, column)) for column in zip(names, *page, strict=True)]
+        lines = (names, ["-" * width for width in widths], *page)
+        out.writelines("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)
+        if not (page := list(islice(rows, PAGE))):
+            return

@@ -24,11 +24,10 @@ from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
 
 log = structlog.get_logger(__name__)
 
@@ -116,9 +115,9 @@ def _followed(
 
 
 def wait_answered(
-    root: Path | HadoopPath,
+    root: StoragePath,
     holder: Mapping[str, Any],
-    folder: Path | HadoopPath,
+    folder: StoragePath,
     commands: Sequence[command_queue.Command],
 ) -> int:
     """Wait until every command is answered or the lease holder has changed or stopped; return the exit code."""
@@ -141,13 +140,13 @@ def _why(outcome: command_queue.CommandStatus | None) -> str:
     return outcome.message
 
 
-def _read_status(folder: Path | HadoopPath, request_id: str) -> command_queue.CommandStatus | None:
+def _read_status(folder: StoragePath, request_id: str) -> command_queue.CommandStatus | None:
     with suppress(OSError):  # the waiting thread reports a store that does not answer
         return command_queue.read_status(folder, request_id)
     return None
 
 
-def _show(folder: Path | HadoopPath, commands: Sequence[command_queue.Command], done: threading.Event) -> None:
+def _show(folder: StoragePath, commands: Sequence[command_queue.Command], done: threading.Event) -> None:
     """Show a progress bar per route on a terminal, else log a line every few seconds."""
     if not sys.stderr.isatty():
         logged: dict[str, str] = {}

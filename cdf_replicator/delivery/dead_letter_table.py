@@ -7,11 +7,9 @@ id is therefore the newer row, whatever the lost log contained.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +47,7 @@ class DeadLetterTable:
     A lock serializes creation and recovery.
     """
 
-    def __init__(self, spark: SparkSession, path: Path | HadoopPath) -> None:
+    def __init__(self, spark: SparkSession, path: StoragePath) -> None:
         self._spark = spark
         self._path = path
         self._lock = threading.Lock()
@@ -72,8 +70,8 @@ class DeadLetterTable:
                 self._create()
         began = time.time() - 1  # a file system may store times in whole seconds
         _append(rows, self._path)
-        if isinstance(self._path, Path):
-            _sync((self._path / f"route={route}", self._path / "_delta_log"), began)
+        for folder in (f"route={route}", "_delta_log"):
+            (self._path / folder).sync(since=began)
 
     def may_hold(self, route: str) -> bool:
         """Return whether the table may hold a dead letter of the route, by the names of folders alone."""
@@ -124,8 +122,7 @@ class DeadLetterTable:
                 return
             self._checked = False  # from now on the threads of other routes wait for the lock
             if self._path.exists():
-                aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-                self._path.rename(aside)  # type: ignore[arg-type]  # both are local, or both remote
+                self._path.move_to(f"{self._path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
             clear_delta_cache(self._spark)
             copies = self._copies()
             rows = self._rows_of(copies).localCheckpoint()
@@ -153,7 +150,7 @@ class DeadLetterTable:
         if not commits:
             return not self._path.exists() and not self._copies()
         # Only local files are checked: an object store never holds a part of a file.
-        return all(_last_byte(file) == b"\n" for file in commits if isinstance(file, Path))
+        return not self._path.is_local or all(file.read_bytes().endswith(b"\n") for file in commits)
 
     def _is_readable(self) -> bool:
         clear_delta_cache(self._spark)
@@ -165,10 +162,10 @@ class DeadLetterTable:
             return False
         return True
 
-    def _copies(self) -> Sequence[Path | HadoopPath]:
+    def _copies(self) -> Sequence[StoragePath]:
         return sorted(self._path.parent.glob(f"{self._path.name}.damaged-*"), key=str)
 
-    def _rows_of(self, copies: Iterable[Path | HadoopPath]) -> DataFrame:
+    def _rows_of(self, copies: Iterable[StoragePath]) -> DataFrame:
         """Return every row of every readable data file, with the name of its ``file``."""
         reader = self._spark.read.schema(TABLE_SCHEMA).option("ignoreCorruptFiles", "true")
         rows = reduce(DataFrame.unionByName, [reader.parquet(str(copy)) for copy in copies])
@@ -180,11 +177,11 @@ def _newest(rows: DataFrame) -> DataFrame:
     return rows.withColumn("rank", F.row_number().over(newest_first)).where("rank = 1").drop("rank")
 
 
-def _append(rows: DataFrame, path: Path | HadoopPath) -> None:
+def _append(rows: DataFrame, path: StoragePath) -> None:
     rows.write.format("delta").mode("append").save(str(path))
 
 
-def _warn(path: Path | HadoopPath, copies: Iterable[Path | HadoopPath], rows: DataFrame) -> None:
+def _warn(path: StoragePath, copies: Iterable[StoragePath], rows: DataFrame) -> None:
     read = {row["file"] for row in rows.select("file").distinct().collect()}
     folders = [folder for copy in copies for folder in copy.glob("route=*")]
     lost = [
@@ -205,19 +202,3 @@ def _warn(path: Path | HadoopPath, copies: Iterable[Path | HadoopPath], rows: Da
 def _found_again(lost: Sequence[str]) -> str:
     commands = ", ".join(f"cdf-replicator resync {route}" for route in sorted(set(lost)))
     return f"{len(lost)} data files can't be read. To record their rejected rows again, run: {commands}"
-
-
-def _sync(folders: Iterable[Path], began: float) -> None:
-    """Sync the folders, and their files written since ``began`` (epoch seconds), to the disk."""
-    for folder in filter(Path.is_dir, folders):
-        written = [file for file in folder.iterdir() if file.is_file() and file.stat().st_mtime >= began]
-        for place in (*written, folder):
-            handle = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-def _last_byte(file: Path) -> bytes:
-    return file.read_bytes()[-1:]

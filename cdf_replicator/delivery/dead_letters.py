@@ -27,13 +27,12 @@ from connectors.rendering import json_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from cdf_replicator.delivery import RejectedRow
     from cdf_replicator.route import Route
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
     from connectors import Batch
 
 LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
@@ -70,7 +69,7 @@ class Known:
 class DeadLetters:
     """The dead letters of all routes, in a table with one partition per route."""
 
-    def __init__(self, spark: SparkSession, path: Path | HadoopPath) -> None:
+    def __init__(self, spark: SparkSession, path: StoragePath) -> None:
         self._spark = spark
         self._table = DeadLetterTable(spark, path)
 

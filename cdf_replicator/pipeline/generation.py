@@ -14,13 +14,11 @@ from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.spark.hadoop_path import HadoopPath
     from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
     from connectors import Sink
 
@@ -31,7 +29,7 @@ def delivered_version(state: RouteState, state_path: StateStore) -> int:
     return committed.completed_version if committed else (state.start_version or 0) - 1
 
 
-def is_damaged(state: RouteState, folder: Path | HadoopPath) -> bool:
+def is_damaged(state: RouteState, folder: StoragePath) -> bool:
     """Return whether Spark would fail on the checkpoint, or silently restart the generation from its start version."""
     return state.query_started and not checkpoint.is_intact(folder)
 

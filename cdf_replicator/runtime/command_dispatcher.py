@@ -13,10 +13,9 @@ from cdf_replicator.state import command_queue
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
-    from pathlib import Path
 
     from cdf_replicator.runtime.route_runner import RouteRunner
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
 
 log = structlog.get_logger(__name__)
@@ -38,7 +37,7 @@ class CommandDispatcher:
         self._tidied = -math.inf
 
     def run(self, over: threading.Event) -> None:
-        while not over.wait(LOOK_SECONDS if self._state_path.is_local else REMOTE_LOOK_SECONDS):
+        while not over.wait(LOOK_SECONDS if self._state_path.root.is_local else REMOTE_LOOK_SECONDS):
             self.poll()
 
     def poll(self) -> None:
@@ -62,7 +61,7 @@ class CommandDispatcher:
         except Exception:
             log.exception("command queue not readable")
 
-    def _dispatch(self, folder: Path | HadoopPath, request: command_queue.Command) -> None:
+    def _dispatch(self, folder: StoragePath, request: command_queue.Command) -> None:
         if request.route in self._runners:
             command_queue.accept(folder, request)
             self._runners[request.route].submit(request)

@@ -91,7 +91,7 @@ class Supervisor:
         try:
             state_path = StateStore.open(state_folder(self._settings))
             self.board.belongs_to(state_path.owner, self._settings.state_path)
-            if not state_path.is_local:
+            if not state_path.root.is_local:
                 self._spark = session.start(self._settings.spark)  # the remote state path has started it
             url, http = self._url(self._settings.http.bind_port), None
             lease = None if self._standby else Lease.acquire(state_path.root, url=url)

@@ -9,8 +9,7 @@ import errno
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +23,10 @@ _TRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
 """Limits of S3A's own retries, which would delay the first report by two minutes; the service itself retries and logs."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """Status of a file; ``st_mtime`` is in epoch seconds by the store's clock."""
-
-    st_mtime: float
-
-
 class HadoopPath:
-    """The methods of ``pathlib.Path`` that a state path uses; every failure is an ``OSError``."""
+    """A path in a file system of Hadoop (``state.storage_path.StoragePath``); every failure is an ``OSError``."""
+
+    is_local: ClassVar = False
 
     def __init__(self, files: Any, location: str) -> None:
         self._files = files
@@ -62,10 +56,6 @@ class HadoopPath:
         return self._location.rpartition("/")[2]
 
     @property
-    def stem(self) -> str:
-        return PurePosixPath(self.name).stem
-
-    @property
     def parent(self) -> HadoopPath:
         return HadoopPath(self._files, self._location.rpartition("/")[0])
 
@@ -76,9 +66,9 @@ class HadoopPath:
         with _as_os_errors():
             return bool(self._files.of.exists(self._path))
 
-    def stat(self) -> FileStat:
+    def modified_at(self) -> float:
         with _as_os_errors():
-            return FileStat(self._files.of.getFileStatus(self._path).getModificationTime() / 1000)
+            return float(self._files.of.getFileStatus(self._path).getModificationTime()) / 1000
 
     def glob(self, pattern: str) -> list[HadoopPath]:
         """Return the matching names directly in the folder, listed as a whole; an empty list if the folder is missing."""
@@ -115,10 +105,12 @@ class HadoopPath:
 
     def write_text(self, text: str) -> None:
         """Write the text; a reader may find no file for a moment."""
-        self._write(text.encode() + _END)
+        with _as_os_errors():
+            stream = self._files.of.create(self._path, True)
+            stream.write(text.encode() + _END)
+            stream.close()
 
     def create_text(self, text: str) -> bool:
-        """Write the file unless it exists; of several writers at the same time, exactly one gets True."""
         content = text.encode() + _END
         try:
             with _as_os_errors():
@@ -132,25 +124,19 @@ class HadoopPath:
             raise
         return True
 
-    def touch(self) -> None:
-        self._write(b"")
-
-    def rename(self, target: HadoopPath) -> None:
-        """Move a file or folder; an object store copies each object."""
+    def move_to(self, name: str) -> None:
+        """Rename the file or folder; an object store copies each object."""
         with _as_os_errors():
-            moved = self._files.of.rename(self._path, target._path)
+            moved = self._files.of.rename(self._path, self.with_name(name)._path)
         if not moved:
-            raise OSError(errno.EIO, f"Input/output error: {self} can't be renamed to {target.name}")
+            raise OSError(errno.EIO, f"Input/output error: {self} can't be renamed to {name}")
+
+    def sync(self, since: float) -> None:
+        """Do nothing, since a closed file of these file systems is durable."""
 
     def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store reports it
         with _as_os_errors():
             self._files.of.delete(self._path, False)
-
-    def _write(self, content: bytes) -> None:
-        with _as_os_errors():
-            stream = self._files.of.create(self._path, True)
-            stream.write(content)
-            stream.close()
 
     @property
     def _draft(self) -> HadoopPath:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,7 +70,6 @@ FIXED: Final = {
     "spark.speculation": "false",
     # Constraint propagation copies the text of a whole row into every inferred filter. With many nested columns, Spark never
     # finished planning a replay into an audit table.
-    # replay into an audit table was never finished.
     "spark.sql.constraintPropagation.enabled": "false",
     # This rule removes the counts from the plan of an empty micro-batch, and reading them would then fail.
     "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
@@ -87,7 +86,6 @@ DEFAULTS: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # A micro-batch of one sink uses up to sixty generated classes. With Spark's default of 100, the next sink's classes would
     # evict them, and every batch would compile them again.
-    # none, and all are compiled again.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # The default manager starts twenty processes (readlink, chmod) per micro-batch in a local file system.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -101,6 +99,9 @@ DEFAULTS: Final = {
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
 }
+
+LEFTOVER_SECONDS: Final = 3600
+"""Age of a properties file that no start still reads."""
 
 
 class SparkStartError(Exception):
@@ -216,6 +217,10 @@ def delta_jars(settings: Spark) -> dict[str, str]:
 
 @contextmanager
 def _properties_file(conf: Mapping[str, str]) -> Iterator[Path]:
+    for leftover in Path(tempfile.gettempdir()).glob("cdf-spark-*.properties"):  # of a process killed during its start
+        with suppress(OSError):  # another user's file, or another process deletes it too
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
+                leftover.unlink()
     handle, name = tempfile.mkstemp(prefix="cdf-spark-", suffix=".properties")  # created with mode 0600
     path = Path(name)
     try:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
 
 _CRC: Final = b"crc\0"
 
@@ -41,7 +40,7 @@ class Offset:
         return self.version - 1
 
 
-def is_intact(checkpoint: Path | HadoopPath) -> bool:
+def is_intact(checkpoint: StoragePath) -> bool:
     """Return whether Spark can continue from the checkpoint: a power cut or a full disk leaves truncated files."""
     planned = max(_numbers(checkpoint / "offsets"), default=None)
     committed = max(_numbers(checkpoint / "commits"), default=-1)
@@ -55,45 +54,45 @@ def is_intact(checkpoint: Path | HadoopPath) -> bool:
     return committed < 0 or (committed <= planned and bool(_lines(checkpoint / "commits" / str(committed))))
 
 
-def last_committed(checkpoint: Path | HadoopPath) -> Offset | None:
+def last_committed(checkpoint: StoragePath) -> Offset | None:
     """Return the end of the last committed micro-batch whose offset can be read; None if there is none."""
     batch = last_batch(checkpoint)
     return batch and batch[1]
 
 
-def last_batch(checkpoint: Path | HadoopPath) -> tuple[int, Offset] | None:
+def last_batch(checkpoint: StoragePath) -> tuple[int, Offset] | None:
     """Return Spark's batch id and the end of that micro-batch."""
     batches = sorted(_numbers(checkpoint / "commits"), reverse=True)
     return next(((batch, offset) for batch in batches if (offset := _offset(checkpoint, batch))), None)
 
 
-def start_of_last_committed(checkpoint: Path | HadoopPath) -> Offset | None:
+def start_of_last_committed(checkpoint: StoragePath) -> Offset | None:
     """Return the start of the last committed micro-batch; None if it was the first one."""
     batch = max(_numbers(checkpoint / "commits"), default=0)
     return _offset(checkpoint, batch - 1) if batch else None
 
 
-def last_offset(checkpoint: Path | HadoopPath) -> Offset | None:
+def last_offset(checkpoint: StoragePath) -> Offset | None:
     """Return the end of the newest micro-batch that may have been written, committed or not."""
     return _offset(checkpoint, newest_batch(checkpoint))
 
 
-def newest_batch(checkpoint: Path | HadoopPath) -> int:
+def newest_batch(checkpoint: StoragePath) -> int:
     """Return Spark's id of the newest micro-batch that may have been written; -1 if there was none."""
     return max(_numbers(checkpoint / "offsets"), default=-1)
 
 
-def _numbers(folder: Path | HadoopPath) -> list[int]:
+def _numbers(folder: StoragePath) -> list[int]:
     return [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
 
 
-def _offset(checkpoint: Path | HadoopPath, batch: int) -> Offset | None:
+def _offset(checkpoint: StoragePath, batch: int) -> Offset | None:
     """Return the end of a micro-batch; None if its file is missing or truncated."""
     lines = _lines(checkpoint / "offsets" / str(batch))
     return Offset.parse(lines[-1]) if len(lines) > 1 else None
 
 
-def _lines(file: Path | HadoopPath) -> list[str]:
+def _lines(file: StoragePath) -> list[str]:
     """Return the JSON objects of one of Spark's files, one per line; none if the file is truncated."""
     try:
         content = file.read_bytes()
@@ -104,12 +103,12 @@ def _lines(file: Path | HadoopPath) -> list[str]:
     except ValueError:
         return []
     except OSError as error:
-        if isinstance(file, Path) or isinstance(error, FileNotFoundError):
+        if file.is_local or isinstance(error, FileNotFoundError):
             return []
         raise  # a store that does not answer says nothing about the file
 
 
-def _agrees(content: bytes, checksums: Path | HadoopPath) -> bool:
+def _agrees(content: bytes, checksums: StoragePath) -> bool:
     """Return whether Hadoop would accept a file with its checksums (a CRC-32 per fixed number of bytes).
 
     Hadoop ignores a checksum file with a truncated header.

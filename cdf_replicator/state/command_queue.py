@@ -18,9 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from cdf_replicator.state.store import write_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
 
 CommandKind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
 _ASKED: Final = ".request.json"
@@ -69,11 +67,11 @@ class CommandStatus:
     ratio: float = 0.0
 
 
-def enqueue(folder: Path | HadoopPath, request: Command) -> None:
+def enqueue(folder: StoragePath, request: Command) -> None:
     write_json(folder / f"{request.id}{_ASKED}", asdict(request))
 
 
-def pending(folder: Path | HadoopPath) -> list[Command]:
+def pending(folder: StoragePath) -> list[Command]:
     """Return the commands in the queue, oldest first; answer an unreadable command as failed."""
     found: list[Command] = []
     for file in [*folder.glob(f"*{_ASKED}")]:
@@ -92,32 +90,32 @@ def pending(folder: Path | HadoopPath) -> list[Command]:
     return sorted(found, key=lambda request: request.at)
 
 
-def accept(folder: Path | HadoopPath, request: Command) -> None:
+def accept(folder: StoragePath, request: Command) -> None:
     """Accept a command; it stays in the queue until ``complete``, so that a restart finds it."""
     write_status(folder, request.id, CommandStatus("running", "accepted"))
 
 
-def complete(folder: Path | HadoopPath, request_id: str) -> None:
+def complete(folder: StoragePath, request_id: str) -> None:
     """Remove a command that is answered, or whose effect the state path records."""
     (folder / f"{request_id}{_ASKED}").unlink(missing_ok=True)
 
 
-def write_status(folder: Path | HadoopPath, request_id: str, progress: CommandStatus) -> None:
+def write_status(folder: StoragePath, request_id: str, progress: CommandStatus) -> None:
     write_json(folder / f"{request_id}{_ANSWER}", asdict(progress))
 
 
-def read_status(folder: Path | HadoopPath, request_id: str) -> CommandStatus | None:
+def read_status(folder: StoragePath, request_id: str) -> CommandStatus | None:
     """Return the progress of a command; None if it is not accepted yet."""
     file = folder / f"{request_id}{_ANSWER}"
     return CommandStatus(**_read(file)) if file.exists() else None
 
 
-def is_waiting(folder: Path | HadoopPath, request_id: str) -> bool:
+def is_waiting(folder: StoragePath, request_id: str) -> bool:
     """Return whether the command is in the queue and not accepted yet."""
     return (folder / f"{request_id}{_ASKED}").exists()
 
 
-def answer_interrupted(folder: Path | HadoopPath) -> None:
+def answer_interrupted(folder: StoragePath) -> None:
     """Answer commands as failed that an earlier process accepted and recorded but did not answer before it ended."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         request_id = file.name.removesuffix(_ANSWER)
@@ -130,18 +128,18 @@ def answer_interrupted(folder: Path | HadoopPath) -> None:
                 write_status(folder, request_id, replace(found, state="failed", message=what))
 
 
-def purge_expired(folder: Path | HadoopPath) -> None:
+def purge_expired(folder: StoragePath) -> None:
     """Delete answers that are older than a day."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         with suppress(OSError):
-            if time.time() - file.stat().st_mtime > KEPT_SECONDS:
+            if time.time() - file.modified_at() > KEPT_SECONDS:
                 file.unlink(missing_ok=True)
 
 
-def delete(folder: Path | HadoopPath, request_id: str) -> None:
+def delete(folder: StoragePath, request_id: str) -> None:
     for ending in (_ASKED, _ANSWER):
         (folder / f"{request_id}{ending}").unlink(missing_ok=True)
 
 
-def _read(file: Path | HadoopPath) -> dict[str, Any]:
+def _read(file: StoragePath) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -18,7 +18,6 @@ import time
 import uuid
 from contextlib import suppress
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator.state import lease_file
@@ -27,8 +26,8 @@ from cdf_replicator.state.lease_file import NONCE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cdf_replicator.spark.hadoop_path import HadoopPath
     from cdf_replicator.state.lease_file import LeaseFile
+    from cdf_replicator.state.storage_path import StoragePath
 
 SILENT_SECONDS: Final = 15.0
 """A standby takes over from a holder without a heartbeat for this time."""
@@ -40,7 +39,7 @@ RELEASE_SECONDS: Final = 5.0
 class LeaseHeldError(Exception):
     """Another process holds the lease; ``holder`` holds its host, pid, since and url."""
 
-    def __init__(self, root: Path | HadoopPath, holder: dict[str, Any]) -> None:
+    def __init__(self, root: StoragePath, holder: dict[str, Any]) -> None:
         who = ", ".join(f"{name} {value}" for name, value in holder.items()) or "another process"
         super().__init__(f"the state path {root} is in use ({who}). Stop it first, or name another CDF_STATE_PATH.")
         self.holder = holder
@@ -49,7 +48,7 @@ class LeaseHeldError(Exception):
 class Lease:
     """A lease, held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
 
-    def __init__(self, mark: LeaseFile, root: Path | HadoopPath, token: int) -> None:
+    def __init__(self, mark: LeaseFile, root: StoragePath, token: int) -> None:
         self._mark = mark
         self._root = root
         self._over = threading.Event()
@@ -57,14 +56,14 @@ class Lease:
         self.token = token
 
     @classmethod
-    def acquire(cls, root: Path | HadoopPath, *, url: str | None = None) -> Lease:
+    def acquire(cls, root: StoragePath, *, url: str | None = None) -> Lease:
         """Take the lease; raise ``LeaseHeldError`` if another process holds it.
 
         A file lock shows that immediately. On an object store the method waits for a heartbeat.
         """
         while True:
             token = _newest(root)
-            if (said := _said(root, token)) is not None and (isinstance(root, Path) or _touches(root, token)):
+            if (said := _said(root, token)) is not None and (root.is_local or _touches(root, token)):
                 raise LeaseHeldError(root, said)
             if (lease := _taken(root, token, url)) is not None:
                 return lease
@@ -72,7 +71,7 @@ class Lease:
     @classmethod
     def wait(
         cls,
-        root: Path | HadoopPath,
+        root: StoragePath,
         on_holder: Callable[[dict[str, Any]], None],
         wait: Callable[[float], bool],
         url: str | None,
@@ -84,7 +83,7 @@ class Lease:
         the clock ``now``, and returns whether to give up. ``url`` is the address that this instance writes into the lease.
         """
         watched = HeartbeatMonitor(root, now)
-        pause = LOOK_SECONDS if isinstance(root, Path) else REMOTE_LOOK_SECONDS
+        pause = LOOK_SECONDS if root.is_local else REMOTE_LOOK_SECONDS
         while True:
             with suppress(OSError):  # while the state path can't be read or written, neither side can act
                 said, new = watched.poll()
@@ -127,7 +126,7 @@ class Lease:
                 self._mark.heartbeat()
 
 
-def holder(root: Path | HadoopPath) -> dict[str, Any] | None:
+def holder(root: StoragePath) -> dict[str, Any] | None:
     """Return host, pid, since and url of the lease holder; None if the lease is free, also after a crash of its holder."""
     return _said(root, _newest(root))
 
@@ -135,7 +134,7 @@ def holder(root: Path | HadoopPath) -> dict[str, Any] | None:
 class HeartbeatMonitor:
     """Watches the lease holder's heartbeat with the local monotonic clock; never compares clocks across hosts."""
 
-    def __init__(self, root: Path | HadoopPath, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: StoragePath, now: Callable[[], float] = time.monotonic) -> None:
         self._root = root
         self._now = now
         self._touched: float | None = None
@@ -160,28 +159,28 @@ class HeartbeatMonitor:
         return self._now() - self._since > SILENT_SECONDS
 
 
-def _newest(root: Path | HadoopPath) -> int:
+def _newest(root: StoragePath) -> int:
     """Return the highest token; 0 if there is none."""
     return max(_tokens(root), default=0)
 
 
-def _tokens(root: Path | HadoopPath) -> list[int]:
-    return [int(file.stem) for file in (root / "leases").glob("[0-9]*.json")]
+def _tokens(root: StoragePath) -> list[int]:
+    return [int(file.name.removesuffix(".json")) for file in (root / "leases").glob("[0-9]*.json")]
 
 
-def _said(root: Path | HadoopPath, token: int) -> dict[str, Any] | None:
+def _said(root: StoragePath, token: int) -> dict[str, Any] | None:
     """Return what the token's holder wrote; None if it has ended."""
     return lease_file.read_holder(_path(root, token)) if token else None
 
 
-def _touched(root: Path | HadoopPath, token: int) -> float:
+def _touched(root: StoragePath, token: int) -> float:
     try:
-        return _path(root, token).stat().st_mtime
+        return _path(root, token).modified_at()
     except OSError:
         return 0.0
 
 
-def _touches(root: HadoopPath, token: int) -> bool:
+def _touches(root: StoragePath, token: int) -> bool:
     """Return whether the holder of this token is alive.
 
     A live holder sends heartbeats, has not released the lease, and has the highest token.
@@ -199,7 +198,7 @@ def _touches(root: HadoopPath, token: int) -> bool:
     return False
 
 
-def _taken(root: Path | HadoopPath, newest: int, url: str | None) -> Lease | None:
+def _taken(root: StoragePath, newest: int, url: str | None) -> Lease | None:
     """Take a token above the newest; return None if another process takes one at the same time.
 
     The token is the time in seconds since 1970. After a restore of the state path from a backup, it is thus still higher than
@@ -222,5 +221,5 @@ def _taken(root: Path | HadoopPath, newest: int, url: str | None) -> Lease | Non
     return Lease(mark, root, token)
 
 
-def _path(root: Path | HadoopPath, token: int) -> Path | HadoopPath:
+def _path(root: StoragePath, token: int) -> StoragePath:
     return root / "leases" / f"{token:010d}.json"

@@ -7,11 +7,12 @@ import json
 import os
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
+from cdf_replicator.state.storage_path import LocalPath
+
 if TYPE_CHECKING:
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
 
 TOUCH_SECONDS: Final = 2.0
 REMOTE_TOUCH_SECONDS: Final = 5.0
@@ -34,18 +35,18 @@ class LeaseFile(Protocol):
         """Remove the heartbeat without a trace."""
 
 
-def create(path: Path | HadoopPath, text: str) -> LeaseFile | None:
+def create(path: StoragePath, text: str) -> LeaseFile | None:
     """Create the heartbeat with its whole content; return None if the path exists. Raises ``OSError``."""
-    if isinstance(path, Path):
+    if isinstance(path, LocalPath):
         return LocalLeaseFile.create(path, text)
     return RemoteLeaseFile(path, text) if path.create_text(text) else None
 
 
-def read_holder(path: Path | HadoopPath) -> dict[str, Any] | None:
+def read_holder(path: StoragePath) -> dict[str, Any] | None:
     """Return host, pid, since and url of the holder, or an empty dict if they can't be read; None if it has ended."""
-    if not isinstance(path, Path):
+    if not isinstance(path, LocalPath):
         with suppress(FileNotFoundError):  # not written as a whole yet, or removed by the next holder
-            return _spoken(path.read_text())
+            return _spoken(path.read_text("utf-8"))
         return {}
     try:
         file = path.open(encoding="utf-8")
@@ -58,13 +59,13 @@ def read_holder(path: Path | HadoopPath) -> dict[str, Any] | None:
 class LocalLeaseFile:
     """A heartbeat in a local folder; its lock ends with the process."""
 
-    def __init__(self, file: IO[str], path: Path) -> None:
+    def __init__(self, file: IO[str], path: LocalPath) -> None:
         self._file = file
         self._path = path
         self.touch_seconds = TOUCH_SECONDS
 
     @classmethod
-    def create(cls, path: Path, text: str) -> LocalLeaseFile | None:
+    def create(cls, path: LocalPath, text: str) -> LocalLeaseFile | None:
         """Create the file with its lock already held."""
         path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}.draft")
@@ -91,14 +92,14 @@ class LocalLeaseFile:
         self._file.close()
 
     def abort(self) -> None:
-        self._path.unlink()
+        self._path.unlink(missing_ok=True)
         self._file.close()
 
 
 class RemoteLeaseFile:
     """A heartbeat in an object store. A clean shutdown writes a release marker; after a crash the heartbeat stops."""
 
-    def __init__(self, path: HadoopPath, text: str) -> None:
+    def __init__(self, path: StoragePath, text: str) -> None:
         self._path = path
         self._text = text
         self.touch_seconds = REMOTE_TOUCH_SECONDS
@@ -111,7 +112,7 @@ class RemoteLeaseFile:
             self._path.replace_text(_RELEASED)
 
     def abort(self) -> None:
-        self._path.unlink()
+        self._path.unlink(missing_ok=True)
 
 
 def _spoken(text: str) -> dict[str, Any] | None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.spark import session
 from cdf_replicator.spark.hadoop_path import HadoopPath
+from cdf_replicator.state.storage_path import LocalPath
 
 if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
+    from cdf_replicator.state.storage_path import StoragePath
 
 
-def state_folder(settings: Settings) -> Path | HadoopPath:
+def state_folder(settings: Settings) -> StoragePath:
     """Return the state path; start Spark if it is not in this machine's own file system.
 
     Raises the errors of ``session.start``, and ``StateError``.
     """
     location = urlsplit(settings.state_path)
     if location.scheme in ("", "file"):
-        return Path(location.path if location.scheme else settings.state_path)
+        return LocalPath(location.path if location.scheme else settings.state_path)
     try:
         return HadoopPath.at(session.start(settings.spark), settings.state_path)
     except OSError as error:

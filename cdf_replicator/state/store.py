@@ -14,11 +14,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator.errors.exceptions import LeaseLostError, StateError
@@ -26,8 +24,8 @@ from cdf_replicator.state.route_state import RouteState
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
-    from cdf_replicator.spark.hadoop_path import HadoopPath
     from cdf_replicator.state.lease import Lease
+    from cdf_replicator.state.storage_path import StoragePath
     from connectors import RouteSpec
 
 FORMAT: Final = 2
@@ -39,24 +37,22 @@ class StateStore:
     Only the lease holder writes to the routes; ``lease`` is None in a standby and in a read-only command.
     """
 
-    def __init__(self, root: Path | HadoopPath) -> None:
+    def __init__(self, root: StoragePath) -> None:
         self.root = root
         self.lease: Lease | None = None
 
     @classmethod
-    def open(cls, root: Path | HadoopPath) -> StateStore:
+    def open(cls, root: StoragePath) -> StateStore:
         """Create the folder or check its format; raise ``StateError``, or ``OSError`` if an object store does not answer."""
         state = cls(root)
         try:
-            if isinstance(root, Path):
-                root.mkdir(parents=True, exist_ok=True)
             if not state._format_file.exists():
-                _write_first(state._format_file, {"format": FORMAT, "owner": uuid.uuid4().hex})
+                state._format_file.create_text(_text({"format": FORMAT, "owner": uuid.uuid4().hex}))
             probe = root / f".probe-{os.getpid()}"
-            probe.touch()
+            probe.write_text("")
             probe.unlink(missing_ok=True)  # another container's process with the same id may use the same probe file
         except OSError as error:
-            if not isinstance(root, Path) and not isinstance(error, PermissionError):
+            if not (root.is_local or isinstance(error, PermissionError)):
                 raise
             raise StateError(
                 f"CDF_STATE_PATH={root} is not writable ({error.strerror}). "
@@ -72,10 +68,6 @@ class StateStore:
             )
         return state
 
-    @property
-    def is_local(self) -> bool:
-        return isinstance(self.root, Path)
-
     @cached_property
     def owner(self) -> str:
         """Identity of this state path, written into every target that it fills."""
@@ -85,7 +77,7 @@ class StateStore:
         """Return what a sink may know of a route in this state."""
         return route.spec(owner=self.owner, epoch=state.epoch, fence=self.lease.token if self.lease else 0)
 
-    def checkpoint(self, route: str, generation: int) -> Path | HadoopPath:
+    def checkpoint(self, route: str, generation: int) -> StoragePath:
         return self.root / "routes" / route / "checkpoints" / str(generation)
 
     def newest_generation(self, route: str) -> int:
@@ -94,11 +86,11 @@ class StateStore:
         return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
 
     @property
-    def dead_letters(self) -> Path | HadoopPath:
+    def dead_letters(self) -> StoragePath:
         return self.root / "dead_letters"
 
     @property
-    def requests(self) -> Path | HadoopPath:
+    def requests(self) -> StoragePath:
         return self.root / "requests"
 
     def load(self, route: str) -> RouteState | None:
@@ -129,14 +121,14 @@ class StateStore:
         else:
             self._pause_file(route).unlink(missing_ok=True)
 
-    def _pause_file(self, route: str) -> Path | HadoopPath:
+    def _pause_file(self, route: str) -> StoragePath:
         return self.root / "routes" / route / "paused.json"
 
-    def _route_file(self, route: str) -> Path | HadoopPath:
+    def _route_file(self, route: str) -> StoragePath:
         return self.root / "routes" / route / "route.json"
 
     @property
-    def _format_file(self) -> Path | HadoopPath:
+    def _format_file(self) -> StoragePath:
         return self.root / "format.json"
 
     @cached_property
@@ -144,46 +136,14 @@ class StateStore:
         try:
             return dict(json.loads(self._format_file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            if isinstance(error, OSError) and not (self.is_local or isinstance(error, FileNotFoundError)):
+            if isinstance(error, OSError) and not (self.root.is_local or isinstance(error, FileNotFoundError)):
                 raise  # a store that does not answer says nothing about the file
             raise StateError(f"{self._format_file} can't be read ({error}). Restore it from a backup.") from error
 
 
-def write_json(path: Path | HadoopPath, content: dict[str, Any]) -> None:
-    """Replace the file atomically: a reader, or a restart after a kill, sees the old text or the new text."""
-    text = _text(content)
-    if not isinstance(path, Path):
-        path.replace_text(text)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _durable(path, text).replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _write_first(path: Path | HadoopPath, content: dict[str, Any]) -> None:
-    """Write the file unless it exists: of two first starts at the same time, one determines the owner."""
-    text = _text(content)
-    if not isinstance(path, Path):
-        path.create_text(text)
-        return
-    temporary = _durable(path, text)
-    with suppress(FileExistsError):
-        os.link(temporary, path)
-    temporary.unlink()
+def write_json(path: StoragePath, content: dict[str, Any]) -> None:
+    path.replace_text(_text(content))
 
 
 def _text(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=1, sort_keys=True)
-
-
-def _durable(path: Path, text: str) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary

@@ -18,6 +18,7 @@ from cdf_replicator.pipeline.target import TargetFactory
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from cdf_replicator.transform import change_frame
 from connectors import Watermark, change
@@ -56,7 +57,7 @@ class OurRoute:
         settings = load({**given, **environ})
         self._spark, self._work, self._batches = spark, work, 0
         self.route, self.sink = settings.routes[ROUTE], settings.sink("sink")
-        state_path, self._board = StateStore.open(folder), StatusStore()
+        state_path, self._board = StateStore.open(LocalPath(folder)), StatusStore()
         self._metrics = Metrics(self._board)
         self._sent = 0
         self._board.add_sink("sink", settings.sinks["sink"].type, "")

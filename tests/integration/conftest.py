@@ -17,6 +17,7 @@ from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.support.vacuum import vacuum
 
@@ -163,7 +164,7 @@ class World:
 
     @property
     def state_path(self) -> StateStore:
-        return StateStore.open(Path(self.environ["CDF_STATE_PATH"]))
+        return StateStore.open(LocalPath(self.environ["CDF_STATE_PATH"]))
 
     @property
     def letters(self) -> DeadLetters:

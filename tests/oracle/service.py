@@ -15,6 +15,7 @@ from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state import command_queue
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.oracle.dimension import recreate
 from tests.oracle.moments import Moments
@@ -56,7 +57,7 @@ class Replicator:
         self.audited_from = -1
         self.replayed: list[int] = []
         self.settings = load(self._environ())
-        self.state_path = StateStore.open(folder / "state")
+        self.state_path = StateStore.open(LocalPath(folder / "state"))
         if not table.shape.twins:
             recreate(table.spark, self.dimension, table.regions, doubled=False)
 

@@ -21,6 +21,7 @@ from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import server
 from cdf_replicator.state.lease import Lease
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ def test_status_finds_the_service_of_this_host(command: Command, service: tuple[
 @pytest.fixture
 def folder(tmp_path: Path, service: tuple[StatusStore, str]) -> Path:
     """The state path of the service."""
-    state = StateStore.open(tmp_path / "state")
+    state = StateStore.open(LocalPath(tmp_path / "state"))
     service[0].belongs_to(state.owner, str(tmp_path / "state"))
     return tmp_path / "state"
 
@@ -341,7 +342,7 @@ def test_the_service_is_found_by_the_port_of_the_configuration_file(
 def test_the_service_is_found_by_what_the_lease_holder_says(
     command: Command, service: tuple[StatusStore, str], folder: Path
 ) -> None:
-    held = Lease.acquire(folder, url=service[1].replace("127.0.0.1", "0.0.0.0"))
+    held = Lease.acquire(LocalPath(folder), url=service[1].replace("127.0.0.1", "0.0.0.0"))
     try:
         for words in ("status", "healthcheck"):
             result = command(words, environ={"CDF_STATE_PATH": str(folder)})
@@ -355,7 +356,7 @@ def test_the_answer_of_another_service_is_refused(
     command: Command, service: tuple[StatusStore, str], folder: Path, words: str
 ) -> None:
     ours = folder.with_name("ours")
-    StateStore.open(ours)
+    StateStore.open(LocalPath(ours))
     port = service[1].rpartition(":")[2]
     result = command(words, environ={"CDF_STATE_PATH": str(ours), "CDF_HTTP__BIND_PORT": port})
     assert (result.returncode, result.stdout) == (1, "")

@@ -11,6 +11,7 @@ from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 
 EVOLUTION = RuntimeError("[DELTA_STREAMING_METADATA_EVOLUTION] The schema of your Delta table has changed.")
@@ -32,7 +33,7 @@ def runner(tmp_path, monkeypatch):
     spark, letters = None, None
     board, stop = StatusStore(), threading.Event()
     board.add_sink("audit", "delta_audit", "")
-    path = StateStore.open(tmp_path)
+    path = StateStore.open(LocalPath(tmp_path))
     factory = RouteFactory(spark, settings, path, letters, Metrics(board), board, once=False, stop=stop)
     runner = factory.runner(settings.routes["orders_audit"], None)
     runner.waits = []

@@ -14,6 +14,7 @@ from cdf_replicator.server import server
 from cdf_replicator.server.control import BODY_BYTES, Control
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import CommandStatus
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 
 TOKEN = "a-token-of-eighteen"
@@ -21,7 +22,7 @@ TOKEN = "a-token-of-eighteen"
 
 @pytest.fixture
 def state_path(tmp_path):
-    return StateStore.open(tmp_path / "state")
+    return StateStore.open(LocalPath(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from tests.support.waiting import until
 
 HOLD = """
 import sys, time
-from pathlib import Path
 from cdf_replicator.state.lease import Lease
-lease = Lease.acquire(Path(sys.argv[1]), url="http://there:9102")
+from cdf_replicator.state.storage_path import LocalPath
+lease = Lease.acquire(LocalPath(sys.argv[1]), url="http://there:9102")
 print("held", flush=True)
 time.sleep(600)
 """

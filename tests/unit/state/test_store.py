@@ -12,7 +12,7 @@ import pytest
 
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.route import Route, Source
-from cdf_replicator.state import store as state_module
+from cdf_replicator.state import storage_path
 from cdf_replicator.state.lease import Lease
 from cdf_replicator.state.route_state import RouteState
 from cdf_replicator.state.store import FORMAT, StateStore, write_json
@@ -38,7 +38,7 @@ def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
 
 
 def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
-    monkeypatch.setattr(Path, "touch", lambda probe: None)
+    monkeypatch.setattr(Path, "write_text", lambda *_: None)
     assert len(StateStore.open(tmp_path).owner) == 32
 
 
@@ -81,7 +81,7 @@ def test_a_write_that_dies_leaves_the_old_text(path, monkeypatch):
     def die(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(state_module.os, "fsync", die)
+    monkeypatch.setattr(storage_path.os, "fsync", die)
     with pytest.raises(OSError, match="disk full"):
         path.save(STATE.next_generation(3, replay_end_version=9))
     assert path.load("orders_search") == STATE

@@ -1,0 +1,97 @@
+"""A path under the state path, in one of two storages: a folder of this machine, or a file system of Hadoop.
+
+``LocalPath`` is the first, ``spark.hadoop_path.HadoopPath`` the second.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class StoragePath(Protocol):
+    """The methods of ``pathlib.Path`` that a state path uses, and the writes that survive a kill."""
+
+    is_local: ClassVar[bool]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parent(self) -> StoragePath: ...
+    def __truediv__(self, name: str, /) -> StoragePath: ...
+    def with_name(self, name: str, /) -> StoragePath: ...
+    def exists(self) -> bool: ...
+    def glob(self, pattern: str, /) -> Iterable[StoragePath]: ...
+    def read_bytes(self) -> bytes: ...
+    def read_text(self, encoding: str) -> str: ...
+    def write_text(self, text: str, /) -> object: ...
+    def unlink(self, *, missing_ok: bool) -> None: ...
+
+    def modified_at(self) -> float:
+        """Return the time of the last write in epoch seconds, by the storage's clock."""
+
+    def replace_text(self, text: str) -> None:
+        """Replace the file atomically: a reader, or a restart after a kill, sees the old text or the new text."""
+
+    def create_text(self, text: str) -> bool:
+        """Write the file unless it exists; of several writers at the same time, exactly one gets True."""
+
+    def move_to(self, name: str) -> None:
+        """Rename the file or folder within its parent."""
+
+    def sync(self, since: float) -> None:
+        """Make the files durable that were written to the folder since ``since`` (epoch seconds)."""
+
+
+class LocalPath(PosixPath):
+    """A path of this machine; its writes are synced to the disk."""
+
+    is_local: ClassVar = True
+
+    def modified_at(self) -> float:
+        return self.stat().st_mtime
+
+    def replace_text(self, text: str) -> None:
+        self._written_draft(text).replace(self)
+        _sync(self.parent)
+
+    def create_text(self, text: str) -> bool:
+        draft = self._written_draft(text)
+        try:
+            os.link(draft, self)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        return True
+
+    def move_to(self, name: str) -> None:
+        self.rename(self.with_name(name))
+
+    def sync(self, since: float) -> None:
+        if self.is_dir():
+            written = [file for file in self.iterdir() if file.is_file() and file.stat().st_mtime >= since]
+            for place in (*written, self):
+                _sync(place)
+
+    def _written_draft(self, text: str) -> LocalPath:
+        self.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.with_name(f".{self.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        return draft
+
+
+def _sync(place: Path) -> None:
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
