@@ -67,7 +67,7 @@ def test_a_wrong_configuration_ends_the_run_before_spark_starts(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_state_path_that_can_not_be_written_is_named(tmp_path: Path, here: Here):
+def test_unwritable_state_path_is_named(tmp_path: Path, here: Here):
     (tmp_path / "file").touch()
 
     ended = here(minimal(tmp_path, STATE_PATH=tmp_path / "file" / "state"), "run", "--once")
@@ -78,7 +78,7 @@ def test_a_state_path_that_can_not_be_written_is_named(tmp_path: Path, here: Her
     assert "mount a volume there or name another folder" in entry["message"]
 
 
-def test_a_state_path_of_a_newer_version_is_left_alone(tmp_path: Path, here: Here):
+def test_state_path_of_a_newer_version_is_unchanged(tmp_path: Path, here: Here):
     (tmp_path / "state").mkdir()
     format_file = tmp_path / "state" / "format.json"
     format_file.write_text(json.dumps({"format": 99, "owner": "newer"}))
@@ -101,7 +101,7 @@ def guarded() -> Iterator[Redis]:
         yield server
 
 
-def test_what_an_operator_must_correct_halts_its_route_and_helps_once_corrected(
+def test_wrong_input_halts_its_route_and_correction_ends_the_halt(
     spark: SparkSession, tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis, guarded: Redis, here: Here
 ):
     tables = {name: Source.created(spark, tmp_path / name, ROWS) for name in ("nokey", "locked", "mapped", "squatted")}
@@ -134,7 +134,7 @@ def test_what_an_operator_must_correct_halts_its_route_and_helps_once_corrected(
     assert documents(elasticsearch.url, "mapped-anew") == tables["mapped"].rows
 
 
-def test_what_is_away_ends_a_run_once_with_the_code_for_later(
+def test_unreachable_system_ends_run_once_with_the_retry_exit_code(
     spark: SparkSession, tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis, guarded: Redis, here: Here
 ):
     away = Source.created(spark, tmp_path / "away", ROWS)

@@ -24,7 +24,7 @@ def through(world, sink, settings, state):
 
 
 @pytest.mark.parametrize("place", ["delta_audit", "redis"], indirect=True)
-def test_a_target_of_another_route_is_left_alone_until_a_resync_takes_it_over(world, place):
+def test_target_of_another_route_is_unchanged_until_a_resync(world, place):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     first = through(world, "first", place, "state")
     assert world.run(first) is None

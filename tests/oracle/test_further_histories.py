@@ -17,7 +17,7 @@ SEEDS = ((334, 5), (933, 5))
 pytestmark = pytest.mark.timeout(1800)
 
 
-def test_after_every_kind_of_operation_every_sink_equals_a_partitioned_table(life):
+def test_every_sink_equals_a_partitioned_table_after_every_kind_of_operation(life):
     found = life(History(SHAPES["partitioned"], EVERY_OPERATION))
 
     assert found.differences == []
@@ -25,7 +25,7 @@ def test_after_every_kind_of_operation_every_sink_equals_a_partitioned_table(lif
 
 
 @pytest.mark.parametrize(("seed", "length"), SEEDS)
-def test_after_a_random_history_every_sink_equals_the_table(life, seed, length):
+def test_every_sink_equals_the_table_after_a_random_history(life, seed, length):
     found = life(history_of(seed, length))
 
     assert found.differences == []

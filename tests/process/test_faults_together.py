@@ -31,7 +31,7 @@ def schedule(seed: int) -> list[tuple[str, ...]]:
     return rounds
 
 
-def test_after_faults_at_once_nothing_differs(spark: SparkSession, tmp_path: Path):
+def test_sinks_equal_the_table_after_simultaneous_faults(spark: SparkSession, tmp_path: Path):
     """Each fault has an effect, or ``held`` fails: a write is retried, or another process runs."""
     with world(spark, tmp_path, SEED, tables=("orders",)) as chaos:
         chaos.wait_caught_up()

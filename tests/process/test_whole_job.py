@@ -102,7 +102,7 @@ def given(tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis) -> 
     )
 
 
-def test_after_each_run_every_sink_holds_what_the_table_holds(
+def test_every_sink_equals_the_table_after_each_run(
     spark: SparkSession, tmp_path: Path, given: dict[str, str], elasticsearch: Elasticsearch, redis_server: Redis
 ):
     """The second run goes on from the state that the first process has left."""

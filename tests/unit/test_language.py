@@ -148,7 +148,7 @@ CHECKED = [
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_the_prose_is_plain(name):
+def test_prose_is_plain(name):
     assert [f"{name}:{hit.line}: {hit.word}: {hit.text}" for hit in hits_of(ROOT / name)] == []
 
 

@@ -123,7 +123,7 @@ def test_every_known_series_starts_at_zero(metrics, route):
     assert value(metrics, "cdf_changes_rejected_total", reason="mapping") == 0
 
 
-def test_unknown_headroom_is_not_mistaken_for_none_left(metrics, route):
+def test_unknown_headroom_differs_from_zero_headroom(metrics, route):
     assert value(metrics, "cdf_headroom_seconds") == math.inf
     route.headroom(3600, 12)
     assert (value(metrics, "cdf_headroom_seconds"), value(metrics, "cdf_headroom_versions")) == (3600, 12)
@@ -138,7 +138,7 @@ def test_a_route_is_in_exactly_one_state(metrics, route):
         assert [dict(labels)["state"] for labels, on in states.items() if on] == [state]
 
 
-def test_a_route_at_rest_moves_no_rows(metrics, route):
+def test_inactive_route_has_zero_row_rates(metrics, route):
     route.rates(10, 20)
     assert value(metrics, "cdf_processed_rows_per_second") == 20
     route.state("paused")
@@ -146,7 +146,7 @@ def test_a_route_at_rest_moves_no_rows(metrics, route):
     assert value(metrics, "cdf_processed_rows_per_second") == 0
 
 
-def test_counts_add_up(metrics, route):
+def test_counts_of_a_batch_add_up(metrics, route):
     for _ in range(2):
         route.received({"insert": 3, "delete": 1})
         route.applied({"insert": 2})
@@ -165,7 +165,7 @@ def test_counts_add_up(metrics, route):
     assert value(metrics, "cdf_restarts_total", reason="table_missing") == 2
 
 
-def test_positions_are_set(metrics, route):
+def test_positions_of_a_route_are_set(metrics, route):
     at = datetime(2026, 5, 1, tzinfo=timezone.utc)
     route.versions(source=12, delivered=9)
     route.lag(3, at.timestamp())
@@ -180,7 +180,7 @@ def test_positions_are_set(metrics, route):
     assert value(metrics, "cdf_replay_progress_ratio") == 0.25
 
 
-def test_the_lag_ages_while_nobody_looks(metrics, route, monkeypatch):
+def test_lag_grows_between_polls(metrics, route, monkeypatch):
     clock = SimpleNamespace(time=lambda: clock.now, now=1000.0)
     monkeypatch.setattr("cdf_replicator.monitoring.metrics.time", clock)
     route.lag(3, 938.5)
@@ -211,7 +211,7 @@ def test_an_unforeseen_reason_is_counted_as_other(metrics, route):
     assert value(metrics, "cdf_restarts_total", reason="other") == 1
 
 
-def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route):
+def test_every_restart_is_counted_by_its_reported_reason(metrics, route):
     reasons = {row.reason for row in conditions.ERROR_CONDITIONS if row.action != "halt"}
     errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
     reasons |= {classify_error(error, route="r").reason for error in errors} | {"request"}
@@ -222,19 +222,19 @@ def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route)
     )
 
 
-def test_a_sink_that_invents_codes_without_end_cannot_flood_the_registry(metrics, route):
+def test_number_of_codes_of_a_sink_is_bounded(metrics, route):
     route.rejected({f"code_{n}": 1 for n in range(500)})
     series = scraped(metrics)["cdf_changes_rejected_total"]
     assert len(series) == REJECTION_CODES_LIMIT
     assert sum(series.values()) == 500
 
 
-def test_asking_twice_gives_the_same_handle(metrics, route):
+def test_repeated_request_returns_the_same_handle(metrics, route):
     assert metrics.route("orders_search", "orders", "search") is route
     assert metrics.sink("search") is metrics.sink("search")
 
 
-def test_a_sink_says_how_it_answers(metrics):
+def test_sink_requests_are_measured(metrics):
     sink = metrics.sink("search")
     assert math.isnan(value(metrics, "cdf_sink_up", sink="search")), "no alert before the first request"
     sink.up(True)
@@ -254,7 +254,7 @@ def test_the_build_is_named_once(metrics):
     assert dict(labels)["version"] == __version__
 
 
-def test_the_jvm_is_watched_by_its_process_id(metrics):
+def test_jvm_is_measured_by_its_process_id(metrics):
     assert not any(name.startswith("cdf_jvm") for name in scraped(metrics))
     metrics.watch_jvm(os.getpid())
     assert scraped(metrics)["cdf_jvm_process_resident_memory_bytes"][frozenset()] > 0
@@ -262,7 +262,7 @@ def test_the_jvm_is_watched_by_its_process_id(metrics):
     assert {"process_resident_memory_bytes", "python_gc_collections"} <= families
 
 
-def test_a_jvm_that_is_gone_does_not_fail_the_scrape(metrics, route):
+def test_scrape_succeeds_after_the_jvm_has_ended(metrics, route):
     metrics.watch_jvm(2**22 + 1)  # above the kernel's highest process id
     assert "cdf_route_state" in scraped(metrics)
 
