@@ -108,7 +108,7 @@ def test_wrong_input_halts_its_route_and_correction_ends_the_halt(
     mapping = {"mappings": {"properties": {"amount": {"type": "boolean"}}}}
     httpx.put(f"{elasticsearch.url}/mapped", json=mapping, trust_env=False).raise_for_status()
     with redis.Redis.from_url(redis_server.url) as client:
-        client.rpush("squatted:3", "somebody else's")
+        client.rpush("squatted:3", "not a row")
     given = wrong(tmp_path, elasticsearch, redis_server, guarded)
 
     refused = here(environment(tmp_path, **given), "run", "--once", *of_tables(*tables))
@@ -205,7 +205,7 @@ def left_alone(server: Redis, squatted: Source, folder: Path) -> None:
     """Assert that a Redis key of another type is as it was, that its row is a dead letter, and the others are delivered."""
     assert entries(server.url, "squatted:") == {key: row for key, row in squatted.rows.items() if key != "3"}
     with redis.Redis.from_url(server.url) as client:
-        assert client.lrange("squatted:3", 0, -1) == [b"somebody else's"]
+        assert client.lrange("squatted:3", 0, -1) == [b"not a row"]
     (letter,) = squatted.spark.read.format("delta").load(str(folder / "state" / "dead_letters")).collect()
     assert (letter["table"], letter["key"], letter["code"]) == ("squatted", "3", "wrong_type")
     assert "something other than a string" in letter["reason"]

@@ -68,7 +68,7 @@ def test_replica_equals_the_table_after_every_operation(world, lose_commit):
     world.sql("UPDATE {t} SET name = 'b2' WHERE id = 2")
     world.sql("UPDATE {t} SET id = 30 WHERE id = 3")
     world.sql("DELETE FROM {t} WHERE id = 1")
-    world.insert("(NULL, 'nobody')", "(1, 'again')", "(5, 'e')")
+    world.insert("(NULL, 'no key')", "(1, 'again')", "(5, 'e')")
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (5, 'x'), (6, 'f') AS s(id, name)) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id = 4 THEN DELETE"
@@ -93,7 +93,7 @@ def test_replica_equals_the_table_after_every_operation(world, lose_commit):
 
 @pytest.mark.parametrize("route", ["orders_copy", "orders_files"])
 def test_batch_without_net_changes_is_delivered(world, route):
-    world.create(rows=["(NULL, 'nobody')"])
+    world.create(rows=["(NULL, 'no key')"])
     assert world.run(route) is None
     world.sql("DELETE FROM {t}")
     assert world.run(route) is None
@@ -109,7 +109,7 @@ def test_share_of_rows_without_key_counts_in_a_repeated_batch_too(world, lose_co
     lose_commit("orders_copy")
     assert run(world) is None
     assert world.letters.open("orders_copy").count() == 150
-    world.sql("INSERT INTO {t} SELECT NULL, concat('nobody ', id) FROM range(150)")
+    world.sql("INSERT INTO {t} SELECT NULL, concat('no key ', id) FROM range(150)")
     assert run(world).reason == "too_many_rejected"
 
 
@@ -147,12 +147,12 @@ def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
     kept = f"{world.folder}/copy/orders keeps columns the route no longer has: s.b, l.element.b, m.value.b."
     assert kept in [event.what for event in world.board.snapshot().events]
 
-    def told(name):
-        return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS told FROM {name} ORDER BY id").collect()
+    def shown(name):
+        return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS nested FROM {name} ORDER BY id").collect()
 
-    assert told(world.copy) == told(f"delta.`{world.table}`")
+    assert shown(world.copy) == shown(f"delta.`{world.table}`")
     assert run(world, ask=Command("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
-    assert told(world.copy) == told(f"delta.`{world.table}`")
+    assert shown(world.copy) == shown(f"delta.`{world.table}`")
 
 
 def test_configured_replica_keeps_deleted_rows_and_history(world):

@@ -33,7 +33,7 @@ def carriers(world):
         return world.spark.sql(statement.replace("{c}", f"delta.`{path}`"))
 
     sql("CREATE TABLE {c} (code string, name string, key int, unused string) USING delta")
-    sql("INSERT INTO {c} VALUES ('AA', 'American', 1, 'x'), ('UA', 'United', 2, 'x'), (NULL, 'nobody', 3, 'x')")
+    sql("INSERT INTO {c} VALUES ('AA', 'American', 1, 'x'), ('UA', 'United', 2, 'x'), (NULL, 'no code', 3, 'x')")
     return sql
 
 
@@ -186,7 +186,7 @@ def test_incompatible_joined_table_halts_before_any_write(world, carriers):
     world.environ |= {CARRIERS + "ON": "carrier=code", CARRIERS + "COLUMNS": "name=QTY"}
     with pytest.raises(RouteHaltError, match="joins a column QTY, qty, and table orders has one of that name already"):
         frames(world)
-    carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'nobody', 4, 'x')")
+    carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'no code', 4, 'x')")
     world.environ[CARRIERS + "COLUMNS"] = "name=carrier_name"
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bad_dimension")

@@ -44,7 +44,7 @@ def test_repaired_sink_gets_the_rows(started):
 
 
 def test_redrive_writes_the_present_row_and_no_deleted_key(started):
-    started.sql("UPDATE {t} SET name = 'mended' WHERE id = 3")
+    started.sql("UPDATE {t} SET name = 'repaired' WHERE id = 3")
     started.sql("DELETE FROM {t} WHERE id = 4")
     started.trouble("tolerant")
     assert redrive(started).message == "2 keys written as of version 4, 0 of them refused again"
@@ -76,7 +76,7 @@ def test_redrive_reports_an_unreachable_sink_with_the_next_step(started):
     answer = started.answer(ask)
     assert (answer.state, answer.message) == (
         "failed",
-        "unreachable: nobody answers Repeat the command once the error is over.",
+        "unreachable: no answer Repeat the command once the error is over.",
     )
     assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
 
@@ -176,7 +176,7 @@ def test_letters_of_a_removed_table_can_be_discarded(started):
 def test_redrive_omits_columns_that_the_route_omits(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
     started.sql("ALTER TABLE {t} ADD COLUMNS (extra STRING)")
-    started.sql("UPDATE {t} SET extra = 'not asked for'")
+    started.sql("UPDATE {t} SET extra = 'not configured'")
     started.trouble("tolerant")
     assert redrive(started).state == "done"
     assert {tuple(row) for row in started.delivered().values()} == {("id", "name")}

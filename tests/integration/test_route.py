@@ -104,7 +104,7 @@ def test_half_written_micro_batch_is_written_again(world):
 def test_writes_before_a_server_restart_are_sent_again(world):
     world.create(rows=["(1, 'a')"])
     for phase in ("bootstrapping", "streaming"):
-        world.trouble("started anew")
+        world.trouble("restarted")
         verdict = world.run()
         assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "lost", phase)
         for file in (world.files / "orders").glob("*.json"):

@@ -604,7 +604,7 @@ def test_watermark_of_earlier_version_is_read_and_replaced(opened, route, client
 
 
 def test_target_taken_over_by_another_state_path_gets_no_write(spark, opened, route, client):
-    opened.prepare(SCHEMA, replace(route, owner="somebody else", epoch=2))
+    opened.prepare(SCHEMA, replace(route, owner="another owner", epoch=2))
     with pytest.raises(PermanentError, match="has taken over"):
         opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
 
