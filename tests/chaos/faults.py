@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from deploy.servers.server import Server
+    from deploy.local.servers.server import Server
     from tests.chaos.proxy import Mode, Proxy
     from tests.chaos.world import World
     from tests.support.service import Service

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from cdf_replicator.errors.exceptions import ErrorDecision
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
