@@ -1,4 +1,4 @@
-"""A server behind TLS, with a private authority: whom a sink trusts, and what it says of whom it does not."""
+"""Tests of a server behind TLS with a private authority: which certificates a sink trusts, and its error for others."""
 
 from __future__ import annotations
 

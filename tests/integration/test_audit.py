@@ -1,4 +1,4 @@
-"""The audit table: every change once, whatever is repeated."""
+"""Tests of the audit table: it holds every change once, also after repetitions."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_unreachable_system_ends_run_once_with_the_retry_exit_code(
 
 
 def wrong(folder: Path, elasticsearch: Elasticsearch, cache: Redis, guarded: Redis) -> dict[str, object]:
-    """Return what each table of these tests is configured with; what is wrong is in the second half."""
+    """Return the configuration of each table of these tests; the mistakes are in the second half."""
     slugs = ("nokey", "locked", "mapped", "squatted", "missing", "away")
     paths = {f"TABLES__{slug.upper()}__PATH": folder / slug for slug in slugs}
     keys = {f"TABLES__{slug.upper()}__KEYS": "id" for slug in slugs}
@@ -192,7 +192,7 @@ def of_tables(*names: str) -> list[str]:
 
 
 def halted(ended: Ended, folder: Path, route: str, reason: str, what: str, next_step: str) -> None:
-    """Assert what the route says of itself, and that it has committed nothing."""
+    """Assert the reported failure of the route, and that it has committed nothing."""
     told = ended.entry(message="route failed", route=route)
     assert told["reason"] == reason
     assert re.search(what, told["what"])

@@ -1,4 +1,4 @@
-"""Commands that need no process of their own, from their words to what they print and to what the sinks hold."""
+"""Tests of commands within this process, from their arguments to their output and to the content of the sinks."""
 
 from __future__ import annotations
 

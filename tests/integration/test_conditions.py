@@ -37,7 +37,7 @@ def started(world):
 
 @pytest.fixture
 def live(world):
-    """Start the route as the service does; what was started is stopped."""
+    """Start the route as the service does, and stop it at the end of the test."""
     stop, runners = threading.Event(), []
 
     def start():
@@ -155,7 +155,7 @@ def test_damaged_file_is_retried_then_reported(world):
 
 
 class damaged:  # noqa: N801 - reads as a word
-    """Files whose bytes are not what was written, as long as it lasts."""
+    """Damage files of the table until the block ends."""
 
     def __init__(self, *files):
         assert files
@@ -257,7 +257,7 @@ def test_second_instance_on_one_checkpoint_halts_the_route(started):
 
 
 def test_stop_during_a_batch_is_no_failure(started):
-    """A sink that is away keeps the batch open for longer than the service may take to stop."""
+    """An unreachable sink keeps the batch open for longer than the service may take to stop."""
     started.environ |= {"CDF_DELIVERY__RETRY_SECONDS": "600", "CDF_SHUTDOWN_SECONDS": "0.5"}
     started.insert("(3, 'c')")
     started.trouble("away")
@@ -283,7 +283,7 @@ def test_stop_during_a_batch_is_no_failure(started):
 
 @pytest.mark.parametrize("rival", ["the same batch", "another schema"])
 def test_append_that_conflicts_with_another_writer_is_retried(world, rival):
-    """The other one commits while our append is under way; Delta refuses ours, and the next try knows what is there."""
+    """The other writer commits during the append of the route. Delta refuses this append, and the retry reads the new version."""
     from connectors import load
 
     world.environ |= {"CDF_SINKS__AUDIT__TYPE": "delta_audit", "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit")}

@@ -83,7 +83,7 @@ def test_restored_state_path_loses_nothing(both, delivered):
 
 
 def test_state_path_restored_from_before_the_first_start_leaves_no_deleted_row(both):
-    """The route begins again with a snapshot, and the target holds an epoch of which the state path knows nothing."""
+    """The route starts with a snapshot again, and the target holds an epoch that the state path does not record."""
     for folder in (both.folder / "state" / "routes").iterdir():
         shutil.rmtree(folder)
     both.sql("DELETE FROM {t} WHERE id = 1")

@@ -1,4 +1,4 @@
-"""The table of dead letters: what a micro-batch reads of it, and what becomes of it when a disk or a power cut tears it."""
+"""Tests of the table of dead letters: its reads by a micro-batch, and its repair after damage by a disk or a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replica equals the table, whatever is done to the table, and whatever is repeated."""
+"""Tests of the replica: it equals the table after every operation and every repetition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that do not identify a row: no row of several wins silently, and what the feed can't show is found by comparing."""
+"""Tests of keys that do not identify a row: the sink shows none of several rows, and a comparison finds those that the feed can't show."""
 
 from __future__ import annotations
 

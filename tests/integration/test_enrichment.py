@@ -1,4 +1,4 @@
-"""Rows joined with other tables on the way: which values they get, when, and what a filter over them does."""
+"""Tests of rows joined with other tables: their values, the time of the join, and filters over joined columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target loses what it acknowledged, at each step of a bootstrap, a batch, a mark and a resync: nothing stays missing.
+"""Tests of targets that lose acknowledged writes at each step of a bootstrap, a batch, a watermark and a resync: no row stays missing.
 
 A step is a call by which the driver reads or writes the target or the state path. A run of the history without a fault counts
 them; then the history runs again for each of them, or for a sample, and the target goes back to what it held at an earlier

@@ -1,4 +1,4 @@
-"""Columns whatever they are called: what is in a name is the name, in every sink, in keys and in what selects them."""
+"""Tests of odd column names: every sink, key and expression keeps them unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A letter that is redriven writes what the source holds now, whatever the letter says; one given up is kept."""
+"""Tests of redrive and discard: a redrive writes the present row of the source, and a discarded letter is kept."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_three_sinks_follow_a_growing_table_while_they_run(world, live, elastics
         return {key: json.loads(value) for key, value in held.items() if value}
 
     def filled(rows):
-        """With null for what was added since a row was written."""
+        """Return the rows with null in columns that were added after a row was written."""
         names = [field.name for field in world.spark.read.format("delta").load(world.table).schema]
         return {key: {**dict.fromkeys(names), **row} for key, row in rows.items()}
 

@@ -15,7 +15,7 @@ SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>
 
 
 def judged(world, schema, **settings):
-    """The schema of the rows that a route with these settings delivers; raises what the route would halt with."""
+    """Return the schema of the rows that a route with these settings delivers, or raise the error that would halt it."""
     world.environ = {name: value for name, value in world.environ.items() if not name.startswith(ROUTE)}
     world.environ |= {ROUTE + name.upper(): value for name, value in settings.items()}
     return change_frame.row_schema(schema, world.settings.routes["orders_files"])

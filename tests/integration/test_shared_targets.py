@@ -15,7 +15,7 @@ def place(world, request):
 
 
 def through(world, sink, settings, state):
-    """Follow the table through a sink of that name alone, under a state path; returns the route."""
+    """Follow the table through only the sink of that name, under a state path; return the route."""
     for name in [name for name in world.environ if name.startswith("CDF_SINKS__")]:
         del world.environ[name]
     world.environ |= {f"CDF_SINKS__{sink.upper()}__{name}": value for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""Where a route starts, what a kill leaves of a start, and the histories that have damaged others' starts.
+"""Tests of where a route starts, of kills during a start, and of histories that damage starts.
 
 More of it: ``test_route`` (a bootstrap half written, a pin that VACUUM removed, one batch and a cleaned log),
 ``test_replay`` (starting versions, replays), ``test_halts`` (a recreated table), ``test_audit`` (twins, redelivery),
@@ -91,7 +91,7 @@ def test_start_before_the_oldest_version_is_refused_with_the_range(world):
 
 
 def test_a_starting_timestamp_means_the_same_in_every_time_zone(world, monkeypatch):
-    """Naive text is UTC, whatever the zones of the session, of this process and of the JVM."""
+    """Text without an offset is UTC in every time zone of the session, of this process and of the JVM."""
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     noon = 1_714_564_800  # 2024-05-01T12:00:00Z

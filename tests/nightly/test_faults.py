@@ -1,4 +1,4 @@
-"""Each fault alone, under a writer that goes on: afterwards the service catches up by itself, and nothing differs."""
+"""Tests of each single fault under a continuous writer: afterwards the service catches up by itself, and nothing differs."""
 
 from __future__ import annotations
 

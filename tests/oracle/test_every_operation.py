@@ -1,4 +1,4 @@
-"""Every sink holds what the table holds after every kind of operation, on a table with every feature."""
+"""Test that every sink equals the table after every kind of operation, on a table with every feature."""
 
 from __future__ import annotations
 

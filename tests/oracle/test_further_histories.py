@@ -1,4 +1,4 @@
-"""Every sink holds what the table holds: a second shape of table, and a bounded number of random histories.
+"""Tests that every sink equals the table: a second shape of table, and a bounded number of random histories.
 
 `make soak` runs more of them. A history that finds a difference becomes a named test here. The faults that come last in
 EVERY_OPERATION run on the second shape in tests/nightly/test_histories.py.

@@ -1,4 +1,4 @@
-"""Faults of both servers at once, and of the service's own processes: afterwards it catches up by itself, and nothing differs.
+"""Tests of simultaneous faults of both servers and of the service's processes: afterwards it catches up, and nothing differs.
 
 ``tests/nightly/test_faults.py`` has each fault alone.
 """

@@ -38,7 +38,7 @@ def search(chaos: World) -> Callable[..., Any]:
 
 
 def mended(chaos: World, route: str, verb: str) -> None:
-    """The route halts, and what it says to run is run; nothing differs then."""
+    """Wait for the halt of the route, run the command that it names, and compare."""
     chaos.service.wait_state(route, "halted")
     told = chaos.service.route(route)["last_error"]["next_step"]
     found = re.search(r"cdf-replicator ([\w -]*)", told)
@@ -51,7 +51,7 @@ def mended(chaos: World, route: str, verb: str) -> None:
 
 
 def made_up(chaos: World) -> None:
-    """Nothing is run: what is missing is delivered again."""
+    """Wait until the missing changes are delivered again without a command."""
     chaos.wait_caught_up()
     assert chaos.differences() == []
 

@@ -1,4 +1,4 @@
-"""Tables that a catalog names: a real Hive metastore, in which a Spark of its own makes and writes them."""
+"""Tests of tables in a catalog: a separate Spark creates and writes them in a real Hive metastore."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def asked(given: dict[str, str]) -> Callable[[str], httpx.Response]:
 
 
 def keep(given: dict[str, str], sink: str) -> None:
-    """Leave it this sink alone."""
+    """Configure only this sink."""
     other = {"audit": "CACHE", "cache": "AUDIT"}[sink]
     for name in [name for name in given if other in name]:
         del given[name]

@@ -1,4 +1,4 @@
-"""Source table, audit table, dead letters and the state path on an object store: whatever is killed or away, nothing is lost."""
+"""Source table, audit table, dead letters and the state path on an object store: kills and outages lose nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def change(lake: Lake) -> Callable[[str], int]:
 
 @pytest.fixture
 def same(lake: Lake, given: dict[str, str], redis_server: Redis) -> Callable[[], None]:
-    """The cache holds what the source holds, and the audit table each change once."""
+    """Assert that the cache equals the source, and that the audit table has each change once."""
 
     def check() -> None:
         source = {str(row["id"]): row for row in lake.sql(f"SELECT * FROM {ORDERS}")}

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the real service: what it scrapes is what happened, and a dead sink's alert fires and is over."""
+"""Tests of a real Prometheus with the real service: the metrics match the deliveries, and the alert of a stopped sink fires and ends."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def state(folder: Path) -> Iterator[Path]:
-    """A file system of its own, of eight megabytes."""
+    """Return a separate file system of eight megabytes."""
     state = folder / "state"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", state], check=True)
@@ -81,7 +81,7 @@ def in_trouble(service: Service) -> bool:
 
 
 def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) -> None:
-    """The service goes on, by itself or when it is started again as its platform would, and nothing differs."""
+    """Wait until the service continues, by itself or after a restart as by its platform, and compare."""
     if not service.running:
         service.restart()
     delivered(service, orders.sql(f"INSERT INTO {{}} VALUES ({100 + orders.version}, 'after', 1)"))

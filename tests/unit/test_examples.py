@@ -1,4 +1,4 @@
-"""The example files: they load, say the same, and the JSON Schema takes what the service takes."""
+"""Tests of the example files: they load, are equal, and the JSON Schema accepts the same settings as the service."""
 
 from __future__ import annotations
 

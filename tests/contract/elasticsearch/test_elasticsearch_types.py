@@ -1,4 +1,4 @@
-"""Every Spark type, from a row in the JVM to what a search finds."""
+"""Tests of every Spark type, from a row in the JVM to the result of a search."""
 
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""RedisSink against a real server: the contract in both layouts and with a key template, then what is Redis' own."""
+"""Tests of RedisSink on a real server: the contract in both layouts and with a key template, then behaviour specific to Redis."""
 
 import json
 from contextlib import closing
@@ -460,7 +460,7 @@ def test_server_with_eviction_causes_a_warning(sink_of, client, route):
 
 @pytest.fixture
 def user(client):
-    """An ACL user with just what the error's hint names."""
+    """Return an ACL user with exactly the rights that the error's hint names."""
     rights = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info"]
     client.execute_command("ACL", "SETUSER", "replicator", "on", ">s3cr3t", "~orders:*", "~cdf:*", "-@all", *rights)
     yield "replicator", "s3cr3t"
@@ -503,7 +503,7 @@ def test_a_wrong_password_is_permanent_and_never_shown(sink_of, redis_server, us
 
 
 def test_sweep_deletes_foreign_entries_among_keys_of_the_route(sink_of, deliver, client, route):
-    """A value without a guard, one under a guard that is none of ours; a list was never meant to be an entry."""
+    """Foreign entries are a value without a guard and a value under a foreign guard. A list is never an entry."""
     sink = sink_of()
     deliver(sink, upsert("ours", 3, "x", epoch=2), upsert("old", 3, "x"), upsert("gone", 3, "x", epoch=2))
     client.delete("orders:gone")

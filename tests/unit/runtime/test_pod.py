@@ -1,4 +1,4 @@
-"""The role label of a pod: what is sent to the API server, and that it is sent until it was taken."""
+"""Tests of the role label of a pod: the request to the API server, and its retries."""
 
 from __future__ import annotations
 

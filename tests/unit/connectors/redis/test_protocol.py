@@ -1,4 +1,4 @@
-"""Commands are cut out of Arrow memory right, whatever the chunk's offset and width of offsets."""
+"""Tests of commands cut out of Arrow memory, with every offset of the chunk and width of offsets."""
 
 import pyarrow as pa
 import pytest
