@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.route import Route
-    from cdf_replicator.spark.hadoop_path import HadoopPath
+    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.checkpoint import Offset
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.store import StateStore
@@ -40,7 +40,7 @@ class StreamPosition:
 
     source: SourceTable
     state: RouteState
-    checkpoint: Path | HadoopPath
+    checkpoint: StoragePath
     committed: Offset | None
 
     @property

@@ -74,10 +74,12 @@ class ArrowContract:
         yield lambda *changes: sink.write(render_chunk(spark, sink, route, schema, changes))
         sink.close()
 
-    def test_it_pickles_before_it_is_opened(self, sink: ArrowSink) -> None:
+    def test_sink_pickles_before_it_is_opened(self, sink: ArrowSink) -> None:
         assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - bytes of this test
 
-    def test_it_can_be_closed_twice_and_unopened(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+    def test_sink_can_be_closed_twice_and_before_it_is_opened(
+        self, sink: ArrowSink, route: RouteSpec, schema: StructType
+    ) -> None:
         sink.close()
         sink.prepare(schema, route)
         sink.open(route)
@@ -85,16 +87,16 @@ class ArrowContract:
         sink.close()
         sink.close()
 
-    def test_it_can_be_opened_again_after_a_close(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
+    def test_sink_can_be_reopened_after_close(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
         sink.close()
         sink.open(route)
         assert_applied(write(upsert("a", 1, "one")))
 
-    def test_checking_finds_nothing_wrong_and_changes_nothing(self, sink: ArrowSink, route: RouteSpec) -> None:
+    def test_check_passes_and_changes_nothing(self, sink: ArrowSink, route: RouteSpec) -> None:
         sink.check()
         assert sink.claim(route) is None
 
-    def test_a_target_is_unclaimed_until_prepared(
+    def test_target_is_unclaimed_until_prepared(
         self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
     ) -> None:
         assert sink.claim(route) is None
@@ -102,7 +104,7 @@ class ArrowContract:
         assert sink.claim(route) == Claim(route.owner, route.epoch, route=route.name)
         assert sink.claim(other_route) is None
 
-    def test_preparing_again_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+    def test_second_prepare_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         sink.prepare(schema, route)
         sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
         assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
@@ -113,7 +115,7 @@ class ArrowContract:
         assert sink.target(route) != sink.target(other_route)
         assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="another owner"))
 
-    def test_an_empty_chunk_is_fine(self, write: Write) -> None:
+    def test_empty_chunk_is_accepted(self, write: Write) -> None:
         assert_applied(write())
 
 
@@ -123,7 +125,7 @@ class BadRowContract:
     A subclass provides ``bad_change``, which the sink rejects. Its key is neither ``good 1`` nor ``good 2``.
     """
 
-    def test_a_bad_row_is_rejected_while_the_rest_is_written(
+    def test_bad_row_is_rejected_and_other_rows_are_written(
         self, sink: ArrowSink, write: Write, bad_change: Change, read: Read, route: RouteSpec
     ) -> None:
         result = write(upsert("good 1", 7, "x"), bad_change, upsert("good 2", 7, "y"))
@@ -138,7 +140,7 @@ class BadRowContract:
 class FenceContract:
     """Contract suite of an upsert sink that ``fences`` and stores a ``mark``. A subclass also derives from ``SinkContract``."""
 
-    def test_a_leftover_writer_of_an_older_lease_writes_nothing(
+    def test_writer_of_an_older_lease_writes_nothing(
         self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, read: Read
     ) -> None:
         older, newer = replace(route, fence=1), replace(route, fence=2)
@@ -160,7 +162,7 @@ class FenceContract:
         assert_applied(sink.write(render_chunk(spark, sink, newer, schema, [deletion("a", 3), upsert("c", 3, "x")])))
         leftover.close()
 
-    def test_a_mark_is_kept_with_the_data_until_the_epoch_ends(
+    def test_watermark_is_kept_with_the_data_until_the_epoch_ends(
         self, sink: ArrowSink, route: RouteSpec, schema: StructType
     ) -> None:
         sink.prepare(schema, route)

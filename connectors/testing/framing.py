@@ -68,7 +68,7 @@ class FrameContract:
 
         return show
 
-    def test_a_target_is_unclaimed_until_prepared(
+    def test_target_is_unclaimed_until_prepared(
         self, sink: FrameSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
     ) -> None:
         assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - bytes of this test
@@ -86,7 +86,7 @@ class FrameContract:
         sink.close()
         sink.close()
 
-    def test_each_key_shows_its_change_of_the_highest_guard(self, write: WriteFrame, shown: Shown) -> None:
+    def test_each_key_holds_its_change_with_the_highest_guard(self, write: WriteFrame, shown: Shown) -> None:
         assert write().applied == {}
         before = ["replaced", "newer", "kept", "rewritten", "first moved here", "deleted", "again", "moved back"]
         told = write(*(upsert(key, 5, "one") for key in before), deletion("missing", 5))
@@ -135,7 +135,7 @@ class FrameContract:
         write(deletion("a", 6), upsert("b", 7, "two"), generation=1)
         assert (shown("a"), shown("b")) == (None, {"id": "b", "name": "two"})
 
-    def test_a_snapshot_loses_to_what_is_newer(self, write: WriteFrame, shown: Shown) -> None:
+    def test_snapshot_does_not_overwrite_newer_rows(self, write: WriteFrame, shown: Shown) -> None:
         write(deletion("gone", 7))
         told = _load(write, 1, upsert("gone", 6, "older"), upsert("a", 6, "one"), upsert("b", 6, "one"))
         assert (told.applied["snapshot"], told.stale) == (2, 1)
@@ -148,20 +148,20 @@ class FrameContract:
             "b": "newer",
         }
 
-    def test_a_batch_delivered_twice_is_written_once(self, write: WriteFrame, shown: Shown) -> None:
+    def test_batch_delivered_twice_is_written_once(self, write: WriteFrame, shown: Shown) -> None:
         assert not write(upsert("a", 5, "one"), generation=1, number=3).skipped
         for generation, number in ((1, 3), (1, 2), (0, 9)):
             assert write(upsert("a", 6, "never"), deletion("b", 6), generation=generation, number=number).skipped
         assert not write(upsert("b", 5, "two"), generation=2, number=1).skipped, "a replay begins a generation"
         assert (shown("a"), shown("b")) == ({"id": "a", "name": "one"}, {"id": "b", "name": "two"})
 
-    def test_odd_keys_are_kept_apart(self, write: WriteFrame, shown: Shown) -> None:
+    def test_odd_keys_stay_distinct(self, write: WriteFrame, shown: Shown) -> None:
         write(*(upsert(key, 5, f"name of {key}") for key in ODD_KEYS))
         write(*(deletion(key, 6) for key in ODD_KEYS[::2]))
         assert [key for key in ODD_KEYS if shown(key)] == ODD_KEYS[1::2]
         assert shown(ODD_KEYS[1]) == {"id": ODD_KEYS[1], "name": f"name of {ODD_KEYS[1]}"}
 
-    def test_a_sweep_removes_only_what_is_below_the_guard(
+    def test_sweep_removes_only_entries_below_the_guard(
         self,
         write: WriteFrame,
         spark: SparkSession,

@@ -44,13 +44,13 @@ class SinkContract(ArrowContract):
 
         return show
 
-    def test_a_row_is_read_as_it_was_written(self, write: Write, shown: Shown) -> None:
+    def test_row_is_read_as_written(self, write: Write, shown: Shown) -> None:
         assert_applied(write(upsert("a", 1, "one"), upsert("b", 1, "zwei ✓ \"\\\n\r\n'")))
         assert shown("a") == {"id": "a", "name": "one"}
         assert shown("b") == {"id": "b", "name": "zwei ✓ \"\\\n\r\n'"}
         assert shown("c") is None
 
-    def test_a_chunk_delivered_twice_leaves_one_truth(self, write: Write, shown: Shown) -> None:
+    def test_chunk_delivered_twice_leaves_the_same_entries(self, write: Write, shown: Shown) -> None:
         write(upsert("b", 1, "old"))
         for _ in range(2):
             result = write(upsert("a", 5, "one"), deletion("b", 5))
@@ -59,12 +59,12 @@ class SinkContract(ArrowContract):
             assert shown("a") == {"id": "a", "name": "one"}
             assert shown("b") is None
 
-    def test_a_newer_version_replaces_the_whole_row(self, write: Write, shown: Shown) -> None:
+    def test_newer_version_replaces_the_whole_row(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 1, "one"))
         assert_applied(write(upsert("a", 2, None)))
         assert shown("a") == {"id": "a", "name": None}
 
-    def test_an_older_version_loses_and_is_reported_stale(self, write: Write, shown: Shown) -> None:
+    def test_older_version_does_not_overwrite_and_is_reported_stale(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 5, "new"), upsert("b", 5, "new"))
         result = write(upsert("c", 4, "first"), upsert("a", 4, "old"), deletion("b", 4))
         assert list(result.stale) == [1, 2]
@@ -72,46 +72,46 @@ class SinkContract(ArrowContract):
         assert shown("b") == {"id": "b", "name": "new"}
         assert shown("c") == {"id": "c", "name": "first"}
 
-    def test_an_equal_guard_rewrites(self, write: Write, shown: Shown) -> None:
+    def test_equal_guard_overwrites(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 5, "before the filter was widened"))
         assert_applied(write(upsert("a", 5, "after")))
         assert shown("a") == {"id": "a", "name": "after"}
 
-    def test_an_upsert_beats_a_delete_of_the_same_version_that_came_first(self, write: Write, shown: Shown) -> None:
+    def test_upsert_after_delete_of_the_same_version_wins(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 1, "old"))
         assert_applied(write(deletion("a", 5)))
         assert_applied(write(upsert("a", 5, "moved back")))
         assert shown("a") == {"id": "a", "name": "moved back"}
 
-    def test_an_upsert_beats_a_delete_of_the_same_version_that_came_last(self, write: Write, shown: Shown) -> None:
+    def test_upsert_before_delete_of_the_same_version_wins(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 5, "moved here"))
         assert list(write(deletion("a", 5)).stale) == [0]
         assert shown("a") == {"id": "a", "name": "moved here"}
 
-    def test_a_delete_and_then_an_older_upsert_stay_deleted(self, write: Write, shown: Shown) -> None:
+    def test_older_upsert_after_a_delete_stays_deleted(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 3, "one"))
         assert_applied(write(deletion("a", 5)))
         assert list(write(upsert("a", 4, "late")).stale) == [0]
         assert shown("a") is None
 
-    def test_a_delete_of_a_missing_key_is_a_noop(self, write: Write, shown: Shown) -> None:
+    def test_delete_of_absent_key_is_noop(self, write: Write, shown: Shown) -> None:
         result = write(upsert("a", 5, "one"), deletion("missing", 5))
         assert list(result.noop) == [1]
         assert not [*result.stale, *result.rejected, *result.retry]
         assert shown("missing") is None
 
-    def test_a_delete_of_a_missing_key_still_beats_an_older_upsert(self, write: Write, shown: Shown) -> None:
+    def test_delete_of_absent_key_beats_an_older_upsert(self, write: Write, shown: Shown) -> None:
         write(deletion("a", 5))
         assert list(write(upsert("a", 4, "late")).stale) == [0]
         assert shown("a") is None
 
-    def test_a_key_can_be_created_again_after_its_delete(self, write: Write, shown: Shown) -> None:
+    def test_key_can_be_created_again_after_its_delete(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 1, "one"))
         write(deletion("a", 2))
         assert_applied(write(upsert("a", 3, "again")))
         assert shown("a") == {"id": "a", "name": "again"}
 
-    def test_a_higher_epoch_wins_over_a_higher_version(self, write: Write, shown: Shown) -> None:
+    def test_higher_epoch_beats_a_higher_version(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 9000, "before the resync"))
         assert_applied(write(upsert("a", 2, "after", epoch=2)))
         assert list(write(upsert("a", 9001, "leftover writer")).stale) == [0]
@@ -125,14 +125,14 @@ class SinkContract(ArrowContract):
         assert shown("a") == {"id": "a", "name": "new"}
         assert shown("b") == {"id": "b", "name": "new"}
 
-    def test_odd_keys_are_kept_apart(self, write: Write, shown: Shown) -> None:
+    def test_odd_keys_stay_distinct(self, write: Write, shown: Shown) -> None:
         assert_applied(write(*(upsert(key, 5, f"name of {key}") for key in ODD_KEYS)))
         for key in ODD_KEYS:
             assert shown(key) == {"id": key, "name": f"name of {key}"}
         assert_applied(write(*(deletion(key, 6) for key in ODD_KEYS[::2])))
         assert [key for key in ODD_KEYS if shown(key)] == ODD_KEYS[1::2]
 
-    def test_a_slice_of_a_chunk_is_a_chunk(
+    def test_slice_of_a_chunk_is_written_like_a_chunk(
         self, write: Write, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, shown: Shown
     ) -> None:
         write(upsert("d", 9, "newer"))
@@ -142,7 +142,7 @@ class SinkContract(ArrowContract):
         assert [key for key in "abcdef" if shown(key)] == ["c", "d", "e"]
         assert shown("c") == {"id": "c", "name": "cé"}
 
-    def test_a_sweep_removes_only_what_is_below_the_guard(
+    def test_sweep_removes_only_entries_below_the_guard(
         self, write: Write, sink: ArrowSink, shown: Shown, route: RouteSpec
     ) -> None:
         write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
@@ -162,7 +162,7 @@ class SinkContract(ArrowContract):
         sink.prepare(schema, route)
         assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
 
-    def test_a_sweep_leaves_other_routes_alone(
+    def test_sweep_does_not_change_other_routes(
         self,
         write: Write,
         spark: SparkSession,

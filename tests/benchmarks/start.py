@@ -1,4 +1,4 @@
-"""How soon the service delivers, next to a bare script; what the commands cost that only answer, next to ``python -c pass``."""
+"""Measure the time to the first delivery against a bare script, and the time of short commands against ``python -c pass``."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def world(spark, tmp_path):
 
 @pytest.fixture
 def live(world):
-    """Start a route as the service does; what was started is stopped."""
+    """Start a route as the service does, and stop it at the end of the test."""
     stop, runners = threading.Event(), []
 
     def start(*names):
@@ -88,7 +88,7 @@ def live(world):
 
 
 class World:
-    """``environ``: what the service is configured with; change it as an operator would."""
+    """``environ``: the configuration of the service; change it as an operator would."""
 
     def __init__(self, spark, folder: Path) -> None:
         self.spark = spark

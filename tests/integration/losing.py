@@ -1,4 +1,4 @@
-"""Targets that go back to what they held at an earlier moment, each in the way of its own server."""
+"""Restore targets to their content at an earlier time, each by the means of its server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Target:
 
 
 class Snapshots(Target):
-    """Redis writes its memory to a file now and then; after a crash it holds what the file says."""
+    """Redis writes its memory to a file at intervals; after a crash it holds the content of that file."""
 
     sink = RedisSink
     config: ClassVar = {"appendonly": "no", "save": ""}

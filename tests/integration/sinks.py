@@ -22,7 +22,7 @@ class PickySink(FolderSink):
         return ["the folder is on one disk"]
 
     def kept(self):
-        return _said(self.settings.path) != "started anew"
+        return _said(self.settings.path) != "restarted"
 
     def count_entries(self, route, below_guard):
         if _said(self.settings.path) == "count":
@@ -100,10 +100,10 @@ def _trouble(folder):
     what = _said(folder)
     if what == "away":
         (folder / "asked").touch()
-        raise RetryableError("unreachable", "nobody answers")
+        raise RetryableError("unreachable", "no answer")
     if what == "away once" and not (folder / "asked").exists():
         (folder / "asked").touch()
-        raise RetryableError("unreachable", "nobody answers", retry_after=60)  # longer than a write is tried
+        raise RetryableError("unreachable", "no answer", retry_after=60)  # longer than a write is tried
     if what == "forbidden":
         raise PermanentError("The folder is locked.", "Unlock it.")
     return int(what) if what.isdigit() else None

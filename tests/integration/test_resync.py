@@ -48,7 +48,7 @@ def forge(world, key, guard, row):
     entry(world, key).write_text(json.dumps({"key": key, "guard": guard, "row": row}))
 
 
-def test_a_target_brought_back_from_before_a_resync_wants_another(followed, tmp_path):
+def test_target_restored_from_before_a_resync_needs_another_resync(followed, tmp_path):
     """Its version counts for nothing: what the resync removed is in it again."""
     world, held = followed, followed.files / "orders"
     shutil.copytree(held, tmp_path / "copy")
@@ -103,7 +103,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert world.state().epoch == epoch, "it went on where it was"
 
 
-def test_a_sweep_that_would_remove_too_much_is_refused_until_it_is_allowed(followed):
+def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     world = followed
     del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
     assert "target  10 entries, of which at least 0 (0.0%) would be removed" in dry_run(world)
@@ -133,7 +133,7 @@ def test_a_sweep_that_would_remove_too_much_is_refused_until_it_is_allowed(follo
     assert [batch.batch_id for batch in world.board.snapshot().routes[0].batches] == [1], "nothing was loaded again"
 
 
-def test_a_resync_overwrites_whatever_somebody_else_wrote_into_the_sink(followed):
+def test_resync_overwrites_foreign_entries_of_the_sink(followed):
     world = followed
     forge(world, "1", guard_of(9, 5, upsert=True), {"id": 1, "name": "theirs"})
     forge(world, "2", 1, {"id": 2, "name": "theirs"})
@@ -148,7 +148,7 @@ def test_a_resync_overwrites_whatever_somebody_else_wrote_into_the_sink(followed
     assert world.delivered() == world.expected()
 
 
-def test_an_entry_no_epoch_can_replace_is_told(followed):
+def test_entry_with_the_highest_epoch_is_reported(followed):
     world = followed
     forge(world, "1", 2**63 - 1, {"id": 1, "name": "theirs"})
     verdict, _ = resynced(world)
@@ -160,7 +160,7 @@ def test_an_entry_no_epoch_can_replace_is_told(followed):
     assert world.delivered() == world.expected()
 
 
-def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_server):
+def test_resync_repairs_elasticsearch_and_redis(world, elasticsearch, redis_server):
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "cache,search",
         "CDF_SINKS__CACHE__TYPE": "redis",
@@ -200,7 +200,7 @@ def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_serv
         assert {hit["_id"]: hit["_source"] for hit in hits} == world.expected()
 
 
-def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsearch, monkeypatch):
+def test_refused_sweep_continues_under_a_later_lease(world, elasticsearch, monkeypatch):
     """The index is then reached through another alias."""
     spec, lease = StateStore.route_spec, iter(range(1, 9))
     monkeypatch.setattr(

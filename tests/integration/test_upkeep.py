@@ -41,7 +41,7 @@ def upkeep_of(world, kind):
     )
 
 
-def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
+def test_maintenance_failure_is_a_warning_and_not_repeated_at_once(world):
     upkeep = upkeep_of(world, BrokenSink)
     for _ in range(2):
         upkeep.finish(Interrupt(threading.Event()))
@@ -50,7 +50,7 @@ def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
     upkeep.cancel()
 
 
-def test_what_runs_is_stopped_when_the_route_stops(world):
+def test_running_maintenance_stops_with_the_route(world):
     upkeep = upkeep_of(world, SlowSink)
     upkeep.start_if_due()
     assert began.wait(30)

@@ -88,7 +88,7 @@ def asked(url: str) -> Any:
     return answer.json() if answer.is_success else None
 
 
-def test_the_whole_stack_follows_the_board(podman: Podman, compose: Callable[..., str]):
+def test_compose_stack_follows_the_departure_board(podman: Podman, compose: Callable[..., str]):
     services = ("elasticsearch", "redis", "board", "replicator", "prometheus")
     compose("up", "--detach", "--no-build", *services)
 

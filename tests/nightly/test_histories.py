@@ -1,4 +1,4 @@
-"""Every sink holds what a partitioned table holds after every kind of operation, with the Spark plans of production."""
+"""Test that every sink equals a partitioned table after every kind of operation, with the Spark plans of production."""
 
 from __future__ import annotations
 

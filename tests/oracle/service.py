@@ -150,7 +150,7 @@ class Replicator:
         return {route: kept[route] for route in self.routes if route in kept}
 
     def forget(self) -> None:
-        """Forget what the sinks held before a resync of a recreated table."""
+        """Remove the recorded content of the sinks before a resync of a recreated table."""
         self.pinned.clear()
         self.epochs.clear()
         self.replayed.clear()

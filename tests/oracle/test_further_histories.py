@@ -1,4 +1,4 @@
-"""Every sink holds what the table holds: a second shape of table, and a bounded number of random histories.
+"""Tests that every sink equals the table: a second shape of table, and a bounded number of random histories.
 
 `make soak` runs more of them. A history that finds a difference becomes a named test here. The faults that come last in
 EVERY_OPERATION run on the second shape in tests/nightly/test_histories.py.
@@ -17,7 +17,7 @@ SEEDS = ((334, 5), (933, 5))
 pytestmark = pytest.mark.timeout(1800)
 
 
-def test_after_every_write_every_sink_equals_a_partitioned_table(life):
+def test_every_sink_equals_a_partitioned_table_after_every_write(life):
     found = life(History(SHAPES["partitioned"], EVERY_WRITE))
 
     assert found.differences == []
@@ -25,7 +25,7 @@ def test_after_every_write_every_sink_equals_a_partitioned_table(life):
 
 
 @pytest.mark.parametrize(("seed", "length"), SEEDS)
-def test_after_a_random_history_every_sink_equals_the_table(life, seed, length):
+def test_every_sink_equals_the_table_after_a_random_history(life, seed, length):
     found = life(history_of(seed, length))
 
     assert found.differences == []

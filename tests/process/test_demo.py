@@ -10,7 +10,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 RUNS = PROJECT / ".cache" / "demo"
 
 
-def test_a_day_of_flights_is_the_same_everywhere():
+def test_day_of_flights_is_equal_in_every_sink():
     before = set(RUNS.iterdir()) if RUNS.exists() else set()
     demo = subprocess.run(
         [sys.executable, "-m", "deploy.local.demo", "--days", "1"],

@@ -61,7 +61,7 @@ def last_committed(route: Path) -> int:
     return offset["reservoirVersion"] - (offset["index"] < 0)
 
 
-def test_after_the_restart_nothing_differs_and_each_change_is_in_the_audit_once(
+def test_restart_after_a_kill_leaves_equal_sinks_and_one_audit_entry(
     service: Service,
     mass: Source,
     tmp_path: Path,

@@ -94,7 +94,7 @@ def live(
             yield live
 
 
-def test_a_service_is_followed_watched_asked_stopped_and_started_again(live: Live):
+def test_service_delivers_reports_obeys_stops_and_restarts(live: Live):
     """One life of a service; what each step asserts is in its name."""
     for step in (
         it_waits_for_a_table_that_is_not_there_and_is_ready_once_it_is,

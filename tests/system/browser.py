@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: what a page shows to people with screens, phones, keyboards and readers."""
+"""Drive Debian's Chromium by Playwright: pages on screens and phones, by keyboard and by screen reader."""
 
 from __future__ import annotations
 

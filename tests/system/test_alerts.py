@@ -33,15 +33,15 @@ def promtool(installed, tmp_path):
     return run
 
 
-def test_the_rules_are_well_formed(promtool):
+def test_alert_rules_are_well_formed(promtool):
     promtool("check", "rules", "--lint-fatal", RULES.name)
 
 
-def test_each_alert_fires_when_it_should_and_for_nobody_else(promtool):
+def test_each_alert_fires_only_for_its_own_condition(promtool):
     promtool("test", "rules", CASES.name)
 
 
-def test_what_is_scraped_is_clean(promtool):
+def test_scraped_metrics_are_clean(promtool):
     board = StatusStore()
     board.add_sink("search", "elasticsearch", "")
     board.add_route("orders_search", "orders", "search")

@@ -116,7 +116,7 @@ def calls() -> list[set[str]]:
     ]
 
 
-def test_what_can_not_be_run_here_is_listed_with_its_reason():
+def test_commands_that_cannot_run_here_are_listed_with_a_reason():
     assert {found for page in PAGES for found in OTHERS.findall(page.read_text())} == NOT_RUN.keys()
 
 

@@ -1,4 +1,4 @@
-"""README.md says what is true: generated parts are current, every command and door is named."""
+"""Tests of README.md: generated parts are current, every command and route state is named."""
 
 import pytest
 import typer

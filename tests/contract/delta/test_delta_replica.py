@@ -43,6 +43,6 @@ class TestReplica(FrameContract):
 class TestReplicaThatKeepsDeletedRows(TestReplica):
     soft_delete = keeps_deleted = True
     # These tests do not depend on the layout and run once, in TestReplica.
-    test_a_target_is_unclaimed_until_prepared = None
-    test_a_batch_delivered_twice_is_written_once = None
-    test_odd_keys_are_kept_apart = None
+    test_target_is_unclaimed_until_prepared = None
+    test_batch_delivered_twice_is_written_once = None
+    test_odd_keys_stay_distinct = None

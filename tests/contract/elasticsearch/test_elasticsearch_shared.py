@@ -39,7 +39,7 @@ def through_alias(es, route, name):
 
 
 @pytest.mark.parametrize("alias", [False, True])
-def test_an_index_of_another_route_is_refused_and_a_later_epoch_takes_it_over(spark, sinks, es, alias):
+def test_index_of_another_route_is_refused_until_a_later_epoch(spark, sinks, es, alias):
     sink, other_sink = sinks
     route = route_to()
     sink.prepare(SCHEMA, route)
@@ -60,7 +60,7 @@ def test_an_index_of_another_route_is_refused_and_a_later_epoch_takes_it_over(sp
         sink.save_watermark(route, Watermark(0, 1, 1))
 
 
-def test_of_two_routes_that_create_an_index_at_the_same_time_one_is_refused(sinks):
+def test_one_of_two_routes_creating_the_same_index_is_refused(sinks):
     for _ in range(5):
         route = route_to()
         routes = (route, replace(route, name="orders_copy", owner="them"))
@@ -83,7 +83,7 @@ def test_of_two_routes_that_create_an_index_at_the_same_time_one_is_refused(sink
 
 
 @pytest.mark.parametrize("first", [300, 400, 520])
-def test_the_field_limit_grows_with_the_mapping_and_is_never_lowered(sink, es, first):
+def test_field_limit_grows_with_the_mapping_and_is_never_lowered(sink, es, first):
     route = route_to()
     sink.prepare(wide(first), route)
     sink.prepare(wide(700), route)
@@ -120,7 +120,7 @@ def test_a_template_s_field_limit_is_not_lowered(sink, es):
     assert limit(es, route.table) == 3000
 
 
-def test_an_index_that_somebody_made_keeps_its_field_limit_and_the_setting_is_named(sink, es):
+def test_existing_index_keeps_its_field_limit_and_error_names_the_setting(sink, es):
     route = route_to()
     es("PUT", f"/{route.table}", {"settings": {"index.mapping.total_fields.limit": 20}})
     with pytest.raises(

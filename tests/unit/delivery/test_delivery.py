@@ -117,7 +117,7 @@ def always(result):
     return lambda keys: result
 
 
-def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
+def test_other_positions_count_as_applied_by_change_type():
     rows = [
         ("a", 3, "insert"),
         ("b", 2, "delete"),
@@ -132,7 +132,7 @@ def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
     assert len(outcome.request_seconds) == 1
 
 
-def test_keys_that_are_looked_out_for_are_told_unless_they_were_refused():
+def test_watched_keys_are_reported_unless_they_were_refused():
     refusing = sink(always(WriteResult(rejected=[Rejected(1, "bad", "it is bad")])))
     rows = batch(("a", 3, "insert"), ("b", 4, "insert"), ("c", 5, "delete"), ("d", 6, "insert"), (None, 7, "insert"))
     told = worker.write_partition(
@@ -215,7 +215,7 @@ def test_the_servers_own_word_on_waiting_is_respected(naps):
     assert naps.taken == [7.5, 2.0]
 
 
-def test_without_a_word_of_the_server_it_waits_as_long_as_the_policy_says(naps, monkeypatch):
+def test_wait_follows_the_policy_without_retry_after(naps, monkeypatch):
     monkeypatch.setattr(RetryPolicy, "backoff", lambda policy, attempt: attempt / 4)
     write(sink(*[always(RetryableError("overloaded"))] * 3), inserts("a"), sleep=naps)
     assert naps.taken == [0.25, 0.5, 0.75]
@@ -227,7 +227,7 @@ def test_waits_double_up_to_the_longest(monkeypatch):
     assert waits == [(0, 1), (0, 2), (0, 4), (0, 7), (0, 7)]
 
 
-def test_a_server_that_asks_for_more_time_than_there_is_gets_the_batch_later(naps):
+def test_requested_wait_beyond_the_budget_delays_the_batch(naps):
     """A worker that slept for minutes could not be stopped; the route waits instead."""
     memory = sink(always(RetryableError("overloaded", "busy", retry_after=600)))
     outcome = write(memory, inserts("a"), sleep=naps, budget=30)
@@ -250,7 +250,7 @@ def test_only_positions_to_send_again_are_sent_again(naps):
     assert (outcome.stale, outcome.noop, outcome.changes) == (1, 1, 4)
 
 
-def test_positions_that_are_never_taken_end_as_a_failure_that_counts_what_was(naps):
+def test_positions_never_accepted_are_a_failure_that_counts_applied_changes(naps):
     memory = sink(*[always(WriteResult(retry=[0]))] * 50)
     outcome = write(memory, inserts("a"), sleep=naps, budget=5)
     assert outcome.failure.kind == "retryable"
@@ -296,7 +296,7 @@ def test_a_row_without_a_key_never_reaches_an_upsert_sink():
     assert outcome.rejected == {"null_key": 2, "bad": 1}
 
 
-def test_several_rows_of_a_key_are_a_letter_beside_what_is_written_of_it():
+def test_several_rows_of_a_key_are_a_letter_beside_the_written_change():
     memory = sink()
     reduced = batch(("twice", 10, "delete"), ("moved on", 13, "insert"), ("a", 7, "insert"))
     doubled = pa.array([11, 11, None], pa.int64())

@@ -153,7 +153,7 @@ def test_a_sink_without_a_route_has_no_series(metrics, route, board):
     assert list(scraped(metrics)["cdf_sink_up"]) == [frozenset({("sink", "search")})]
 
 
-def test_unknown_headroom_is_not_mistaken_for_none_left(metrics, route, board):
+def test_unknown_headroom_differs_from_zero_headroom(metrics, route, board):
     assert value(metrics, "cdf_headroom_seconds") == math.inf
     route.headroom(3600, 12)
     assert (value(metrics, "cdf_headroom_seconds"), value(metrics, "cdf_headroom_versions")) == (3600, 12)
@@ -188,7 +188,7 @@ def test_a_batch_is_timed_by_phase_and_in_total(metrics, route):
     assert value(metrics, "cdf_batch_duration_seconds_bucket", phase="write", le="2.5") == 1
 
 
-def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route):
+def test_every_restart_is_counted_by_its_reported_reason(metrics, route):
     reasons = {row.reason for row in conditions.ERROR_CONDITIONS if row.action != "halt"}
     errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
     reasons |= {classify_error(error, route="r").reason for error in errors} | {"request"}
@@ -240,7 +240,7 @@ def test_the_build_is_named_once(metrics, board):
     assert dict(labels)["version"] == __version__
 
 
-def test_the_jvm_is_watched_by_its_process_id(metrics):
+def test_jvm_is_measured_by_its_process_id(metrics):
     assert not any(name.startswith("cdf_jvm") for name in scraped(metrics))
     metrics.watch_jvm(os.getpid())
     assert scraped(metrics)["cdf_jvm_process_resident_memory_bytes"][frozenset()] > 0
@@ -248,7 +248,7 @@ def test_the_jvm_is_watched_by_its_process_id(metrics):
     assert {"process_resident_memory_bytes", "python_gc_collections"} <= families
 
 
-def test_a_jvm_that_is_gone_does_not_fail_the_scrape(metrics, route):
+def test_scrape_succeeds_after_the_jvm_has_ended(metrics, route):
     metrics.watch_jvm(2**22 + 1)  # above the kernel's highest process id
     assert "cdf_route_state" in scraped(metrics)
 

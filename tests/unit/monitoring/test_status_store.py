@@ -46,7 +46,7 @@ def batch(number, *, rows=1, outcome="delivered", **counts):
     return BatchStatus(number, (number, number), {"insert": rows}, {"write": 0.5}, outcome, START, **counts)
 
 
-def test_lag_in_seconds_grows_while_nothing_is_delivered(board, clock):
+def test_lag_in_seconds_grows_without_deliveries(board, clock):
     board.update("orders_search", delivered_version=7)
     board.update("orders_search", source_version=9, oldest_undelivered_commit_at=START)
     clock.tick(30)
@@ -55,7 +55,7 @@ def test_lag_in_seconds_grows_while_nothing_is_delivered(board, clock):
     assert only(board).lag_seconds == 60
 
 
-def test_lag_ends_with_the_delivery_not_with_the_next_look_at_the_source(board, clock):
+def test_lag_ends_with_the_delivery_before_the_next_source_poll(board, clock):
     board.update("orders_search", source_version=9, oldest_undelivered_commit_at=START)
     clock.tick(30)
     board.update("orders_search", delivered_version=9)
@@ -68,13 +68,13 @@ def test_lag_is_unknown_until_both_ends_are_known(board):
     assert only(board).lag_versions is None
 
 
-def test_a_commit_from_the_future_is_no_negative_lag(board):
+def test_commit_from_the_future_has_zero_lag(board):
     board.update("orders_search", delivered_version=8)
     board.update("orders_search", source_version=9, oldest_undelivered_commit_at=START + timedelta(hours=1))
     assert only(board).lag_seconds == 0
 
 
-def test_a_change_of_state_is_an_event_and_a_repeated_one_is_not(board, clock):
+def test_only_a_changed_state_is_an_event(board, clock):
     at = clock.tick(5)
     board.state("orders_search", "running")
     clock.tick(5)
@@ -84,7 +84,7 @@ def test_a_change_of_state_is_an_event_and_a_repeated_one_is_not(board, clock):
     assert only(board).since == at
 
 
-def test_a_state_says_why(board):
+def test_state_has_its_reason(board):
     board.state("orders_search", "retrying", "search is unreachable")
     assert only(board).reason == "search is unreachable"
     assert board.snapshot().events[0].what == "starting → retrying: search is unreachable"
@@ -92,14 +92,14 @@ def test_a_state_says_why(board):
     assert only(board).reason == ""
 
 
-def test_a_route_at_rest_moves_no_rows(board):
+def test_inactive_route_has_zero_row_rates(board):
     board.update("orders_search", input_rows_per_second=10, processed_rows_per_second=20)
     assert only(board).processed_rows_per_second == 20
     board.state("orders_search", "halted")
     assert (only(board).input_rows_per_second, only(board).processed_rows_per_second) == (0, 0)
 
 
-def test_batches_are_kept_newest_first_and_bounded_while_totals_count_all(board):
+def test_newest_batches_are_kept_and_totals_count_every_batch(board):
     for number in range(BATCHES_KEPT + 5):
         board.batch("orders_search", batch(number, rows=2, applied={"insert": 1}, stale=1, rejected={"mapping": 1}))
     status = only(board)
@@ -112,7 +112,7 @@ def test_batches_are_kept_newest_first_and_bounded_while_totals_count_all(board)
     assert status.totals.stale == BATCHES_KEPT + 5
 
 
-def test_totals_keep_the_change_types_apart(board):
+def test_totals_are_counted_by_change_type(board):
     board.batch("orders_search", BatchStatus(1, None, {"insert": 1, "delete": 2}, {}, "delivered", START))
     board.batch("orders_search", BatchStatus(2, None, {"delete": 3, "update_postimage": 4}, {}, "delivered", START))
     assert counted(only(board).totals.received) == {"insert": 1, "delete": 5, "update_postimage": 4}
@@ -136,7 +136,7 @@ def test_events_are_kept_newest_first_and_bounded(board):
     assert events[0].what == f"event {EVENTS_KEPT + 4}"
 
 
-def test_the_same_error_again_is_counted_and_another_starts_anew(board, clock):
+def test_repeated_error_is_counted_and_another_error_starts_at_one(board, clock):
     board.failed("orders_search", "no answer", "unreachable", "wait")
     later = clock.tick(10)
     board.failed("orders_search", "still no answer", "unreachable", "wait")
@@ -146,7 +146,7 @@ def test_the_same_error_again_is_counted_and_another_starts_anew(board, clock):
     assert (only(board).last_error.count, only(board).last_error.first_seen) == (1, later)
 
 
-def test_the_rest_is_as_it_was_told(board):
+def test_other_fields_are_kept_as_set(board):
     board.update("orders_search", generation=2, epoch=1, checkpoint="/state/2")
     board.update("orders_search", headroom_seconds=60.0, headroom_versions=3)
     board.update("orders_search", dead_letters=4)
@@ -189,7 +189,7 @@ def test_a_sink_that_invents_codes_without_end_fills_no_memory(board):
     assert (sum(rejected.values()), rejected["mapping"]) == (509, 7)
 
 
-def test_a_sink_has_not_been_asked_then_is_up_or_down_since(board, clock):
+def test_sink_is_unchecked_then_up_or_down_since_a_time(board, clock):
     def search():
         return board.snapshot().sinks[0]
 
@@ -211,7 +211,7 @@ def test_a_sink_has_not_been_asked_then_is_up_or_down_since(board, clock):
     ]
 
 
-def test_errors_of_the_last_hour_are_counted_whatever_they_were(board, clock):
+def test_all_errors_of_the_last_hour_are_counted(board, clock):
     board.failed("orders_search", "no answer", "unreachable", "wait")
     clock.tick(3000)
     board.failed("orders_search", "no answer", "unreachable", "wait")
@@ -221,7 +221,7 @@ def test_errors_of_the_last_hour_are_counted_whatever_they_were(board, clock):
     assert board.snapshot().service.errors_last_hour == 2
 
 
-def test_a_sink_tells_how_long_its_latest_requests_took(board):
+def test_sink_reports_the_times_of_its_latest_requests(board):
     search, cache = board.snapshot().sinks
     assert (search.request_seconds_p50, search.request_seconds_p95, search.retries) == (None, None, 0)
     board.requests("orders_search", [99.0] * 10, {"timeout": 1}, 0)
@@ -279,14 +279,14 @@ def test_among_equals_the_longest_lag_comes_first(board):
         ("halted", "halted", "failed", "Halted, action required: orders_search, orders_cache."),
     ],
 )
-def test_the_service_says_how_it_is_in_a_word_and_a_sentence(board, search, cache, state, summary):
+def test_health_of_the_service_is_a_word_and_a_sentence(board, search, cache, state, summary):
     board.state("orders_search", search)
     board.state("orders_cache", cache)
     service = board.snapshot().service
     assert (service.state, service.summary) == (state, summary)
 
 
-def test_a_replay_is_said_of_a_healthy_service(board):
+def test_replay_is_reported_by_a_healthy_service(board):
     board.state("orders_search", "running")
     board.state("orders_cache", "running")
     board.replay("orders_cache", 3, 9, 0.5)
@@ -325,7 +325,7 @@ def test_many_names_are_cut_short(clock):
     assert board.snapshot().service.summary == "Halted, action required: r0, r1, r2 and 2 more."
 
 
-def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):
+def test_service_without_routes_is_starting_until_it_stops(clock):
     board = StatusStore(clock)
     assert board.snapshot().service.state == "starting"
     board.stopping()
@@ -333,7 +333,7 @@ def test_a_service_without_routes_is_starting_and_a_stopping_one_says_so(clock):
     assert board.snapshot().events[0].what.startswith("stopping")
 
 
-def test_a_route_is_ready_when_its_query_runs_and_its_sink_has_answered(board):
+def test_route_is_ready_after_its_query_and_its_sink_respond(board):
     def names():
         return {route.route for route in unready_routes(board.snapshot())}
 

@@ -46,7 +46,7 @@ def goes_on(runner, error):
     return runner.handle_failure(classify_error(error, route="orders_audit"), error)
 
 
-def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner, monkeypatch):
+def test_tracked_schema_change_restarts_at_once_five_times_a_minute(runner, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr("cdf_replicator.runtime.route_runner.time.monotonic", lambda: clock[0])
     assert [goes_on(runner, EVOLUTION) for _ in range(5)] == [True] * 5
@@ -58,7 +58,7 @@ def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner
     assert len(runner.waits) == 1
 
 
-def test_a_schema_change_that_stays_halts_at_the_third_failure(runner):
+def test_permanent_schema_change_halts_at_the_third_failure(runner):
     assert [goes_on(runner, CHANGED) for _ in range(2)] == [True, True]
     assert len(runner.waits) == 2
     halted = goes_on(runner, CHANGED)

@@ -37,7 +37,7 @@ def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
     assert [file.name for file in root.iterdir()] == ["format.json"], "and nothing else"
 
 
-def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
+def test_start_succeeds_if_a_process_of_equal_id_removed_its_probe(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", lambda *_: None)
     assert len(StateStore.open(tmp_path).owner) == 32
 
@@ -133,7 +133,7 @@ def test_a_damaged_format_is_refused(path, text):
         StateStore.open(path.root)
 
 
-def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
+def test_unwritable_folder_is_reported_with_the_next_step(tmp_path):
     (tmp_path / "file").touch()
     for root in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
@@ -189,7 +189,7 @@ FURTHER = RouteState(
 )
 
 
-def test_a_replay_changes_of_a_state_what_belongs_to_a_generation_and_nothing_else():
+def test_replay_changes_only_the_generation_fields_of_a_state():
     assert FURTHER.next_generation(2, replay_end_version=4, watermark=Watermark(4, 1, 8)) == replace(
         FURTHER,
         generation=5,
@@ -201,7 +201,7 @@ def test_a_replay_changes_of_a_state_what_belongs_to_a_generation_and_nothing_el
     assert FURTHER.next_generation(2, replay_end_version=4).target_watermark is None
 
 
-def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
+def test_resync_keeps_route_identity_and_requested_start_of_a_state():
     assert FURTHER.next_epoch(20, table_id="table-2", share=0.1) == RouteState(
         route="orders_search",
         identity={"keys": ["id"]},
@@ -215,7 +215,7 @@ def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
     assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
 
 
-def test_a_resync_is_above_the_epoch_of_the_state_and_that_of_the_target():
+def test_epoch_of_a_resync_exceeds_the_state_and_the_target():
     epochs = [FURTHER.next_epoch(20, table_id="table-1", above=above).epoch for above in (0, 2, 3, 4)]
     assert epochs == [4, 4, 4, 5]
 
@@ -238,7 +238,7 @@ def test_a_state_path_keeps_the_checkpoint_of_each_generation_apart(path):
     assert path.requests == path.root / "requests"
 
 
-def test_a_state_path_tells_a_sink_its_owner_the_epoch_and_the_number_of_the_lease(path):
+def test_state_path_gives_a_sink_owner_epoch_and_lease_number(path):
     route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
     spec = path.route_spec(route, replace(STATE, epoch=3))
     assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)
