@@ -16,16 +16,15 @@ from cdf_replicator.state import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.route import Route
-    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.checkpoint import Offset
     from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
 
 BOOTSTRAP_SECONDS: Final = 5.0
