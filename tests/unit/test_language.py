@@ -47,7 +47,7 @@ MARKUP = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>|\{[{%].*
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of prose: a docstring, a comment, a text in the code, or a page."""
+    """A piece of prose: a docstring, a comment, a text in the code, the name of a test, or a page."""
 
     line: int
     text: str
@@ -63,7 +63,7 @@ class Hit:
 
 
 def passages(path: Path) -> Iterator[Passage]:
-    """Yield the prose of a file: docstrings, comments and texts of Python, and the words between the code of other files."""
+    """Yield the prose of a file: docstrings, comments, texts and test names of Python, the words between the code of other files."""
     text = path.read_text()
     if path.suffix == ".py":
         yield from python_passages(text)
@@ -81,6 +81,8 @@ def python_passages(source: str) -> Iterator[Passage]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             yield Passage(node.lineno, node.value.lstrip(), opens=id(node) in statements)
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield Passage(node.lineno, node.name.replace("_", " "))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield Passage(token.start[0], token.string)
@@ -123,6 +125,10 @@ def hits_of(path: Path) -> list[Hit]:
     return sorted((hit for passage in passages(path) for hit in hits(passage)), key=lambda hit: hit.line)
 
 
+def names_of_tests(file: Path) -> list[str]:
+    return re.findall(r"^ *def (test_\w+)", file.read_text(), re.MULTILINE) if file.suffix == ".py" else []
+
+
 CHECKED = [
     name for file in files_of(ROOT / path for path in CLEAN) if (name := str(file.relative_to(ROOT))) not in LEFT_OUT
 ]
@@ -131,6 +137,11 @@ CHECKED = [
 @pytest.mark.parametrize("name", CHECKED)
 def test_prose_is_plain(name):
     assert [f"{name}:{hit.line}: {hit.word}: {hit.text}" for hit in hits_of(ROOT / name)] == []
+
+
+def test_names_of_tests_have_at_most_12_words():
+    names = [name for file in files_of([ROOT / "tests", ROOT / "connectors"]) for name in names_of_tests(file)]
+    assert [name for name in names if len(name.split("_")) > 1 + 12] == []
 
 
 def test_every_file_left_out_exists():

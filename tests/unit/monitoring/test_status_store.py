@@ -157,7 +157,7 @@ def test_other_fields_are_kept_as_set(board):
     assert (status.dead_letters, status.restarts) == (4, 1)
 
 
-def test_a_replay_has_a_start_and_the_ratio_of_the_last_one_stays(board, clock):
+def test_replay_has_a_start_and_the_last_ratio_stays(board, clock):
     board.replay("orders_search", 3, 9, 0.25)
     clock.tick(5)
     board.replay("orders_search", 3, 9, 0.5)
@@ -168,7 +168,7 @@ def test_a_replay_has_a_start_and_the_ratio_of_the_last_one_stays(board, clock):
     assert only(board).replay == ReplayStatus(1, 9, 0.5, START + timedelta(seconds=5))
 
 
-def test_retries_and_restarts_are_counted_by_reason_and_an_unknown_reason_as_other(board):
+def test_retries_and_restarts_are_counted_by_known_reason_or_as_other(board):
     board.requests("orders_search", [], {"timeout": 5, "http_599": 2}, 700)
     board.requests("orders_search", [], {"timeout": 1}, 300)
     for reason in ("unreachable", "gremlins", "unreachable"):
