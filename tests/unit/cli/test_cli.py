@@ -234,7 +234,7 @@ def test_valid_configuration_is_shown_by_its_routes(command: Command) -> None:
     }
 
 
-def test_what_is_in_force_is_shown_without_secrets(command: Command) -> None:
+def test_effective_settings_are_shown_without_secrets(command: Command) -> None:
     result = command("config", "show", environ=GOOD)
     assert result.returncode == 0
     assert re.search(r"^state_path +/state +environment$", result.stdout, re.MULTILINE)

@@ -37,7 +37,7 @@ def test_a_table_that_is_left_out_cannot_be_started() -> None:
 
 
 @given(st.text().filter(lambda text: not text.isdecimal() and "=" not in text))
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         starting_versions([f"orders={text}"])
 

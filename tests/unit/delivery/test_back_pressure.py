@@ -40,13 +40,13 @@ def test_refusal_halves_the_request_and_the_rest_of_the_chunk_follows():
     assert outcome.applied == {"insert": 8}
 
 
-def test_what_was_refused_in_part_is_sent_again_in_smaller_pieces():
+def test_partly_refused_changes_are_sent_again_in_smaller_pieces():
     memory = sink(always(WriteResult(retry=[0, 2, 4, 5, 6, 7])), chunk_rows=8)
     write(memory, rows(8))
     assert memory.writes[1:] == [["000", "002", "004", "005"], ["006", "007"]]
 
 
-def test_it_grows_back_step_by_step():
+def test_request_size_grows_back_step_by_step():
     memory = sink(always(OVERLOADED), chunk_rows=16)
     write(memory, rows(16 * 8))
     sizes = [len(keys) for keys in memory.writes]
@@ -175,7 +175,7 @@ def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch
     assert "absent" in outcome.failure.detail
 
 
-def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
+def test_files_from_before_a_machine_restart_are_ignored(place):
     limited = sink(rows_per_second=100)
     rate_limit_delay(limited, 10, start)
     (file,) = place.iterdir()

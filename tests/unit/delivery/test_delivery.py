@@ -146,7 +146,7 @@ def test_watched_keys_are_reported_unless_they_were_refused():
     assert DeliveryResult.from_json(told.to_json()).met == {"a": 3, "c": 5}
 
 
-def test_nothing_to_write_opens_nothing():
+def test_empty_batch_opens_no_sink():
     memory = sink()
     outcome = write(memory, inserts(""))
     assert (memory.opened, memory.writes, outcome.changes) == (0, [], 0)

@@ -152,7 +152,7 @@ def test_a_whole_number_key_may_widen_since_its_text_stays():
     judged(struct(id=(1, "integer")), struct(id=(1, "long")))
 
 
-def test_what_was_added_is_left_out_at_any_depth_under_todays_names():
+def test_added_columns_are_left_out_at_any_depth_by_present_names():
     old = struct(a=(1, "long"), s=(2, struct(x=(3, "long"))), l=(4, array(struct(x=(5, "long")))))
     new = struct(
         b=(1, "long"), n=(9, "long"), s=(2, struct(x=(3, "long"), y=(8, "long"))), l=(4, array(struct(z=(5, "long"))))

@@ -67,7 +67,7 @@ def test_planned_batches_are_not_committed_batches(checkpoint):
 
 
 @pytest.mark.parametrize(("index", "touched", "complete"), [(-1, 6, 6), (-20, 6, 6), (-19, 6, 6), (0, 7, 6), (3, 7, 6)])
-def test_of_a_version_nothing_part_or_all_may_be_read(index, touched, complete):
+def test_offset_shows_a_version_as_unread_partly_read_or_read(index, touched, complete):
     offset = Offset.parse(SOURCE % (7, index))
     assert (offset.started_version, offset.completed_version) == (touched, complete)
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_cut_off_anywhere_is_seen(checkpoint, name):
     assert is_intact(folder)
 
 
-def test_what_can_not_be_read_is_passed_over(checkpoint):
+def test_unreadable_file_is_skipped(checkpoint):
     folder, batch = checkpoint
     for number in range(3):
         batch(number, 5 + number, -1, committed=True)

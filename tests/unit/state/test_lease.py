@@ -166,7 +166,7 @@ def test_standby_continues_to_poll_an_unwritable_state_path(tmp_path, monkeypatc
     lease.release()
 
 
-def test_of_many_that_start_at_once_one_gets_it(tmp_path):
+def test_one_of_many_simultaneous_starts_gets_the_lease(tmp_path):
     def take():
         try:
             return Lease.acquire(tmp_path)
@@ -259,7 +259,7 @@ def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
     lease.release()
 
 
-def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
+def test_state_is_not_saved_under_a_lost_lease(tmp_path):
     state_path = StateStore.open(tmp_path)
     state_path.lease = Lease.acquire(tmp_path)
     state = RouteState("orders_cache", {}, "id")

@@ -46,7 +46,7 @@ def test_the_owner_stays_the_same(path):
     assert StateStore.open(path.root).owner == path.owner
 
 
-def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
+def test_simultaneous_first_starts_see_one_owner(tmp_path):
     owners, gate = [], threading.Barrier(8)
 
     def start():
@@ -67,7 +67,7 @@ def test_a_route_is_unknown_before_its_first_start(path):
     assert path.newest_generation("orders_search") == 0
 
 
-def test_what_was_saved_is_loaded(path):
+def test_saved_state_is_loaded(path):
     path.save(STATE)
     assert path.load("orders_search") == STATE
     later = STATE.next_generation(3, replay_end_version=9)
