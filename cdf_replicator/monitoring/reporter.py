@@ -38,7 +38,7 @@ class RouteReporter:
     def __init__(self, route: Route, metrics: Metrics, board: StatusStore, sink: type[Sink]) -> None:
         self._route = route.name
         self._sink = route.sink
-        codes = (*sink.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
+        codes = (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
         self._metrics = metrics.route(route.name, route.source.slug, route.sink, codes)
         self._sink_metrics = metrics.sink(route.sink)
         self._board = board

@@ -14,7 +14,7 @@ from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state import watermark
-from connectors import guard_of
+from connectors import EntryCount, Resyncable, guard_of
 from connectors.change import EPOCH_STEP
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.store import StateStore
-    from connectors import EntryCount, RouteSpec
+    from connectors import RouteSpec
 
 PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
 LAST_EPOCH: Final = 2**63 // EPOCH_STEP - 1
@@ -119,7 +119,8 @@ class Bootstrap:
     def _count(self, state: RouteState) -> EntryCount:
         """Count the entries that a sweep would remove; if a first load restarted, only those of other writers."""
         below = OURS if state.max_removed_share is None else guard_of(state.epoch, 0, upsert=False)
-        return self.delivering.sink.count_entries(self._spec(state), below)
+        sink = self.delivering.sink
+        return sink.count_entries(self._spec(state), below) if isinstance(sink, Resyncable) else EntryCount()
 
     def _sweep(self, state: RouteState, held: EntryCount) -> None:
         share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
@@ -131,8 +132,10 @@ class Bootstrap:
                 f"{state.pinned_version} is loaded, and nothing was removed.",
                 "If they may go, " + RESYNC_CLAUSE + " --yes (it goes on with the sweep)",
             )
-        swept = self.delivering.sink.delete_orphans(self._spec(state), guard_of(state.epoch, 0, upsert=False))
-        self.delivering.report.event(f"swept {swept} orphans of older epochs")
+        sink = self.delivering.sink
+        if isinstance(sink, Resyncable):
+            swept = sink.delete_orphans(self._spec(state), guard_of(state.epoch, 0, upsert=False))
+            self.delivering.report.event(f"swept {swept} orphans of older epochs")
         self.delivering.rejections.close_letters_before_epoch(state.epoch)
 
     def _spec(self, state: RouteState) -> RouteSpec:

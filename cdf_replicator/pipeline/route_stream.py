@@ -23,7 +23,7 @@ from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
-from connectors import Batch
+from connectors import Batch, Watermarked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -248,4 +248,5 @@ class RouteStream:
 
     def _write_watermark(self, sink: Sink, spec: RouteSpec, reached: Watermark) -> None:
         """Record the watermark in the target, before Spark commits the micro-batch or the state path saves a phase."""
-        self._policy.retrying(lambda _: None)(sink.save_watermark, spec, reached)
+        if isinstance(sink, Watermarked):
+            self._policy.retrying(lambda _: None)(sink.save_watermark, spec, reached)

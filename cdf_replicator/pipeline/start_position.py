@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from cdf_replicator.pipeline import generation
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.state.route_state import RouteState
+from connectors import Resyncable
 from connectors.change import GENERATION_STEP
 from connectors.errors import target_restored
 
@@ -52,7 +53,7 @@ def resolve(
             state = replace(state, identity=identity)
         _verify_identity(state, identity, source)
         version = requested_start_version if wanted else replay_from
-        if version is not None and state.prepared and sink.claim(state_path.route_spec(route, state)) is None:
+        if version is not None and state.prepared and sink.read_claim(state_path.route_spec(route, state)) is None:
             state = generation.refilled(
                 route, state, version, source, asked=requested_start_version if wanted else state.asked
             )
@@ -63,7 +64,7 @@ def resolve(
     claim = _verify_claim(route, sink, state, state_path)
     if claim is not None:
         state = _made_up(claim, state, source, state_path)
-        state = _new_epoch_after_restore(claim, state, state_path, share)
+        state = _new_epoch_after_restore(route, sink, claim, state, state_path, share)
         state = _skip_recorded_txns(claim, state, source, state_path)
     state_path.save(state)
     return state
@@ -88,7 +89,7 @@ def resync_requested(
     if state is not None and state.phase == "bootstrapping" and state.loaded:
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         spec = route.spec(owner=state_path.owner, epoch=state.epoch)
-        claim = sink.claim(spec)
+        claim = sink.read_claim(spec)
         same = state.identity == identity and state.table_id == source.metadata.table_id
         goes_on = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
         if same and goes_on and claim and claim.is_of(spec) and claim.epoch == state.epoch:
@@ -108,11 +109,12 @@ def new_epoch(
     """Return the next epoch, above every epoch in the target, from the newest snapshot and the present definition.
 
     ``above`` is an epoch that the target's entries have and its claim does not show. For ``share``, see
-    ``RouteState.max_removed_share``.
+    ``RouteState.max_removed_share``. Raises ``RouteHaltError`` if the sink can't delete the orphans of older epochs.
     """
     latest = source.log.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)
-    claim = sink.claim(spec)
+    claim = sink.read_claim(spec)
+    check_resyncable(route, sink, claim)
     held = max(above, claim.epoch if claim else 0)
     identity = route.identity(sink.target(spec))
     try:
@@ -124,6 +126,18 @@ def new_epoch(
         state = RouteState(route.name, identity, source.metadata.table_id, epoch=held, generation=newest)
     fresh = state.next_epoch(latest, table_id=source.metadata.table_id, above=held, share=share)
     return replace(fresh, identity=identity)
+
+
+def check_resyncable(route: Route, sink: Sink, claim: Claim | None) -> None:
+    """Raise ``RouteHaltError`` if a new epoch would leave orphans in a claimed target, since the sink can't delete them."""
+    if claim is None or sink.mode == "append" or isinstance(sink, Resyncable):
+        return
+    raise RouteHaltError(
+        "not_resyncable",
+        f"Sink {route.sink} can't delete entries of keys that table {route.source.slug} no longer holds: they would stay in "
+        f"the target of route {route.name} ({sink.target(route.spec(owner='', epoch=0))}). Nothing was changed.",
+        "Delete that target, its claim included. Then " + RESYNC_CLAUSE.format(route=route.name),
+    )
 
 
 def _resumable(state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
@@ -187,7 +201,7 @@ def _verify_identity(state: RouteState, identity: dict[str, object], source: Sou
 
 
 def _new_epoch_after_restore(
-    claim: Claim, state: RouteState, state_path: StateStore, share: float | None
+    route: Route, sink: Sink, claim: Claim, state: RouteState, state_path: StateStore, share: float | None
 ) -> RouteState:
     """Start a new epoch if the target was already claimed: the state path was restored from an older copy.
 
@@ -196,6 +210,7 @@ def _new_epoch_after_restore(
     ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
     if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
         return state
+    check_resyncable(route, sink, claim)
     return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
 
 
@@ -254,7 +269,7 @@ def _restored(state: RouteState, held: int) -> RouteHaltError:
 def _verify_claim(route: Route, sink: Sink, state: RouteState, state_path: StateStore) -> Claim | None:
     """Return the target's claim; raises ``RouteHaltError`` if it is missing or belongs to another route or a later epoch."""
     spec = replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path))
-    claim = sink.claim(spec)
+    claim = sink.read_claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:
         if state.prepared:

@@ -26,6 +26,7 @@ from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
+from connectors import Addressed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -180,8 +181,9 @@ class Supervisor:
         routes: Collection[Route],
         asked: Mapping[str, int | None],
     ) -> int:
-        for slug, sink in self._settings.sinks.items():
-            self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
+        for slug in self._settings.sinks:
+            sink = self._settings.sink(slug)
+            self.board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
         try:
             self._spark = session.start(self._settings.spark)
         except (session.SparkStartError, session.JavaNotFoundError) as error:

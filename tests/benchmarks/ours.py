@@ -79,7 +79,7 @@ class OurRoute:
     def prepare(self) -> None:
         """Prepare the target as the service does at its start. The caller has emptied it."""
         self._stream._prepared_schema = None
-        self.sink.claim(self.spec)
+        self.sink.read_claim(self.spec)
         self._stream.prepare(self._state, self._source.schema(), self.sink)
         if self._work.versions is not None:
             self.sink.save_watermark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))

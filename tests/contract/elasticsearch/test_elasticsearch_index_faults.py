@@ -72,7 +72,7 @@ def test_one_silent_host_of_two_costs_a_start_seconds_and_is_remembered_by_the_n
         for _ in range(2):  # runs of a route
             with closing(sink_to(hosts, request_timeout=15)) as sink:
                 sink.check()
-                sink.claim(route)
+                sink.read_claim(route)
                 sink.prepare(SCHEMA, route)
                 sink.open(route)
                 assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])).rejected
