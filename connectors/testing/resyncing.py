@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 class ResyncContract:
     """Contract suite of a ``Resyncable`` sink that takes chunks. A subclass also derives from ``SinkContract``."""
 
-    def test_an_empty_target_holds_nothing(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+    def test_empty_target_holds_nothing(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         assert isinstance(sink, Resyncable)
         assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
         sink.prepare(schema, route)
         assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
 
-    def test_a_sweep_removes_only_what_is_below_the_guard(
+    def test_sweep_removes_only_entries_below_the_guard(
         self, write: Write, sink: ArrowSink, shown: Shown, route: RouteSpec
     ) -> None:
         assert isinstance(sink, Resyncable)
@@ -45,7 +45,7 @@ class ResyncContract:
         assert sink.delete_orphans(route, below) == 0
         assert_applied(write(upsert("d", 4, "again", epoch=2)))
 
-    def test_a_sweep_leaves_other_routes_alone(
+    def test_sweep_does_not_change_other_routes(
         self,
         write: Write,
         spark: SparkSession,
@@ -68,7 +68,7 @@ class ResyncContract:
         assert seen["name"] == "theirs"
         other.close()
 
-    def test_an_owner_and_epoch_survive_a_sweep(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
+    def test_sweep_keeps_owner_and_epoch(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
         assert isinstance(sink, Resyncable)
         before = sink.read_claim(route)
         write(upsert("a", 1, "one"))
@@ -79,14 +79,14 @@ class ResyncContract:
 class FrameResyncContract:
     """Contract suite of a ``Resyncable`` sink that takes DataFrames. A subclass also derives from ``FrameContract``."""
 
-    def test_an_empty_target_holds_nothing(self, sink: FrameSink, route: RouteSpec, schema: StructType) -> None:
+    def test_empty_target_holds_nothing(self, sink: FrameSink, route: RouteSpec, schema: StructType) -> None:
         assert isinstance(sink, Resyncable)
         below = guard_of(2, 0, upsert=False)
         assert sink.count_entries(route, below) == EntryCount()
         sink.prepare(schema, route)
         assert sink.count_entries(route, below) == EntryCount()
 
-    def test_a_sweep_removes_only_what_is_below_the_guard(
+    def test_sweep_removes_only_entries_below_the_guard(
         self,
         write: WriteFrame,
         spark: SparkSession,

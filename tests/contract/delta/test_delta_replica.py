@@ -46,4 +46,4 @@ class TestReplicaThatKeepsDeletedRows(TestReplica):
     test_target_is_unclaimed_until_prepared = None
     test_batch_delivered_twice_is_written_once = None
     test_odd_keys_stay_distinct = None
-    test_an_empty_target_holds_nothing = None
+    test_empty_target_holds_nothing = None
