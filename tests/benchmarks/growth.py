@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.usage import measured
 from tests.support.service import COMMAND, Ended, environment

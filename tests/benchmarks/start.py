@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import redis
 
 from cdf_replicator.spark.java import java_home
-from deploy.servers import Redis
-from deploy.servers.server import PROJECT
+from deploy.local.servers import Redis
+from deploy.local.servers.server import PROJECT
 from tests.benchmarks import light_table
 from tests.benchmarks.contest import NOISE
 from tests.support.service import COMMAND, environment

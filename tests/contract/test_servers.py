@@ -11,7 +11,7 @@ import psutil
 import pytest
 import redis
 
-from deploy.servers import Elasticsearch, Redis, ServerError
+from deploy.local.servers import Elasticsearch, Redis, ServerError
 from tests.support.waiting import until
 
 PROJECT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def scratch(monkeypatch):
 def starter(request):
     """A process that starts the server named by the test and then waits to be killed: (process, pid, port, home)."""
     code = (
-        f"from deploy.servers import {request.param}\n"
+        f"from deploy.local.servers import {request.param}\n"
         f"server = {request.param}.start()\n"
         "print(server.pid, server.port, server.home, flush=True)\n"
         "input()\n"

@@ -14,7 +14,7 @@ from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.redis import RedisSink
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.reading import documents
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.reading import documents, entries
 from tests.support.service import Ended, environment
 from tests.support.source import Source
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
 
     Here = Callable[..., Ended]
 

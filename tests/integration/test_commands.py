@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
     Here = Callable[..., Ended]
 

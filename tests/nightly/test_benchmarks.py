@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from deploy.servers.server import PROJECT
+from deploy.local.servers.server import PROJECT
 from tests.benchmarks.__main__ import PARTS
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.runtime.route_runner import RouteRunner
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")

@@ -13,7 +13,7 @@ RUNS = PROJECT / ".cache" / "demo"
 def test_a_day_of_flights_is_the_same_everywhere():
     before = set(RUNS.iterdir()) if RUNS.exists() else set()
     demo = subprocess.run(
-        [sys.executable, "-m", "deploy.demo", "--days", "1"],
+        [sys.executable, "-m", "deploy.local.demo", "--days", "1"],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.support.source import Source
 
 ROWS = 20_000

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.reading import documents, entries, folded
 from tests.support.service import Service, command, environment
 from tests.support.source import Source
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
 
 ORDERS = ("live_audit", "live_search", "live_cache")
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from deploy.readme import ROOT
+from docs.generate.readme import ROOT
 from tests.chaos.proxy import Proxy
 from tests.support.reading import entries
 from tests.support.service import COMMAND, Ended, Service, command, environment
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 ROWS = 2000

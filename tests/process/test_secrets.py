@@ -12,15 +12,15 @@ import httpx
 import psutil
 import pytest
 
-from deploy.servers import Redis
-from deploy.servers.server import free_port
+from deploy.local.servers import Redis
+from deploy.local.servers.server import free_port
 from tests.support.service import SPARK_CONF, Ended, Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
     from tests.support.source import Source
 
 SECRETS = (

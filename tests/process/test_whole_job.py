@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
 
 KEYS = ("region", "id")
 JVM_LINES = 3

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from cdf_replicator.monitoring.metrics import Metrics
-from deploy.readme import DASHBOARD, RULES
+from docs.generate.readme import DASHBOARD, RULES
 
 CASES = Path(__file__).with_name("alerts.yml")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
 CREATED = (
     "CREATE TABLE sales.{} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) AS SELECT {} FROM range(10)"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 ROUTES = ("orders_audit", "orders_cache")

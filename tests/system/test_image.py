@@ -12,7 +12,7 @@ import httpx
 import pytest
 import redis
 
-from deploy.servers.server import PROJECT, free_port
+from deploy.local.servers.server import PROJECT, free_port
 from tests.support.reading import documents, entries
 from tests.support.service import SHORT_LIVED
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.support.source import Source
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cdf_replicator.settings.models import General
-from deploy.readme import PAGES_URL, ROOT, RULES
-from deploy.servers.server import CACHE
+from deploy.local.servers.server import CACHE
+from docs.generate.readme import PAGES_URL, ROOT, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

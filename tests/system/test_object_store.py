@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from deploy.jars.fetch import artifacts, fetch
-from deploy.servers.s3 import BUCKET, S3
-from deploy.servers.server import CACHE
+from deploy.local.jars.fetch import artifacts, fetch
+from deploy.local.servers.s3 import BUCKET, S3
+from deploy.local.servers.server import CACHE
 from tests.support.reading import entries
 from tests.support.service import SPARK_CONF, Service, Standby, command, environment
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
 JARS = CACHE / "downloads" / "s3"
 ORDERS, AUDIT = f"delta.`s3a://{BUCKET}/orders`", f"delta.`s3a://{BUCKET}/audit/orders`"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 TOKEN = "0123456789abcdef0123456789abcdef"

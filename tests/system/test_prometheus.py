@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 WITHIN = 90

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
+from docs.generate.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]
 CASES = yaml.safe_load((ROOT / "tests/system/alerts.yml").read_text())["tests"]

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy.readme import DASHBOARD
+from docs.generate.readme import DASHBOARD
 
 BOARD = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]

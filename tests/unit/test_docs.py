@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from deploy.readme import PAGES, PAGES_URL, ROOT
+from docs.generate.readme import PAGES, PAGES_URL, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

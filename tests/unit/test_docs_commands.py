@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from cdf_replicator.cli.app import app
-from deploy.readme import PAGES, ROOT
+from docs.generate.readme import PAGES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import yaml
 
 from cdf_replicator.settings import ConfigurationError, Settings, load
 from cdf_replicator.settings.json_schema import json_schema
-from deploy.readme import ROOT
+from docs.generate.readme import ROOT
 from tests.support.json_schema import matches
 from tests.unit.example_sinks import GOOD
 

@@ -5,7 +5,7 @@ import typer
 
 from cdf_replicator.cli.app import app
 from cdf_replicator.monitoring.metrics import STATES
-from deploy.readme import PAGES, README, ROOT, current
+from docs.generate.readme import PAGES, README, ROOT, current
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -11,7 +11,7 @@ from cdf_replicator.delivery.back_pressure import BackPressure
 from cdf_replicator.delivery.worker import write_partition
 from connectors import PermanentError, RetryableError
 from connectors.testing import SCHEMA, render_chunk, upsert
-from deploy.servers import Elasticsearch
+from deploy.local.servers import Elasticsearch
 from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
 
 PASSWORD = "correct horse"

@@ -36,7 +36,7 @@ from connectors.testing import (
     render_chunk,
     upsert,
 )
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.session import replaced
 from tests.support.waiting import until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from connectors import (
     RetryableError,
     RouteOptions,
     RouteSpec,
+    Watermark,
     WriteResult,
 )
 
@@ -364,3 +366,34 @@ def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):
         (text,) = told.column("outcome").to_pylist()
         assert DeliveryResult.from_json(text).applied == {"insert": 1}
     assert (len(first.writes), len(second.writes)) == (2, 0), "the open one is used again"
+
+
+@pytest.mark.parametrize(
+    ("other", "route", "shared"),
+    [
+        (AppendingSink, replace(ROUTE, watermark=Watermark(1, 2, 3)), True),
+        (AppendingSink, replace(ROUTE, name="customers_memory"), False),
+        (MemorySink, ROUTE, False),
+    ],
+)
+def test_worker_shares_an_open_sink_between_batches_of_a_route_only(monkeypatch, other, route, shared):
+    monkeypatch.setattr(worker, "_open_sinks", [])
+    settings = ArrowSettings(type="memory")
+    first, second = AppendingSink(settings), other(settings)
+    for copy, of in ((first, ROUTE), (second, route)):
+        list(worker.partition_function(copy, of, RetryPolicy())(iter([inserts("a")])))
+    assert (len(first.writes), len(second.writes)) == ((2, 0) if shared else (1, 1))
+
+
+def test_task_reports_the_watched_keys_that_it_wrote(monkeypatch):
+    monkeypatch.setattr(worker, "_open_sinks", [])
+    (result,) = worker.partition_function(sink(), ROUTE, RetryPolicy(), known=["b", "z"])(iter([inserts("ab")]))
+    assert DeliveryResult.from_json(result.column("outcome")[0].as_py()).met == {"b": 101}
+
+
+def test_task_opens_the_sink_for_its_route(monkeypatch):
+    monkeypatch.setattr(worker, "_open_sinks", [])
+    routes = []
+    monkeypatch.setattr(MemorySink, "open", lambda self, route: routes.append(route))
+    list(worker.partition_function(sink(), ROUTE, RetryPolicy())(iter([inserts("a")])))
+    assert routes == [ROUTE]

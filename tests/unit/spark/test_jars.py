@@ -8,7 +8,7 @@ import pytest
 
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark import jars, session
-from deploy.jars import fetch
+from deploy.local.jars import fetch
 
 CLUSTER = "spark://master:7077"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
-from deploy.servers.server import CHAIN, KEY, Server, ServerError, free_port
+from deploy.local.servers.server import CHAIN, KEY, Server, ServerError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Write the generated parts of README.md and docs.
 
-`make docs` runs `python -m deploy.readme`; a test of the unit layer checks that the parts are current.
+`make docs` runs `python -m docs.generate.readme`; a test of the unit layer checks that the parts are current.
 A part is between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.errors.conditions import ERROR_CONDITIONS, ErrorCondition
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy import benchmarks_page, cli_page, sizing_page, types_page
+from docs.generate import benchmarks_page, cli_page, sizing_page, types_page
 from tests.unit.condition_tests import TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DASHBOARD = ROOT / "deploy/grafana/cdf-replicator.json"
 RULES = ROOT / "deploy/prometheus/rules.yml"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tests.contract.type_cases import Value
 
-PAGE = Path(__file__).parents[1] / "docs" / "types.md"
+PAGE = Path(__file__).parents[1] / "types.md"
 LONGEST = 100
 
 HEAD = """\

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deploy.demo.comparison import CHANGE_TYPES
+from deploy.local.demo.comparison import CHANGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from deploy.demo.comparison import AuditCounts, Verdict
-    from deploy.demo.service import Delivered
+    from deploy.local.demo.comparison import AuditCounts, Verdict
+    from deploy.local.demo.service import Delivered
 
 
 @dataclass(frozen=True)

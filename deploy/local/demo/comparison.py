@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's documentation use
 from pyspark.sql.types import StringType, StructField, StructType
 from redis import Redis
 
-from deploy.demo.service import TABLE
-from deploy.demo.source import key_text
+from deploy.local.demo.service import TABLE
+from deploy.local.demo.source import key_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

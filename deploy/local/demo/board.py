@@ -1,6 +1,6 @@
 """Write the flight board of `deploy/compose.yaml` as a Delta table, one day after another with a pause, then exit.
 
-python -m deploy.demo.board FOLDER [--days 28] [--pause 2]
+python -m deploy.local.demo.board FOLDER [--days 28] [--pause 2]
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from deploy.demo import flights
-from deploy.demo.source import Board, Commit
-from deploy.demo.spark import session
+from deploy.local.demo import flights
+from deploy.local.demo.source import Board, Commit
+from deploy.local.demo.spark import session
 
 TABLE = "flights"
 

@@ -13,8 +13,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from deploy.jars.fetch import artifacts
-from deploy.servers.server import CACHE, CHAIN, KEY, PROJECT, Server, ServerError
+from deploy.local.jars.fetch import artifacts
+from deploy.local.servers.server import CACHE, CHAIN, KEY, PROJECT, Server, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

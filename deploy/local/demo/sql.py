@@ -1,6 +1,6 @@
 """Run SQL on the tables of a running demo: `flights`, the source table, and `audit`, all of its changes.
 
-python -m deploy.demo.sql FOLDER "SELECT change_type, count(*) FROM audit GROUP BY ALL"
+python -m deploy.local.demo.sql FOLDER "SELECT change_type, count(*) FROM audit GROUP BY ALL"
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deploy.demo.service import TABLE
-from deploy.demo.spark import session
+from deploy.local.demo.service import TABLE
+from deploy.local.demo.spark import session
 
 
 def main(folder: Path, query: str) -> None:

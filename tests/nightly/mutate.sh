@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Mutate the modules of [tool.mutmut] in pyproject.toml and count the mutants for which no unit test fails.
 #
-#   deploy/mutate.sh                                    all mutants
-#   deploy/mutate.sh 'cdf_replicator.delivery.retry*'  the mutants with these names; keeps the results of the others
+#   tests/nightly/mutate.sh                                   all mutants
+#   tests/nightly/mutate.sh 'cdf_replicator.delivery.retry*'  the mutants with these names; keeps the results of the others
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # mutmut keeps mutants of an earlier configuration: it compares only the modules.
 if [ $# -eq 0 ]; then rm -rf mutants; fi

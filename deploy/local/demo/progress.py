@@ -12,14 +12,14 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from deploy.demo.service import ROUTES
+from deploy.local.demo.service import ROUTES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from typing_extensions import Self
 
-    from deploy.demo.service import Service
-    from deploy.demo.source import Commit
+    from deploy.local.demo.service import Service
+    from deploy.local.demo.source import Commit
 
 LOOK_SECONDS = 0.5
 LINE_SECONDS = 5

@@ -1,7 +1,7 @@
 """Fetch the artifacts of `ivy.xml` with the Ivy inside pyspark, and check each file against `checksums.sha256`.
 
-    python -m deploy.jars.fetch                  the Delta jars into pyspark, the Elasticsearch server into .cache/downloads
-    python -m deploy.jars.fetch delta FOLDER     one configuration of ivy.xml into FOLDER
+    python -m deploy.local.jars.fetch                the Delta jars into pyspark, Elasticsearch into .cache/downloads
+    python -m deploy.local.jars.fetch delta FOLDER   one configuration of ivy.xml into FOLDER
 
 Files with the right checksum are not fetched again, so a second run needs no network.
 """
@@ -18,10 +18,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from cdf_replicator.spark.java import JavaNotFoundError, java_home
-from deploy.jars.truststore import PASSWORD, write_truststore
+from deploy.local.jars.truststore import PASSWORD, write_truststore
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parents[1] / ".cache"
+CACHE = HERE.parents[2] / ".cache"
 CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
 
 
@@ -62,7 +62,7 @@ def fetch(configuration: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     unknown = [artifact.file for artifact in wanted if artifact.file not in sums]
     if unknown:
-        raise FetchError(f"deploy/jars/checksums.sha256 has no line for {', '.join(unknown)}")
+        raise FetchError(f"deploy/local/jars/checksums.sha256 has no line for {', '.join(unknown)}")
     missing = [name for name in (artifact.file for artifact in wanted) if not _is_right(folder / name, sums[name])]
     if missing:
         print(f"  fetching {', '.join(missing)}", flush=True)
@@ -73,7 +73,7 @@ def fetch(configuration: str, folder: Path) -> None:
         file = folder / artifact.file
         if not _is_right(file, sums[artifact.file]):
             raise FetchError(
-                f"{file.name} has another SHA-256 than in deploy/jars/checksums.sha256 (wanted {sums[file.name]}, got {_sha256(file)}): "
+                f"{file.name} has another SHA-256 than in deploy/local/jars/checksums.sha256 (wanted {sums[file.name]}, got {_sha256(file)}): "
                 f"delete {CACHE / 'ivy'} and run it again; if the error remains, do not use the file"
             )
         _remove_other_versions(file, artifact)

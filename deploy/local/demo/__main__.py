@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cdf_replicator.spark.java import JavaNotFoundError
-from deploy.demo import flights, report
-from deploy.demo.comparison import Comparison
-from deploy.demo.folder import run_folder
-from deploy.demo.probe import Probe, audit_seconds, elasticsearch_updated_at, redis_updated_at
-from deploy.demo.progress import Progress
-from deploy.demo.service import ROUTES, TABLE, Service
-from deploy.demo.source import FIRST_DAY, MOST_DAYS, Board, Commit
-from deploy.demo.spark import session
-from deploy.servers import Elasticsearch, Redis, ServerError
-from deploy.servers.server import PROJECT
+from deploy.local.demo import flights, report
+from deploy.local.demo.comparison import Comparison
+from deploy.local.demo.folder import run_folder
+from deploy.local.demo.probe import Probe, audit_seconds, elasticsearch_updated_at, redis_updated_at
+from deploy.local.demo.progress import Progress
+from deploy.local.demo.service import ROUTES, TABLE, Service
+from deploy.local.demo.source import FIRST_DAY, MOST_DAYS, Board, Commit
+from deploy.local.demo.spark import session
+from deploy.local.servers import Elasticsearch, Redis, ServerError
+from deploy.local.servers.server import PROJECT
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -170,7 +170,7 @@ def _suggest(stage: Stage, key: str) -> None:
     client = _short(bundled) if bundled.exists() else "redis-cli"
     get = f"{client} -p {stage.redis.port} GET '{TABLE}:{key}'"
     query = "SELECT change_type, count(*) FROM audit GROUP BY ALL"
-    sql = f'{python} -m deploy.demo.sql {_short(stage.folder)} "{query}"'
+    sql = f'{python} -m deploy.local.demo.sql {_short(stage.folder)} "{query}"'
     stage.console.print("\nTo try from this folder, in another terminal:")
     for command in (look, get, sql):
         stage.console.print(f"  {command}", soft_wrap=True, markup=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from elasticsearch import Elasticsearch
 from redis import Redis
 
-from deploy.demo.service import TABLE
+from deploy.local.demo.service import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
-    from deploy.demo.source import Commit
+    from deploy.local.demo.source import Commit
 
 POLL_SECONDS = 0.02
 UPDATED_AT = "%Y-%m-%dT%H:%M:%S.%fZ"

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from deploy.demo.source import KEYS
-from deploy.servers.server import Server
+from deploy.local.demo.source import KEYS
+from deploy.local.servers.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
 
 TABLE = "flights"
 ROUTES = {"audit": f"{TABLE}_audit", "search": f"{TABLE}_search", "cache": f"{TABLE}_cache"}

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deploy.servers.server import CACHE
+from deploy.local.servers.server import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

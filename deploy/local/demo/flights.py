@@ -10,7 +10,7 @@ import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
-from deploy.servers.server import CACHE
+from deploy.local.servers.server import CACHE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from deploy.benchmarks_page import RESULTS
+from docs.generate.benchmarks_page import RESULTS
 from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import markdown
 
-PAGE = Path(__file__).parents[1] / "docs" / "deployment.md"
+PAGE = Path(__file__).parents[1] / "deployment.md"
 SINKS = ("Redis", "Elasticsearch", "Delta audit", "Delta replica")
 CORES, BUSY = 2, 0.7
 """Cores of an instance, and the share of them that is planned. A restart or a resync uses the remaining share."""

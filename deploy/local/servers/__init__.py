@@ -1,6 +1,6 @@
 """Start real servers for the demo, the tests and the benchmarks, and remove them afterwards.
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
 
     with Elasticsearch.start() as es, Redis.start(config={"maxmemory": "64mb"}) as redis:
         es.url      # http://127.0.0.1:<free port>
@@ -17,8 +17,8 @@ The data are in a temporary folder until the `with` block ends. A server ends wi
 if SIGKILL ended that process. `ServerError` holds the reason why a server did not start, and the end of its log.
 """
 
-from deploy.servers.elasticsearch import Elasticsearch
-from deploy.servers.redis import Redis
-from deploy.servers.server import Server, ServerError
+from deploy.local.servers.elasticsearch import Elasticsearch
+from deploy.local.servers.redis import Redis
+from deploy.local.servers.server import Server, ServerError
 
 __all__ = ["Elasticsearch", "Redis", "Server", "ServerError"]

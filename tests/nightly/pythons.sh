@@ -2,7 +2,7 @@
 # Run the unit tests on Python 3.10, 3.11, 3.12 and 3.13, from PATH or pyenv.
 # Each version has its own virtual environment under .cache/pythons. A missing version fails the run.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 interpreter() {
   local found

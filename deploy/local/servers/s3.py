@@ -7,8 +7,8 @@ import shutil
 from typing import TYPE_CHECKING, ClassVar
 
 from cdf_replicator.spark.java import java_home
-from deploy.jars.fetch import artifacts, fetch
-from deploy.servers.server import CACHE, Server
+from deploy.local.jars.fetch import artifacts, fetch
+from deploy.local.servers.server import CACHE, Server
 
 if TYPE_CHECKING:
     from pathlib import Path

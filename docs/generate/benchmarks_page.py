@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.contest import Result
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1]
 RESULTS = DOCS / "benchmarks.json"
 PLOT = DOCS / "benchmarks.svg"
 TEMPLATE = Path(__file__).with_name("benchmarks.svg.j2")
