@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 CLEAN = ("README.md", "CHANGELOG.md", "docs", "deploy", "cdf_replicator", "connectors", "tests")
 """Files and folders without a hit."""
 LEFT_OUT = {
-    *("deploy/local/demo/__main__.py", "deploy/local/demo/report.py", "deploy/local/demo/source.py"),  # being rewritten
     *("tests/contract/redis/test_redis.py", "tests/integration/sinks.py", "tests/integration/test_bad_input.py"),
     *("tests/integration/test_delta_replica.py", "tests/integration/test_enrichment.py"),
     *("tests/integration/test_redrive.py", "tests/integration/test_route.py"),
