@@ -104,7 +104,7 @@ class BatchWriter:
         for letter in several:
             outcome.reject(letter)
         if several and outcome.skipped:
-            outcome.held = selected.count()
+            outcome.already_written = selected.count()
         return outcome
 
     def _observation(self, batch: Batch) -> Observation | None:
