@@ -10,6 +10,7 @@ import pytest
 from cdf_replicator.pipeline.target import RouteTarget
 from cdf_replicator.route import Route, Source
 from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from connectors import RouteOptions, Watermark
 
@@ -21,7 +22,7 @@ STATE = RouteState("orders_search", {}, "table-1", phase="streaming", start_vers
 def target(tmp_path, monkeypatch):
     """A target whose row schema is the table's, with the list of what is written."""
     events = []
-    store = StateStore.open(tmp_path)
+    store = StateStore.open(LocalPath(tmp_path))
     monkeypatch.setattr(store, "save", lambda state: events.append(("save", state.target_prepared)))
     sink = SimpleNamespace(prepare=lambda row, _: events.append(("prepare", row)) or ["a warning"])
     report = SimpleNamespace(warning=lambda what: events.append(("warning", what)))
