@@ -83,8 +83,8 @@ class DeadLetters:
         if not self._table.may_hold(route):
             return Known()
         closable = F.when(_is_open() & (F.col("code") != change.DUPLICATE_KEY), F.col("key"))
-        told = (F.count_if(_is_open()), F.max("guard"), F.slice(F.collect_set(closable), 1, most + 1))
-        row = self._table.recovering(lambda: self._table.frame().where(_of(route)).agg(*told).first())
+        summary = (F.count_if(_is_open()), F.max("guard"), F.slice(F.collect_set(closable), 1, most + 1))
+        row = self._table.recovering(lambda: self._table.frame().where(_of(route)).agg(*summary).first())
         assert row is not None
         count, highest, keys = row
         return Known(count, frozenset(keys) if len(keys) <= most else None, -1 if highest is None else highest)
@@ -93,11 +93,11 @@ class DeadLetters:
         """Return the rows of a change frame that ``letters`` name, with their ``code`` and ``reason``."""
         named = {(letter.key, letter.guard): letter for letter in letters}
         rows = [(x.key, x.guard, x.code, x.reason[:_REASON_LENGTH]) for x in named.values()]
-        wanted = F.broadcast(self._spark.createDataFrame(rows, LETTER_SCHEMA)).alias("letter")
+        named_rows = F.broadcast(self._spark.createDataFrame(rows, LETTER_SCHEMA)).alias("letter")
         same = F.col("letter.key").eqNullSafe(F.col("rejected.key")) & (
             F.col("letter.guard") == F.col("rejected.guard")
         )
-        return frame.alias("rejected").join(wanted, same).select("rejected.*", "letter.code", "letter.reason")
+        return frame.alias("rejected").join(named_rows, same).select("rejected.*", "letter.code", "letter.reason")
 
     def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
         """Record rows, with the ``code`` and ``reason`` of ``match_rejected``, as open dead letters; returns the number added.
@@ -161,10 +161,10 @@ class DeadLetters:
         """
         again = self._spark.createDataFrame([(letter.key,) for letter in refused], "key string").distinct()
         again = again.select(F.col("key").alias("again"), F.lit(1).alias("refused"))
-        told = keys.join(F.broadcast(again), F.col("key").eqNullSafe(F.col("again")), "left")
+        written = keys.join(F.broadcast(again), F.col("key").eqNullSafe(F.col("again")), "left")
         newest = F.when(F.col("refused").isNotNull(), guard - 1).otherwise(guard)
         same = F.col("kept.key").eqNullSafe(F.col("new.key")) & (F.col("kept.guard") <= F.col("new.guard"))
-        self._close_older(told.select("key", newest.alias("guard")), route, same, "redriven")
+        self._close_older(written.select("key", newest.alias("guard")), route, same, "redriven")
 
     def _close_older(self, newer: DataFrame, route: str, same: Column, state: CloseReason) -> None:
         ours = (F.col("kept.route") == route) & (F.col("kept.state") == "open")

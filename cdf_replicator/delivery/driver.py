@@ -52,10 +52,10 @@ def deliver(
         return _deliver_frame(frame, sink, batch, policy, known)
     assert isinstance(sink, ArrowSink)
     row: Any = frame.schema[change.ROW].dataType
-    told = [
+    columns = [
         name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DUPLICATE_GUARD) if name in frame.columns
     ]
-    rendered = frame.select(*told, *sink.render(row, batch.route))
+    rendered = frame.select(*columns, *sink.render(row, batch.route))
     unopened = type(sink)(sink.settings)  # the driver's sink may hold a connection, which can't be pickled
     tasks = rendered.mapInArrow(
         worker.partition_function(unopened, batch.route, policy, known), "outcome string"
@@ -71,10 +71,10 @@ def _deliver_frame(
 ) -> DeliveryResult:
     key, doubled = F.col(change.KEY), F.col(change.DUPLICATE_GUARD)
     outcome, refused, seen = DeliveryResult(), key.isNull() | doubled.isNotNull(), Observation()
-    told = refused | key.isin(*known) if known else refused
+    counted = refused | key.isin(*known) if known else refused
     # The rows of a snapshot are cheap to count, and its sink may read them by a query that Spark can't observe.
     observed = sink.mode == "upsert" and not batch.is_bootstrap
-    given = frame.observe(seen, F.count_if(told).alias("told")) if observed else frame
+    given = frame.observe(seen, F.count_if(counted).alias("rows")) if observed else frame
     if sink.mode == "upsert":  # removes the rows that ``worker`` rejects for an ArrowSink
         given = given.where(key.isNotNull()).drop(change.DUPLICATE_GUARD)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
@@ -84,9 +84,9 @@ def _deliver_frame(
     outcome.versions = result.versions
     # If the sink already holds the batch, a kill may have prevented the record of its dead letters.
     if sink.mode == "upsert" and (
-        result.skipped or (seen.get["told"] if observed else frame.count() != outcome.changes)
+        result.skipped or (seen.get["rows"] if observed else frame.count() != outcome.changes)
     ):
-        rows = frame.where(told).select(key, change.GUARD, doubled)
+        rows = frame.where(counted).select(key, change.GUARD, doubled)
         for name, guard, several in rows.toLocalIterator():
             if name is None:
                 outcome.reject(null_key(guard))
@@ -95,5 +95,5 @@ def _deliver_frame(
             else:
                 outcome.met[name] = guard
         if result.skipped and outcome.rejected:
-            outcome.held = given.count()
+            outcome.already_written = given.count()
     return outcome

@@ -54,9 +54,9 @@ class DeliveryBugError(Exception):
 class DeliveryResult:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
-    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``held`` is the number of changes in
-    such a batch, counted only if other changes were rejected. ``versions`` comes from a ``FrameSink`` that
-    ``tells_received``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
+    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``already_written`` is the number of
+    changes in such a batch, counted only if others were rejected. ``versions`` comes from a ``FrameSink`` with
+    ``exact_counts``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
     """
 
     received: Counter[str] = field(default_factory=Counter)
@@ -70,7 +70,7 @@ class DeliveryResult:
     sent_bytes: int = 0
     failure: Failure | None = None
     skipped: bool = False
-    held: int = 0
+    already_written: int = 0
     versions: tuple[int, int] | None = None
     met: dict[str, int] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class DeliveryResult:
     @property
     def changes(self) -> int:
         """Return the number of changes that the sink received, rejected changes included."""
-        return sum(self.applied.values()) + self.stale + self.noop + self.held + sum(self.rejected.values())
+        return sum(self.applied.values()) + self.stale + self.noop + self.already_written + sum(self.rejected.values())
 
     def raise_failure(self) -> None:
         """Raise the worker's failure as the exception that it was in the worker."""

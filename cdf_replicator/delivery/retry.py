@@ -46,8 +46,8 @@ class RetryPolicy:
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            asked = error.retry_after if isinstance(error, RetryableError) else None
-            return max(asked or 0.0, self.backoff(state.attempt_number))
+            requested = error.retry_after if isinstance(error, RetryableError) else None
+            return max(requested or 0.0, self.backoff(state.attempt_number))
 
         def before_sleep(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None

@@ -6,11 +6,10 @@ import math
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
-from cdf_replicator.monitoring.retention import RetentionMonitor
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from cdf_replicator.monitoring.reporter import RouteReporter
+    from cdf_replicator.monitoring.retention import RetentionMonitor
     from cdf_replicator.route import Route
     from cdf_replicator.state.checkpoint import Offset
     from cdf_replicator.state.route_state import RouteState
@@ -69,26 +69,19 @@ class Progress:
         return cls(position.first_version, tracker.source_version, tracker.delivered_version, tracker.has_committed)
 
 
+@dataclass(slots=True)
 class LagMonitor:
-    """The trackers of one route, each of which continues from the one before it in the same generation."""
+    """The trackers of one route, each of which continues from the former tracker in the same generation."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        route: Route,
-        state_store: StateStore,
-        report: RouteReporter,
-        trigger_seconds: float,
-    ) -> None:
-        self._spark = spark
-        self._route = route
-        self._state_store = state_store
-        self._report = report
-        self._retention = RetentionMonitor(report, trigger_seconds)
-        self._former: tuple[int, ProgressTracker] | None = None
-        self._tracker: ProgressTracker | None = None
-        self._reopen_at = math.inf
-        self.batches = BatchCount()
+    spark: SparkSession
+    route: Route
+    state_store: StateStore
+    report: RouteReporter
+    retention: RetentionMonitor
+    batches: BatchCount = field(default_factory=BatchCount)
+    _former: tuple[int, ProgressTracker] | None = field(default=None, init=False)
+    _tracker: ProgressTracker | None = field(default=None, init=False)
+    _reopen_at: float = field(default=math.inf, init=False)
 
     def tracker(self, position: StreamPosition, query: StreamingQuery | None = None) -> ProgressTracker:
         """Return a tracker of the query, or of the source table alone; ``poll`` uses it after the run."""
@@ -104,7 +97,7 @@ class LagMonitor:
         try:
             if self._tracker is None and time.monotonic() >= self._reopen_at:
                 self._reopen_at = time.monotonic() + REOPEN_SECONDS
-                self._tracker = self._saved(SourceTable(self._spark, self._route.source))
+                self._tracker = self._saved(SourceTable(self.spark, self.route.source))
             if self._tracker is not None:
                 self._tracker.poll_source()
         except Exception:  # noqa: BLE001 - the lag must not end the thread of a route
@@ -114,7 +107,7 @@ class LagMonitor:
     def polled_in_background(self) -> Iterator[None]:
         """Report the lag from another thread while the route's own thread loads a snapshot."""
         ended = threading.Event()
-        name = f"lag-{self._route.name}"
+        name = f"lag-{self.route.name}"
         thread = threading.Thread(target=self._poll_until, args=(ended,), name=name, daemon=True)
         thread.start()
         try:
@@ -127,17 +120,17 @@ class LagMonitor:
         source = None  # not shared with the route's thread: an object of a commit log belongs to a single thread
         while not ended.wait(BOOTSTRAP_SECONDS):
             with suppress(Exception):  # the bootstrap reports a fault of the table or of the state path
-                source = source or SourceTable(self._spark, self._route.source)
+                source = source or SourceTable(self.spark, self.route.source)
                 tracker = self._saved(source)  # reads the state again: the bootstrap may pin a newer snapshot
                 if tracker is not None:
                     tracker.poll_source()
 
     def _saved(self, source: SourceTable) -> ProgressTracker | None:
         """Return a tracker of the source from the saved position on; None before the route's first start."""
-        state = self._state_store.load(self._route.name)
+        state = self.state_store.load(self.route.name)
         if state is None:
             return None
-        folder = self._state_store.checkpoint(self._route.name, state.generation)
+        folder = self.state_store.checkpoint(self.route.name, state.generation)
         return self._continued(StreamPosition(source, state, folder, checkpoint.last_committed(folder)), None)
 
     def _continued(self, position: StreamPosition, query: StreamingQuery | None) -> ProgressTracker:
@@ -146,11 +139,11 @@ class LagMonitor:
         tracker = ProgressTracker(
             query,
             position.source,
-            self._report,
+            self.report,
             state,
             position.committed,
             batches=self.batches,
-            headroom=self._retention,
+            headroom=self.retention,
         )
         if self._former is not None and self._former[0] == state.generation:
             tracker.delivered_version = max(tracker.delivered_version, self._former[1].delivered_version)

@@ -46,7 +46,7 @@ class RouteReporter:
         labels = (route.name, route.source.slug, route.sink)
         self._durations = {phase: metrics.batch_duration.labels(*labels, phase) for phase in PHASES}
         self._request_duration = metrics.request_duration.labels(route.sink)
-        board.add_route(*labels, (*sink.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ())))
+        board.add_route(*labels, (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ())))
 
     def state(self, state: State, reason: str = "") -> None:
         self._board.state(self._route, state, reason)

@@ -14,14 +14,14 @@ from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state import watermark
-from connectors import guard_of
+from connectors import EntryCount, Resyncable, guard_of
 from connectors.change import EPOCH_STEP
 
 if TYPE_CHECKING:
     from cdf_replicator.pipeline.target import RouteTarget
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
-    from connectors import EntryCount, RouteSpec
+    from connectors import RouteSpec
 
 PINNED_GONE: Final = ("FILE_NOT_EXIST", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_VERSION_NOT_FOUND", "DELTA_LOG_FILE")
 LAST_EPOCH: Final = 2**63 // EPOCH_STEP - 1
@@ -111,7 +111,8 @@ class Bootstrap:
     def _count(self, state: RouteState) -> EntryCount:
         """Count the entries that a sweep would remove; if a first load restarted, only those of other writers."""
         below = OURS if state.max_removed_share is None else guard_of(state.epoch, 0, upsert=False)
-        return self.target.sink.count_entries(self._spec(state), below)
+        sink = self.target.sink
+        return sink.count_entries(self._spec(state), below) if isinstance(sink, Resyncable) else EntryCount()
 
     def _sweep(self, state: RouteState, entries: EntryCount) -> None:
         share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
@@ -123,8 +124,10 @@ class Bootstrap:
                 f"{state.pinned_version} is loaded, and nothing was removed.",
                 "If they may go, " + RESYNC_CLAUSE + " --yes (it goes on with the sweep)",
             )
-        swept = self.target.sink.delete_orphans(self._spec(state), guard_of(state.epoch, 0, upsert=False))
-        self.target.writer.report.event(f"swept {swept} orphans of older epochs")
+        sink = self.target.sink
+        if isinstance(sink, Resyncable):
+            swept = sink.delete_orphans(self._spec(state), guard_of(state.epoch, 0, upsert=False))
+            self.target.writer.report.event(f"swept {swept} orphans of older epochs")
         self.target.writer.rejections.close_letters_before_epoch(state.epoch)
 
     def _spec(self, state: RouteState) -> RouteSpec:

@@ -62,7 +62,7 @@ def replayed(
         raise RouteHaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
     source.check_range(version)
     delivered = max(state.held_version, delivered_version(state, state_path))
-    claim = sink.claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
+    claim = sink.read_claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
     if claim is not None and claim.restored:  # the target was restored from an older copy
         delivered = -1 if claim.watermark is None else min(delivered, claim.watermark.version)
     if version > delivered + 1:
@@ -136,7 +136,7 @@ def given_up(route: Route, sink: Sink, state_path: StateStore, verdict: ErrorDec
         return None
     known = watermark.known(state, state_path)
     spec = replace(state_path.route_spec(route, state), watermark=known)
-    claim = sink.claim(spec)
+    claim = sink.read_claim(spec)
     if claim is None or claim.restored or (claim.owner, claim.epoch) != (spec.owner, spec.epoch):
         return None
     has_batch = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdf_replicator.errors.classifier import classify_error
@@ -32,24 +32,16 @@ if TYPE_CHECKING:
     from connectors import RetryableError, Sink
 
 
+@dataclass(frozen=True, slots=True)
 class RouteStream:
     """The runs of one route, one after the other."""
 
-    def __init__(
-        self,
-        context: RouteContext,
-        targets: TargetFactory,
-        query: StreamingQueryRunner,
-        lag: LagMonitor,
-        interrupt: Interrupt,
-        options: StreamOptions,
-    ) -> None:
-        self._context = context
-        self._targets = targets
-        self._query = query
-        self._interrupt = interrupt
-        self._options = options
-        self.lag = lag
+    context: RouteContext
+    targets: TargetFactory
+    query: StreamingQueryRunner
+    lag: LagMonitor
+    interrupt: Interrupt
+    options: StreamOptions
 
     def run(self, requested_start_version: int | None) -> Generator[Progress, None, None]:
         """Prepare the target, bootstrap it if needed, then follow the source table; yield the progress of each poll.
@@ -57,31 +49,31 @@ class RouteStream:
         Ends after an interrupt or, with ``once``, after every commit is delivered. The caller closes the iterator, which
         stops the query. ``requested_start_version`` is the ``--starting-version`` of this run.
         """
-        source = SourceTable(self._context.spark, self._context.route.source)
-        with closing(self._targets.new_sink()) as sink:
+        source = SourceTable(self.context.spark, self.context.route.source)
+        with closing(self.targets.new_sink()) as sink:
             state = self._start(source, sink, requested_start_version)
-            target = self._targets.target(sink)
+            target = self.targets.target(sink)
             self._set_job_group()
             if state.phase == "bootstrapping":
-                self._context.report.state("bootstrapping")
-                share = self._options.delivery.max_removed_share
+                self.context.report.state("bootstrapping")
+                share = self.options.delivery.max_removed_share
                 with self.lag.polled_in_background():
                     state = Bootstrap(source, target, share).run(state)
-            spec = self._context.state_store.route_spec(self._context.route, state)
-            maintenance = MaintenanceRunner(self._context.spark, sink, spec, self._context.report)
+            spec = self.context.state_store.route_spec(self.context.route, state)
+            maintenance = MaintenanceRunner(self.context.spark, sink, spec, self.context.report)
             try:
                 yield from self._follow(state, source, target, maintenance)
-                if self._options.once:
-                    maintenance.finish(self._interrupt)
+                if self.options.once:
+                    maintenance.finish(self.interrupt)
             finally:
                 maintenance.cancel()
 
     def _start(self, source: SourceTable, sink: Sink, requested_start_version: int | None) -> RouteState:
         """Check the sink and return the saved state from which the run starts; raises ``RouteHaltError``."""
-        route, store, report = self._context.route, self._context.state_store, self._context.report
-        self._targets.policy.retrying(self._report_unreachable)(sink.check)
+        route, store, report = self.context.route, self.context.state_store, self.context.report
+        self.targets.policy.retrying(self._report_unreachable)(sink.check)
         report.sink_up()
-        share = self._options.delivery.max_removed_share
+        share = self.options.delivery.max_removed_share
         state = start_position.resolve(
             route, source, sink, store, requested_start_version=requested_start_version, share=share
         )
@@ -92,25 +84,25 @@ class RouteStream:
         return state
 
     def _report_unreachable(self, error: RetryableError) -> None:
-        self._context.report.state("retrying", str(error))
-        self._context.report.sink_down(classify_error(error, route=self._context.route.name))
+        self.context.report.state("retrying", str(error))
+        self.context.report.sink_down(classify_error(error, route=self.context.route.name))
 
     def _set_job_group(self) -> None:
         """Limit the cancellation of a bootstrap to the jobs of this route."""
-        context, name = self._context.spark.sparkContext, self._context.route.name
+        context, name = self.context.spark.sparkContext, self.context.route.name
         context.setJobGroup(f"cdf-{name}", name, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", name)
 
     def _follow(
         self, state: RouteState, source: SourceTable, target: RouteTarget, maintenance: MaintenanceRunner
     ) -> Iterator[Progress]:
-        route, store = self._context.route, self._context.state_store
+        route, store = self.context.route, self.context.state_store
         folder = store.checkpoint(route.name, state.generation)
         committed = checkpoint.last_committed(folder)
         position = StreamPosition(source, state, folder, committed)
         schema_log = str(folder / "schema") if source.metadata.column_mapping else None
         # Delta reads a tracked schema at the version of the first commit to follow, and fails if that commit is absent.
-        if schema_log and committed is None and not (yield from self._query.await_commit(position)):
+        if schema_log and committed is None and not (yield from self.query.await_commit(position)):
             return
         newest = source.newest_of(state.table_id)
         frame = source.stream(state.start_version, schema_log)
@@ -136,4 +128,4 @@ class RouteStream:
                 target.save_watermark(batch.route, watermark.after(state, number, planned.completed_version))
 
         changes = change_frame.change_frame(frame, route, epoch=state.epoch)
-        yield from self._query.follow(replace(position, state=state), changes, deliver, maintenance)
+        yield from self.query.follow(replace(position, state=state), changes, deliver, maintenance)

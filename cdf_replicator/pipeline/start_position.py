@@ -54,7 +54,8 @@ def resolve(
         version = requested_start_version if wanted else replay_from
         if wanted:
             state = replace(state, requested_start_version=requested_start_version)
-        if version is not None and state.target_prepared and sink.claim(state_path.route_spec(route, state)) is None:
+        absent = state.target_prepared and sink.read_claim(state_path.route_spec(route, state)) is None
+        if version is not None and absent:
             state = generation.refilled(route, state, version, source)
         elif wanted and version is not None:
             state = generation.replayed(route, state, version, source, sink, state_path)
@@ -62,7 +63,7 @@ def resolve(
             state = _resumable(state, source, state_path)
     claim = target_claim.verify(route, sink, state, state_path)
     if claim is not None:
-        state = target_claim.apply(claim, state, source, state_path, share)
+        state = target_claim.apply(route, sink, claim, state, source, state_path, share)
     state_path.save(state)
     return state
 
@@ -88,7 +89,7 @@ def resync_requested(
     if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded:
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         spec = route.spec(owner=state_path.owner, epoch=state.epoch)
-        claim = sink.claim(spec)
+        claim = sink.read_claim(spec)
         same = state.identity == identity and state.table_id == source.metadata.table_id
         readable = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
         if same and readable and claim and claim.is_of(spec) and claim.epoch == state.epoch:
@@ -108,11 +109,12 @@ def new_epoch(
     """Return the next epoch, above every epoch in the target, from the newest snapshot and the present definition.
 
     ``above`` is an epoch that the target's entries have and its claim does not show. For ``share``, see
-    ``RouteState.max_removed_share``.
+    ``RouteState.max_removed_share``. Raises ``RouteHaltError`` if the sink can't delete the orphans of older epochs.
     """
     latest = source.log.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)
-    claim = sink.claim(spec)
+    claim = sink.read_claim(spec)
+    target_claim.check_resyncable(route, sink, claim)
     claimed = max(above, claim.epoch if claim else 0)
     identity = route.identity(sink.target(spec))
     try:

@@ -14,7 +14,7 @@ from cdf_replicator.source.schema import TableSchema
 from cdf_replicator.state import watermark
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
-from connectors import Batch
+from connectors import Batch, Watermarked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -114,8 +114,12 @@ class RouteTarget:
         return self.writer.write(frame, self.batch(state, 0), snapshot_version=version, doubled=doubled).stale
 
     def save_watermark(self, spec: RouteSpec, reached: Watermark) -> None:
-        """Store the watermark in the target, before Spark commits the micro-batch or the state path saves a phase."""
-        self.writer.policy.retrying(lambda _: None)(self.sink.save_watermark, spec, reached)
+        """Store the watermark in the target, before Spark commits the micro-batch or the state path saves a phase.
+
+        Does nothing if the sink keeps no watermark.
+        """
+        if isinstance(self.sink, Watermarked):
+            self.writer.policy.retrying(lambda _: None)(self.sink.save_watermark, spec, reached)
 
     def _row_schema(self, table: StructType) -> StructType:
         """Return the schema of the rows that the sink receives, joined columns included; raises ``RouteHaltError``."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import generation
 from cdf_replicator.state import checkpoint, watermark
+from connectors import Resyncable
 from connectors.change import GENERATION_STEP
 from connectors.errors import target_restored
 
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 def verify(route: Route, sink: Sink, state: RouteState, state_path: StateStore) -> Claim | None:
     """Return the target's claim; raises ``RouteHaltError`` if it is missing or belongs to another route or a later epoch."""
     spec = replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path))
-    claim = sink.claim(spec)
+    claim = sink.read_claim(spec)
     target = f"The target of route {route.name} ({sink.target(spec)})"
     if claim is None:
         if state.target_prepared:
@@ -45,15 +46,35 @@ def verify(route: Route, sink: Sink, state: RouteState, state_path: StateStore) 
 
 
 def apply(
-    claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore, share: float | None
+    route: Route,
+    sink: Sink,
+    claim: Claim,
+    state: RouteState,
+    source: SourceTable,
+    state_path: StateStore,
+    share: float | None,
 ) -> RouteState:
     """Return the state that continues from what the target holds; raises ``RouteHaltError``.
 
     For ``share``, see ``RouteState.max_removed_share``.
     """
     state = _redelivering_lost(claim, state, source, state_path)
-    state = _new_epoch_after_restore(claim, state, state_path, share)
+    if state.pinned_version is not None and _is_restored(claim, state, state_path):
+        check_resyncable(route, sink, claim)
+        state = state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
     return _skip_recorded_txns(claim, state, source, state_path)
+
+
+def check_resyncable(route: Route, sink: Sink, claim: Claim | None) -> None:
+    """Raise ``RouteHaltError`` if a new epoch would leave orphans in a claimed target, since the sink can't delete them."""
+    if claim is None or sink.mode == "append" or isinstance(sink, Resyncable):
+        return
+    raise RouteHaltError(
+        "not_resyncable",
+        f"Sink {route.sink} can't delete entries of keys that table {route.source.slug} no longer holds: they would stay in "
+        f"the target of route {route.name} ({sink.target(route.spec(owner='', epoch=0))}). Nothing was changed.",
+        "Delete that target, its claim included. Then " + RESYNC_CLAUSE.format(route=route.name),
+    )
 
 
 def _redelivering_lost(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
@@ -86,17 +107,13 @@ def _redelivering_lost(claim: Claim, state: RouteState, source: SourceTable, sta
     )
 
 
-def _new_epoch_after_restore(
-    claim: Claim, state: RouteState, state_path: StateStore, share: float | None
-) -> RouteState:
-    """Start a new epoch if the target was already claimed: the state path was restored from an older copy.
+def _is_restored(claim: Claim, state: RouteState, state_path: StateStore) -> bool:
+    """Return whether the target was claimed before the epoch's first write: the state path was restored from an older copy.
 
-    The sweep of the new epoch removes the entries of keys that were deleted since.
+    A new epoch is needed: its sweep removes the entries of keys that were deleted since.
     """
     ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
-    if state.target_prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
-        return state
-    return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
+    return ours and state.phase == "bootstrapping" and not state.target_prepared
 
 
 def _skip_recorded_txns(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:

@@ -32,9 +32,6 @@ class CommandHandler:
         self, context: RouteContext, targets: TargetFactory, executor: CommandExecutor, interrupt: Interrupt
     ) -> None:
         self._context = context
-        self._route = context.route
-        self._state_store = context.state_store
-        self._report = context.report
         self._targets = targets
         self._executor = executor
         self._interrupt = interrupt
@@ -50,7 +47,7 @@ class CommandHandler:
         Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
         the state path is not writable; the caller then repeats the command.
         """
-        self._report.event(f"{command.kind} requested")
+        self._context.report.event(f"{command.kind} requested")
         if command.kind in ("pause", "resume"):
             self._set_paused(command)
             return False
@@ -69,21 +66,21 @@ class CommandHandler:
                         self._answer(command, CommandStatus("done", message, 1.0))
         except Exception as error:  # noqa: BLE001 - the answer reports any error
             why = self._why(error, command)
-            self._report.warning(f"{command.kind} refused: {why}")
+            self._context.report.warning(f"{command.kind} refused: {why}")
             self._answer(command, CommandStatus("failed", why))
             return False
         finally:
-            complete(self._state_store.requests, command.id)
-        self._report.restarted("request")
+            complete(self._context.state_store.requests, command.id)
+        self._context.report.restarted("request")
         if by_stream:
             self._activate(command)
         return changes_stream
 
     def _set_paused(self, command: Command) -> None:
         """Pause or resume the route; a running replay continues once the route does."""
-        self._state_store.set_paused(self._route.name, paused=command.kind == "pause")
+        self._context.state_store.set_paused(self._context.route.name, paused=command.kind == "pause")
         self._answer(command, CommandStatus("done", f"{command.kind}d", 1.0))
-        complete(self._state_store.requests, command.id)
+        complete(self._context.state_store.requests, command.id)
 
     def _activate(self, command: Command) -> None:
         """Report the progress of a replay or resync, whose state is written, from now on."""
@@ -93,7 +90,7 @@ class CommandHandler:
     def _why(self, error: Exception, command: Command | None = None) -> str:
         if is_jvm_exit(self._context.spark, error):
             return "The JVM is gone, and the service ends. Repeat the command once it has started."
-        decision = classify_error(error, route=self._route.name)
+        decision = classify_error(error, route=self._context.route.name)
         if command and command.ending_version is not None and (next_step := step_for(error)):
             return f"{decision.message} {next_step}"
         remedy = decision.remedy if decision.action == "halt" else "Repeat the command once the error is over."
@@ -103,12 +100,12 @@ class CommandHandler:
         """Return the retry policy; every command may be executed twice."""
 
         def may_pass(error: BaseException) -> bool:
-            decision = classify_error(error, route=self._route.name)
+            decision = classify_error(error, route=self._context.route.name)
             again = decision.action != "halt" and not self._interrupt.stopping
             if decision.reason == UNKNOWN_SPARK_ERROR:
                 clear_delta_cache(self._context.spark)
             if again:
-                self._report.warning(f"{command.kind} failed, retrying: {decision.message}")
+                self._context.report.warning(f"{command.kind} failed, retrying: {decision.message}")
             return again
 
         return Retrying(
@@ -124,7 +121,7 @@ class CommandHandler:
         first, target = progress.start_version, self._target_version
         delivered, total = progress.delivered_version - first + 1, target - first + 1
         ratio = min(1.0, max(0.0, delivered / total)) if total > 0 else 1.0
-        self._report.replay(first, target, ratio)
+        self._context.report.replay(first, target, ratio)
         parts = f"version {progress.delivered_version} of {target} delivered", self._note
         self.answer(CommandStatus("done" if ratio >= 1 else "running", ". ".join(filter(None, parts)), ratio))
 
@@ -132,13 +129,13 @@ class CommandHandler:
         """Abandon a replay that can't be read and report it; return None if the route must halt."""
         try:
             with closing(self._targets.new_sink()) as sink:
-                back = generation.given_up(self._route, sink, self._state_store, decision)
+                back = generation.given_up(self._context.route, sink, self._context.state_store, decision)
             if back is not None:
                 what = f"{back.message} {back.remedy}"
-                self._report.warning(what)
+                self._context.report.warning(what)
                 self.answer(CommandStatus("failed", what))
         except Exception as error:  # noqa: BLE001 - the route then halts with the first error
-            self._report.warning(f"replay not abandoned: {self._why(error)}")
+            self._context.report.warning(f"replay not abandoned: {self._why(error)}")
             return None
         return back
 
@@ -150,8 +147,8 @@ class CommandHandler:
         if status.state != "running":
             self._active = None  # first, so that a failed write is not answered with another outcome later
         if status.state == "failed":
-            self._report.replay_failed()
+            self._context.report.replay_failed()
         self._answer(active, status)
 
     def _answer(self, command: Command, status: CommandStatus) -> None:
-        write_status(self._state_store.requests, command.id, status)
+        write_status(self._context.state_store.requests, command.id, status)

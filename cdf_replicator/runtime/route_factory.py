@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.monitoring.lag import LagMonitor
 from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.retention import RetentionMonitor
 from cdf_replicator.pipeline.context import RouteContext, StreamOptions
 from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
@@ -53,7 +54,7 @@ class RouteFactory:
         context = RouteContext(self.spark, route, self.state_store, report)
         inbox = Inbox(self.stop)
         targets = TargetFactory(context, sink, self.dead_letters, options.delivery)
-        lag = LagMonitor(self.spark, route, self.state_store, report, options.trigger_seconds)
+        lag = LagMonitor(self.spark, route, self.state_store, report, RetentionMonitor(report, options.trigger_seconds))
         query = StreamingQueryRunner(context, inbox, lag, options)
         stream = RouteStream(context, targets, query, lag, inbox, options)
         executor = CommandExecutor(context, targets, self.dead_letters, options.delivery.max_removed_share)

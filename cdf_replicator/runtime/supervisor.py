@@ -25,6 +25,7 @@ from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
+from connectors import Addressed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -168,8 +169,9 @@ class Supervisor:
         routes: Collection[Route],
         starting_versions: Mapping[str, int | None],
     ) -> int:
-        for slug, sink in self._settings.sinks.items():
-            self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
+        for slug in self._settings.sinks:
+            sink = self._settings.sink(slug)
+            self.board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
         try:
             self._spark = session.start(self._settings.spark)
         except (session.SparkStartError, session.JavaNotFoundError) as error:

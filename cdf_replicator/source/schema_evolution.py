@@ -197,8 +197,8 @@ def _columns(frame: DataFrame) -> dict[str, Any]:
     return {**struct, "fields": [field for field in struct["fields"] if field["name"] not in FEED_COLUMNS]}
 
 
-def _narrowed_frame(frame: DataFrame, wanted: StructType) -> DataFrame:
-    names = {field.name.lower(): field.dataType for field in wanted}
+def _narrowed_frame(frame: DataFrame, target: StructType) -> DataFrame:
+    names = {field.name.lower(): field.dataType for field in target}
     columns = []
     for field in frame.schema:
         column = F.col(quote_identifier(field.name))
@@ -209,16 +209,16 @@ def _narrowed_frame(frame: DataFrame, wanted: StructType) -> DataFrame:
     return frame.select(*columns)
 
 
-def _narrowed(column: Column, now: DataType, wanted: DataType) -> Column:
+def _narrowed(column: Column, now: DataType, target: DataType) -> Column:
     if '"struct"' not in now.json():
         return column
-    if isinstance(now, StructType) and isinstance(wanted, StructType):
-        names = {field.name.lower(): field.dataType for field in wanted}
+    if isinstance(now, StructType) and isinstance(target, StructType):
+        names = {field.name.lower(): field.dataType for field in target}
         inner = [field for field in now if field.name.lower() in names]
         fields = [_narrowed(column.getField(f.name), f.dataType, names[f.name.lower()]).alias(f.name) for f in inner]
         return F.when(column.isNotNull(), F.struct(*fields))
-    if isinstance(now, ArrayType) and isinstance(wanted, ArrayType):
-        return F.transform(column, lambda item: _narrowed(item, now.elementType, wanted.elementType))
-    if isinstance(now, MapType) and isinstance(wanted, MapType):
-        return F.transform_values(column, lambda _, value: _narrowed(value, now.valueType, wanted.valueType))
+    if isinstance(now, ArrayType) and isinstance(target, ArrayType):
+        return F.transform(column, lambda item: _narrowed(item, now.elementType, target.elementType))
+    if isinstance(now, MapType) and isinstance(target, MapType):
+        return F.transform_values(column, lambda _, value: _narrowed(value, now.valueType, target.valueType))
     return column

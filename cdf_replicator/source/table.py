@@ -103,10 +103,10 @@ class SourceTable:
             commits: Number of newest commits to search.
         """
         history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT {commits}")
-        told = history.select(
-            F.expr("try_cast(operationParameters['specifiedRetentionMillis'] AS BIGINT)").alias("told")
+        checks = history.select(
+            F.expr("try_cast(operationParameters['specifiedRetentionMillis'] AS BIGINT)").alias("retention")
         )
-        shortest = told.agg(F.min("told")).first()
+        shortest = checks.agg(F.min("retention")).first()
         return math.inf if shortest is None or shortest[0] is None else float(shortest[0]) / 1000
 
     def check_range(self, version: int) -> None:
@@ -173,13 +173,13 @@ class SourceTable:
         schema = "metaData struct<configuration map<string, string>>"
         commits = self._spark.read.schema(schema).json(f"{self.log.folder}/[0-9]*.json")
         name = F.col("_metadata.file_name")
-        told = (
+        commits = (
             commits.where(F.col("metaData").isNotNull() & name.rlike(COMMIT.pattern))
             .select(F.substring(name, 1, 20).cast("long").alias("version"), "metaData.configuration")
             .orderBy(F.desc("version"))
         )
         since = None
-        for row in told.collect():
+        for row in commits.collect():
             if (row["configuration"] or {}).get(CHANGE_FEED_PROPERTY, "false").lower() != "true":
                 return since
             since = int(row["version"])

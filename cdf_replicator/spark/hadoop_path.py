@@ -162,11 +162,11 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        java, told = error.java_exception, str(error.java_exception.toString()).splitlines()[0]
+        java, text = error.java_exception, str(error.java_exception.toString()).splitlines()[0]
         if java.getClass().getSimpleName() == "FileNotFoundException":
-            raise FileNotFoundError(errno.ENOENT, told) from error
+            raise FileNotFoundError(errno.ENOENT, text) from error
         if java.getClass().getSimpleName() == "AccessDeniedException":
-            raise PermissionError(errno.EACCES, told) from error
-        raise OSError(errno.EIO, f"Input/output error: {told}") from error
+            raise PermissionError(errno.EACCES, text) from error
+        raise OSError(errno.EIO, f"Input/output error: {text}") from error
     except Py4JError as error:
         raise OSError(errno.EIO, f"Input/output error: {error}") from error

@@ -61,14 +61,14 @@ def _inspect(java: Path) -> tuple[Path | None, str]:
     The program itself reports its home, since PATH may hold a link, a version manager's shim or the stub of macOS.
     """
     try:
-        answer = subprocess.run(  # noqa: S603 - the Java that the user selected
+        ended = subprocess.run(  # noqa: S603 - the Java that the user selected
             [java, MODULE, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
         )
     except OSError as error:
         return None, f"does not run: {error.strerror}"
-    if answer.returncode != 0:
-        return None, f"does not start: {' '.join(answer.stderr.split())[:200]}"
-    properties = dict(re.findall(r"^ +(java\.\S+) = (.*)$", answer.stderr, re.MULTILINE))
+    if ended.returncode != 0:
+        return None, f"does not start: {' '.join(ended.stderr.split())[:200]}"
+    properties = dict(re.findall(r"^ +(java\.\S+) = (.*)$", ended.stderr, re.MULTILINE))
     version = properties["java.specification.version"]
     if int(version) < OLDEST:
         return None, f"is Java {version}"

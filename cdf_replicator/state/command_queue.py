@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
 
 CommandKind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
-_ASKED: Final = ".request.json"
+_COMMAND: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
 KEPT_SECONDS: Final = 86_400
 
@@ -55,7 +55,7 @@ class Command:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-_REQUEST: Final = TypeAdapter(Command)
+_PARSER: Final = TypeAdapter(Command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,65 +67,65 @@ class CommandStatus:
     ratio: float = 0.0
 
 
-def enqueue(folder: StoragePath, request: Command) -> None:
-    write_json(folder / f"{request.id}{_ASKED}", asdict(request))
+def enqueue(folder: StoragePath, command: Command) -> None:
+    write_json(folder / f"{command.id}{_COMMAND}", asdict(command))
 
 
 def pending(folder: StoragePath) -> list[Command]:
     """Return the commands in the queue, oldest first; answer an unreadable command as failed."""
     found: list[Command] = []
-    for file in [*folder.glob(f"*{_ASKED}")]:
-        request_id = file.name.removesuffix(_ASKED)
+    for file in [*folder.glob(f"*{_COMMAND}")]:
+        command_id = file.name.removesuffix(_COMMAND)
         try:
-            request = _REQUEST.validate_json(file.read_bytes())
-            found.append(replace(request, letters=tuple(request.letters), id=request_id))
+            command = _PARSER.validate_json(file.read_bytes())
+            found.append(replace(command, letters=tuple(command.letters), id=command_id))
         except OSError:  # the file was removed or the store does not answer; the other commands are still read
             continue
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             write_status(
-                folder, request_id, CommandStatus("failed", f"not a command that this version supports: {why}")
+                folder, command_id, CommandStatus("failed", f"not a command that this version supports: {why}")
             )
-            complete(folder, request_id)
-    return sorted(found, key=lambda request: request.at)
+            complete(folder, command_id)
+    return sorted(found, key=lambda command: command.at)
 
 
-def accept(folder: StoragePath, request: Command) -> None:
+def accept(folder: StoragePath, command: Command) -> None:
     """Accept a command; it stays in the queue until ``complete``, so that a restart finds it."""
-    write_status(folder, request.id, CommandStatus("running", "accepted"))
+    write_status(folder, command.id, CommandStatus("running", "accepted"))
 
 
-def complete(folder: StoragePath, request_id: str) -> None:
+def complete(folder: StoragePath, command_id: str) -> None:
     """Remove a command that is answered, or whose effect the state path records."""
-    (folder / f"{request_id}{_ASKED}").unlink(missing_ok=True)
+    (folder / f"{command_id}{_COMMAND}").unlink(missing_ok=True)
 
 
-def write_status(folder: StoragePath, request_id: str, progress: CommandStatus) -> None:
-    write_json(folder / f"{request_id}{_ANSWER}", asdict(progress))
+def write_status(folder: StoragePath, command_id: str, progress: CommandStatus) -> None:
+    write_json(folder / f"{command_id}{_ANSWER}", asdict(progress))
 
 
-def read_status(folder: StoragePath, request_id: str) -> CommandStatus | None:
+def read_status(folder: StoragePath, command_id: str) -> CommandStatus | None:
     """Return the progress of a command; None if it is not accepted yet."""
-    file = folder / f"{request_id}{_ANSWER}"
+    file = folder / f"{command_id}{_ANSWER}"
     return CommandStatus(**_read(file)) if file.exists() else None
 
 
-def is_waiting(folder: StoragePath, request_id: str) -> bool:
+def is_waiting(folder: StoragePath, command_id: str) -> bool:
     """Return whether the command is in the queue and not accepted yet."""
-    return (folder / f"{request_id}{_ASKED}").exists()
+    return (folder / f"{command_id}{_COMMAND}").exists()
 
 
 def answer_interrupted(folder: StoragePath) -> None:
     """Answer commands as failed that an earlier process accepted and recorded but did not answer before it ended."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
-        request_id = file.name.removesuffix(_ANSWER)
+        command_id = file.name.removesuffix(_ANSWER)
         with suppress(ValueError, TypeError, FileNotFoundError):
             found = CommandStatus(**_read(file))
-            if found.state == "running" and not is_waiting(folder, request_id):
+            if found.state == "running" and not is_waiting(folder, command_id):
                 what = (
                     f"the service was started again ({found.message}): it continues the command's work, see its status"
                 )
-                write_status(folder, request_id, replace(found, state="failed", message=what))
+                write_status(folder, command_id, replace(found, state="failed", message=what))
 
 
 def purge_expired(folder: StoragePath) -> None:
@@ -136,9 +136,9 @@ def purge_expired(folder: StoragePath) -> None:
                 file.unlink(missing_ok=True)
 
 
-def delete(folder: StoragePath, request_id: str) -> None:
-    for ending in (_ASKED, _ANSWER):
-        (folder / f"{request_id}{ending}").unlink(missing_ok=True)
+def delete(folder: StoragePath, command_id: str) -> None:
+    for ending in (_COMMAND, _ANSWER):
+        (folder / f"{command_id}{ending}").unlink(missing_ok=True)
 
 
 def _read(file: StoragePath) -> dict[str, Any]:

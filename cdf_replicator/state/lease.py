@@ -48,8 +48,8 @@ class LeaseHeldError(Exception):
 class Lease:
     """A lease, held from ``acquire`` until ``release``, the end of the process, or a higher ``token``."""
 
-    def __init__(self, mark: LeaseFile, root: StoragePath, token: int) -> None:
-        self._mark = mark
+    def __init__(self, file: LeaseFile, root: StoragePath, token: int) -> None:
+        self._file = file
         self._root = root
         self._over = threading.Event()
         self._keeping: threading.Thread | None = None
@@ -63,9 +63,9 @@ class Lease:
         """
         while True:
             token = _newest(root)
-            if (said := _said(root, token)) is not None and (root.is_local or _touches(root, token)):
-                raise LeaseHeldError(root, said)
-            if (lease := _taken(root, token, url)) is not None:
+            if (found := _read_holder(root, token)) is not None and (root.is_local or _sends_heartbeats(root, token)):
+                raise LeaseHeldError(root, found)
+            if (lease := _take(root, token, url)) is not None:
                 return lease
 
     @classmethod
@@ -82,15 +82,15 @@ class Lease:
         ``on_holder`` is called once per holder with its host, pid, since and url. ``wait`` waits for the given seconds, measured by
         the clock ``now``, and returns whether to give up. ``url`` is the address that this instance writes into the lease.
         """
-        watched = HeartbeatMonitor(root, now)
+        monitor = HeartbeatMonitor(root, now)
         pause = LOOK_SECONDS if root.is_local else REMOTE_LOOK_SECONDS
         while True:
             with suppress(OSError):  # while the state path can't be read or written, neither side can act
-                said, new = watched.poll()
-                if said is not None and new:
-                    on_holder(said)
-                free = said is None or watched.expired
-                if free and (lease := _taken(root, watched.token, url)) is not None:
+                found, new = monitor.poll()
+                if found is not None and new:
+                    on_holder(found)
+                free = found is None or monitor.expired
+                if free and (lease := _take(root, monitor.token, url)) is not None:
                     return lease
             if wait(pause):
                 return None
@@ -113,22 +113,22 @@ class Lease:
         self._over.set()
         if self._keeping is not None:
             self._keeping.join(RELEASE_SECONDS)
-        last = threading.Thread(target=self._mark.release, name="lease-release", daemon=True)
+        last = threading.Thread(target=self._file.release, name="lease-release", daemon=True)
         last.start()
         last.join(RELEASE_SECONDS)
 
     def _keep(self, lost: Callable[[], None]) -> None:
-        while not self._over.wait(self._mark.touch_seconds):
+        while not self._over.wait(self._file.touch_seconds):
             with suppress(OSError):  # the next write to the full or read-only disk reports the error
                 if not self.held:
                     lost()
                     return
-                self._mark.heartbeat()
+                self._file.heartbeat()
 
 
 def holder(root: StoragePath) -> dict[str, Any] | None:
     """Return host, pid, since and url of the lease holder; None if the lease is free, also after a crash of its holder."""
-    return _said(root, _newest(root))
+    return _read_holder(root, _newest(root))
 
 
 class HeartbeatMonitor:
@@ -137,22 +137,24 @@ class HeartbeatMonitor:
     def __init__(self, root: StoragePath, now: Callable[[], float] = time.monotonic) -> None:
         self._root = root
         self._now = now
-        self._touched: float | None = None
-        self._since = self._looked = now()
+        self._heartbeat_at: float | None = None
+        self._since = self._polled_at = now()
         self.token = -1
 
     def poll(self) -> tuple[dict[str, Any] | None, bool]:
         """Return the present holder's host, pid, since and url, and whether the holder has changed since the last call."""
         token = _newest(self._root)
-        said = _said(self._root, token)
+        found = _read_holder(self._root, token)
         new, self.token = token != self.token, token
-        touched = None if said is None else _touched(self._root, token)
+        heartbeat_at = None if found is None else _heartbeat_at(self._root, token)
         now = self._now()
-        blind = now - self._looked > SILENT_SECONDS / 3  # the store did not answer here, and perhaps not to the holder
-        if new or blind or touched != self._touched:
-            self._touched, self._since = touched, now
-        self._looked = now
-        return said, new
+        blind = (
+            now - self._polled_at > SILENT_SECONDS / 3
+        )  # the store did not answer here, and perhaps not to the holder
+        if new or blind or heartbeat_at != self._heartbeat_at:
+            self._heartbeat_at, self._since = heartbeat_at, now
+        self._polled_at = now
+        return found, new
 
     @property
     def expired(self) -> bool:
@@ -168,29 +170,29 @@ def _tokens(root: StoragePath) -> list[int]:
     return [int(file.name.removesuffix(".json")) for file in (root / "leases").glob("[0-9]*.json")]
 
 
-def _said(root: StoragePath, token: int) -> dict[str, Any] | None:
+def _read_holder(root: StoragePath, token: int) -> dict[str, Any] | None:
     """Return what the token's holder wrote; None if it has ended."""
     return lease_file.read_holder(_path(root, token)) if token else None
 
 
-def _touched(root: StoragePath, token: int) -> float:
+def _heartbeat_at(root: StoragePath, token: int) -> float:
     try:
         return _path(root, token).modified_at()
     except OSError:
         return 0.0
 
 
-def _touches(root: StoragePath, token: int) -> bool:
+def _sends_heartbeats(root: StoragePath, token: int) -> bool:
     """Return whether the holder of this token is alive.
 
     A live holder sends heartbeats, has not released the lease, and has the highest token.
     """
-    watched, first = HeartbeatMonitor(root), None
-    while not watched.expired:
-        said, _ = watched.poll()
-        if said is None:
+    monitor, first = HeartbeatMonitor(root), None
+    while not monitor.expired:
+        found, _ = monitor.poll()
+        if found is None:
             return False
-        seen = watched.token, _touched(root, token)
+        seen = monitor.token, _heartbeat_at(root, token)
         if first is not None and seen != first:
             return True
         first = seen
@@ -198,7 +200,7 @@ def _touches(root: StoragePath, token: int) -> bool:
     return False
 
 
-def _taken(root: StoragePath, newest: int, url: str | None) -> Lease | None:
+def _take(root: StoragePath, newest: int, url: str | None) -> Lease | None:
     """Take a token above the newest; return None if another process takes one at the same time.
 
     The token is the time in seconds since 1970. After a restore of the state path from a backup, it is thus still higher than
@@ -207,18 +209,18 @@ def _taken(root: StoragePath, newest: int, url: str | None) -> Lease | None:
     token = max(newest + 1, int(time.time()))
     path = _path(root, token)
     since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
-    text = json.dumps({name: value for name, value in said.items() if value is not None} | {NONCE: uuid.uuid4().hex})
-    mark = lease_file.create(path, text)
-    if mark is None:
+    content = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "url": url}
+    text = json.dumps({name: value for name, value in content.items() if value is not None} | {NONCE: uuid.uuid4().hex})
+    file = lease_file.create(path, text)
+    if file is None:
         return None
     if any(newest < other != token for other in _tokens(root)):  # another process took a lower token meanwhile
-        mark.abort()
+        file.abort()
         return None
     for older in _tokens(root):
         if older < token:
             _path(root, older).unlink(missing_ok=True)
-    return Lease(mark, root, token)
+    return Lease(file, root, token)
 
 
 def _path(root: StoragePath, token: int) -> StoragePath:

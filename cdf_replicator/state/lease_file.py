@@ -46,14 +46,14 @@ def read_holder(path: StoragePath) -> dict[str, Any] | None:
     """Return host, pid, since and url of the holder, or an empty dict if they can't be read; None if it has ended."""
     if not isinstance(path, LocalPath):
         with suppress(FileNotFoundError):  # not written as a whole yet, or removed by the next holder
-            return _spoken(path.read_text("utf-8"))
+            return _parsed(path.read_text("utf-8"))
         return {}
     try:
         file = path.open(encoding="utf-8")
     except OSError:
         return None
     with file:
-        return None if _locked(file, fcntl.LOCK_SH) else _spoken(file.read())
+        return None if _locked(file, fcntl.LOCK_SH) else _parsed(file.read())
 
 
 class LocalLeaseFile:
@@ -115,12 +115,12 @@ class RemoteLeaseFile:
         self._path.unlink(missing_ok=True)
 
 
-def _spoken(text: str) -> dict[str, Any] | None:
+def _parsed(text: str) -> dict[str, Any] | None:
     try:
-        spoken = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return {}
-    return None if spoken is None else {name: value for name, value in spoken.items() if name != NONCE}
+    return None if content is None else {name: value for name, value in content.items() if name != NONCE}
 
 
 def _locked(file: IO[str], how: int) -> bool:

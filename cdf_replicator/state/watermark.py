@@ -46,12 +46,12 @@ def beginning(state: RouteState) -> Watermark:
     return Watermark(state.generation, 0, (state.start_version or 0) - 1)
 
 
-def replay_from(state: RouteState, held: Watermark) -> int:
+def replay_from(state: RouteState, target: Watermark) -> int:
     """Return the version from which changes are redelivered to a target whose watermark is ``held``.
 
     A watermark of an older generation does not cover redeliveries of the present generation. Those start at the
     generation's first version at the latest.
     """
-    version = held.version + 1
-    older = 0 <= held.generation < state.generation
+    version = target.version + 1
+    older = 0 <= target.generation < state.generation
     return min(version, state.start_version) if older and state.start_version is not None else version

@@ -119,9 +119,9 @@ class DimensionTable:
 
         The next run applies the new type at the sink, or halts if a column is missing.
         """
-        wanted = [*self._dimension.on.values(), *self._dimension.columns]
+        names = [*self._dimension.on.values(), *self._dimension.columns]
         known = {field.name: field.dataType for field in schema.fields}
-        if any(known.get(name) != self._schema[name].dataType for name in wanted):
+        if any(known.get(name) != self._schema[name].dataType for name in names):
             what = self._named("a joined column changed its type or was dropped")
             raise EnrichmentError(ErrorDecision("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
 

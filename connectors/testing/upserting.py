@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.change import RouteSpec, guard_of
-from connectors.result import EntryCount
 from connectors.testing.chunk import deletion, key_of, render_chunk, upsert
 from connectors.testing.contract import ODD_KEYS, ArrowContract, Read, Write, assert_applied
 
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from connectors.change import RouteSpec
     from connectors.sink import ArrowSink
 
 Shown = Callable[[str], "dict[str, Any] | None"]
@@ -142,48 +140,6 @@ class SinkContract(ArrowContract):
         assert [key for key in "abcdef" if shown(key)] == ["c", "d", "e"]
         assert shown("c") == {"id": "c", "name": "cé"}
 
-    def test_sweep_removes_only_entries_below_the_guard(
-        self, write: Write, sink: ArrowSink, shown: Shown, route: RouteSpec
-    ) -> None:
-        write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
-        write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
-        below = guard_of(2, 0, upsert=False)
-        assert sink.count_entries(route, below) == EntryCount(
-            total=4, orphans=len("de"), highest=guard_of(2, 3, upsert=True)
-        )
-        assert sink.delete_orphans(route, below) == len("de")
-        assert [key for key in "abcde" if shown(key)] == ["a", "b"]
-        assert sink.count_entries(route, below) == EntryCount(total=2, orphans=0, highest=guard_of(2, 3, upsert=True))
-        assert sink.delete_orphans(route, below) == 0
-        assert_applied(write(upsert("d", 4, "again", epoch=2)))
-
-    def test_an_empty_target_holds_nothing(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
-        assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
-        sink.prepare(schema, route)
-        assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
-
-    def test_sweep_does_not_change_other_routes(
-        self,
-        write: Write,
-        spark: SparkSession,
-        sink: ArrowSink,
-        route: RouteSpec,
-        other_route: RouteSpec,
-        schema: StructType,
-        read: Read,
-    ) -> None:
-        write(upsert("a", 8, "ours"))
-        other = type(sink)(sink.settings)
-        other.prepare(schema, other_route)
-        other.open(other_route)
-        other.write(render_chunk(spark, other, other_route, schema, [upsert("a", 8, "theirs")]))
-        assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) == 1
-        assert read(route, "a") is None
-        seen = read(other_route, "a")
-        assert seen is not None
-        assert seen["name"] == "theirs"
-        other.close()
-
     @pytest.mark.usefixtures("write")
     def test_concurrent_writers_leave_the_highest_guard(
         self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, shown: Shown
@@ -204,10 +160,7 @@ class SinkContract(ArrowContract):
             list(pool.map(deliver, range(WRITERS)))
         assert [shown(key) for key in keys] == [{"id": key, "name": f"v{versions[-1]}"} for key in keys]
 
-    def test_an_owner_and_epoch_survive_writing_and_sweeping(
-        self, write: Write, sink: ArrowSink, route: RouteSpec
-    ) -> None:
-        before = sink.claim(route)
+    def test_an_owner_and_epoch_survive_writing(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
+        before = sink.read_claim(route)
         write(upsert("a", 1, "one"))
-        sink.delete_orphans(replace(route, epoch=2), guard_of(2, 0, upsert=False))
-        assert sink.claim(route) == before
+        assert sink.read_claim(route) == before

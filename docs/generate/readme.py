@@ -45,6 +45,11 @@ def example_sink() -> str:
     return f"```python\n{(ROOT / 'tests/contract/folder_sink.py').read_text().strip()}\n```"
 
 
+def example_resync() -> str:
+    code = (ROOT / "tests/contract/resyncable_folder_sink.py").read_text().strip()
+    return f"```python\n{code.replace('tests.contract.folder_sink', 'my_package')}\n```"
+
+
 def conditions() -> str:
     rows = [
         (_names(row), _action(row), row.reason, row.next_step.replace("{route}", "ROUTE")) for row in ERROR_CONDITIONS
@@ -79,6 +84,7 @@ PARTS = {
     "condition-tests": condition_tests,
     "conditions": conditions,
     "configuration": configuration,
+    "example-resync": example_resync,
     "example-sink": example_sink,
     "metrics": metrics,
     "sizing-costs": sizing_page.costs,

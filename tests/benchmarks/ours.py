@@ -77,7 +77,7 @@ class OurRoute:
 
     def prepare(self) -> None:
         """Prepare the target as the service does at its start. The caller has emptied it."""
-        self.sink.claim(self.spec)
+        self.sink.read_claim(self.spec)
         self._targets.target(self.sink).prepare(self._state, self._source.schema())
         if self._work.versions is not None:
             self.sink.save_watermark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))

@@ -34,7 +34,13 @@ class Target:
     """``sink``: the class that fills it. ``calls``: those of its methods that are steps."""
 
     sink: ClassVar[type[Sink]]
-    calls: ClassVar[tuple[str, ...]] = ("prepare", "save_watermark", "kept", "count_entries", "delete_orphans")
+    calls: ClassVar[tuple[str, ...]] = (
+        "prepare",
+        "save_watermark",
+        "lost_acknowledged_writes",
+        "count_entries",
+        "delete_orphans",
+    )
 
     @classmethod
     @contextmanager
@@ -237,6 +243,7 @@ class RestoredReplica(RestoredTable):
 
 class RestoredAudit(RestoredTable):
     sink, type, commits = DeltaAuditSink, "delta_audit", (audit, "_append")
+    calls = ("prepare", "write", "save_watermark")
 
     def held(self) -> dict[str, Any]:
         """Fold the changes since the newest snapshot; fail if a change is there twice."""

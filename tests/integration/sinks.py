@@ -8,21 +8,22 @@ from pathlib import Path
 
 from pydantic import Field
 
-from connectors import ArrowSettings, Claim, PermanentError, Rejected, RetryableError, RowSink, WriteResult
-from tests.contract.folder_sink import FolderSettings, FolderSink
+from connectors import ArrowSettings, Claim, PermanentError, Rejected, RetryableError, RowSink, Watermarked, WriteResult
+from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 
 
-class PickySink(FolderSink):
+class PickySink(ResyncableFolderSink, Watermarked):
     """The folder sink, which refuses a row whose name begins with ``bad``, and fails as ``<path>/trouble`` says."""
-
-    Settings, mode = FolderSettings, "upsert"
 
     def prepare(self, schema, route):
         super().prepare(schema, route)
         return ["the folder is on one disk"]
 
-    def kept(self):
-        return _said(self.settings.path) != "restarted"
+    def save_watermark(self, route, watermark):
+        """A folder has no place for a watermark."""
+
+    def lost_acknowledged_writes(self):
+        return _said(self.settings.path) == "restarted"
 
     def count_entries(self, route, below_guard):
         if _said(self.settings.path) == "count":
@@ -69,7 +70,7 @@ class LinesSink(RowSink):
     def check(self):
         pass
 
-    def claim(self, route):
+    def read_claim(self, route):
         file = Path(self.target(route) + ".claim")
         return Claim(**json.loads(file.read_text())) if file.exists() else None
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from cdf_replicator.commands.dry_run import _waiting, resync_plan
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
@@ -198,6 +199,47 @@ def test_resync_repairs_elasticsearch_and_redis(world, elasticsearch, redis_serv
         http.post("/orders/_refresh")
         hits = http.get("/orders/_search", params={"size": 100}).json()["hits"]["hits"]
         assert {hit["_id"]: hit["_source"] for hit in hits} == world.expected()
+
+
+def test_sink_without_orphan_deletion_is_resynced_only_into_an_emptied_target(world):
+    world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
+    world.create(rows=[f"({number}, 'a')" for number in range(10)])
+    assert world.run() is None
+    world.sql("DELETE FROM {t} WHERE id = 3")
+    with pytest.raises(
+        RouteHaltError, match="Sink files can't delete entries of keys that table orders no longer holds"
+    ):
+        dry_run(world)
+    failure, answer = resynced(world)
+    assert failure is None, "the route goes on as before"
+    assert answer.state == "failed"
+    assert "Sink files can't delete entries" in answer.message
+    assert answer.message.endswith("claim included. Then run: cdf-replicator resync orders_files")
+    assert (world.state().epoch, world.delivered()) == (1, world.expected())
+
+    shutil.rmtree(world.files / "orders")
+    assert dry_run(world).endswith("target  empty: nothing would be removed\nNothing was written.")
+    assert resynced(world)[0] is None
+    assert (world.state().epoch, world.delivered()) == (2, world.expected())
+
+
+def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world, tmp_path):
+    """The entries of keys that were deleted since would stay."""
+    world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    route, state_path = world.settings.routes[ROUTE], world.state_path
+    start_position.resolve(route, world.source(), world.settings.sink(route.sink), state_path)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    assert world.run() is None
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "not_resyncable")
+    assert verdict.remedy.startswith("Delete that target")
+    shutil.rmtree(world.files / "orders")
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
 
 
 def test_refused_sweep_continues_under_a_later_lease(world, elasticsearch, monkeypatch):

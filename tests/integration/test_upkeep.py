@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.pipeline.context import Interrupt
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
+from connectors import Maintained
 from tests.contract.folder_sink import FolderSink
 
 began = threading.Event()
 
 
-class WantsUpkeep(FolderSink):
+class WantsUpkeep(FolderSink, Maintained):
     def next_maintenance_at(self, route):
         return 0.0
 

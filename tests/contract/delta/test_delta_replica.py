@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors import RouteOptions, RouteSpec
 from connectors.delta.replica import DeltaReplicaSink
-from connectors.testing import FrameContract
+from connectors.testing import FrameContract, FrameResyncContract
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def route():
     return RouteSpec(name="orders_copy", table="orders", keys=("id",), options=RouteOptions(), owner="us", epoch=1)
 
 
-class TestReplica(FrameContract):
+class TestReplica(FrameContract, FrameResyncContract):
     soft_delete = False
 
     @pytest.fixture
@@ -46,3 +46,4 @@ class TestReplicaThatKeepsDeletedRows(TestReplica):
     test_target_is_unclaimed_until_prepared = None
     test_batch_delivered_twice_is_written_once = None
     test_odd_keys_stay_distinct = None
+    test_empty_target_holds_nothing = None

@@ -133,7 +133,12 @@ def test_stopped_cluster_is_unreachable_until_it_restarts(secured, sink, spark, 
     sink.open(route)
     chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])
     secured.stop()
-    for call in (sink.check, lambda: sink.write(chunk), lambda: sink.prepare(SCHEMA, route), lambda: sink.claim(route)):
+    for call in (
+        sink.check,
+        lambda: sink.write(chunk),
+        lambda: sink.prepare(SCHEMA, route),
+        lambda: sink.read_claim(route),
+    ):
         with pytest.raises(RetryableError) as caught:
             call()
         assert caught.value.reason == "unreachable"
@@ -152,7 +157,7 @@ def test_a_cluster_that_hangs_times_out(secured):
         finally:
             secured.resume()
         assert caught.value.reason == "timeout"
-        assert sink.claim(route) is None
+        assert sink.read_claim(route) is None
 
 
 def test_a_request_without_an_answer_is_sent_once():

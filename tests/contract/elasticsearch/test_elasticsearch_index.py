@@ -96,7 +96,7 @@ def test_existing_index_is_used_unchanged(sink, es, route, write):
     assert mapping["properties"] == index["mappings"]["properties"]
     assert mapping["_meta"]["team"] == "search"
     assert es("GET", f"/{route.table}/_settings") == before
-    assert sink.claim(route) == Claim("us", 1, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, route=route.name)
     assert es.search(route.table, {"term": {"id": "a"}}) == ["a"]
 
 
@@ -137,7 +137,7 @@ def test_incompatible_mapping_is_reported_for_each_field(sink, es, route, kind):
         sink.prepare(with_column("price", DoubleType()), route)
     assert f"'price' is mapped as {kind}, the route sends double" in caught.value.reason
     assert "CDF_ROUTES__ORDERS_SEARCH__INDEX" in caught.value.hint
-    assert sink.claim(route) is None
+    assert sink.read_claim(route) is None
 
 
 def test_strict_index_without_a_column_is_refused(sink, es, route):
@@ -162,7 +162,7 @@ def test_an_alias_with_a_write_index_is_written_through(sink, es, route, write):
     es("PUT", f"/{new}", {"aliases": {route.table: {"is_write_index": True}}})
     warnings = sink.prepare(SCHEMA, route)
     assert any(f"also covers {old}" in warning for warning in warnings)
-    assert sink.claim(route) == Claim("us", 1, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, route=route.name)
     write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
     assert es.document(new, "a")
     assert es.document(old, "a") is None
@@ -187,7 +187,7 @@ def test_deleted_index_halts_the_route_and_is_not_created(sink, es, route, write
     assert "gone" in caught.value.reason
     assert "cdf-replicator resync orders_search" in caught.value.hint
     assert es.missing(f"/{route.table}")
-    assert sink.claim(route) is None
+    assert sink.read_claim(route) is None
 
 
 def test_blocked_index_is_retried(sink, es, route, write):
@@ -265,14 +265,14 @@ def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
     es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
     with closing(sink_to(elasticsearch.url)) as later:
         later.save_watermark(route, late)
-        assert later.claim(route) == Claim("us", 1, watermark=late, txn_version=9, route=route.name)
-    assert sink.kept()
+        assert later.read_claim(route) == Claim("us", 1, watermark=late, txn_version=9, route=route.name)
+    assert not sink.lost_acknowledged_writes()
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
-    assert not sink.kept()
+    assert sink.lost_acknowledged_writes()
     with pytest.raises(RetryableError, match="was replaced by another index"):
         sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, watermark=early, restored=True, txn_version=4, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, watermark=early, restored=True, txn_version=4, route=route.name)
     with (
         closing(sink_to(elasticsearch.url)) as later,
         pytest.raises(RetryableError, match="restored from a copy") as raised,
@@ -280,16 +280,16 @@ def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
         later.save_watermark(route, late)
     assert raised.value.reason == "lost"
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, watermark=early, txn_version=4, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, watermark=early, txn_version=4, route=route.name)
 
 
 def test_watermark_is_written_periodically_and_first_of_generation_at_once(sink, route):
     sink.prepare(SCHEMA, route)
     for number in (4, 5):
         sink.save_watermark(route, Watermark(0, number, number))
-    assert sink.claim(route).watermark == Watermark(0, 4, 4)
+    assert sink.read_claim(route).watermark == Watermark(0, 4, 4)
     sink.save_watermark(route, Watermark(1, 0, 2))
-    assert sink.claim(route).watermark == Watermark(1, 0, 2)
+    assert sink.read_claim(route).watermark == Watermark(1, 0, 2)
 
 
 def test_watermark_of_earlier_version_is_read(sink, es, route):
@@ -297,7 +297,7 @@ def test_watermark_of_earlier_version_is_read(sink, es, route):
     meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
     meta["cdf_replicator"]["mark"] = 7
     es("PUT", f"/{route.table}/_mapping", {"_meta": meta})
-    assert sink.claim(replace(route, watermark=Watermark(2, 5, 7))) == Claim(
+    assert sink.read_claim(replace(route, watermark=Watermark(2, 5, 7))) == Claim(
         "us", 1, watermark=Watermark(-1, 0, 7), route=route.name
     )
 
@@ -305,7 +305,7 @@ def test_watermark_of_earlier_version_is_read(sink, es, route):
 def test_watermark_of_a_deleted_index_reports_the_missing_index(sink, es, route):
     sink.prepare(SCHEMA, route)
     es("DELETE", f"/{route.table}")
-    assert not sink.kept()
+    assert sink.lost_acknowledged_writes()
     with pytest.raises(PermanentError, match="is gone"):
         sink.save_watermark(route, Watermark(0, 4, 4))
 

@@ -72,7 +72,7 @@ def test_unresponsive_host_delays_one_start_and_next_run_avoids_it(elasticsearch
         for _ in range(2):  # runs of a route
             with closing(sink_to(hosts, request_timeout=15)) as sink:
                 sink.check()
-                sink.claim(route)
+                sink.read_claim(route)
                 sink.prepare(SCHEMA, route)
                 sink.open(route)
                 assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])).rejected

@@ -45,7 +45,7 @@ def test_index_of_another_route_is_refused_until_a_later_epoch(spark, sinks, es,
     sink.prepare(SCHEMA, route)
     sink.open(route)
     other = through_alias(es, route, "orders_copy") if alias else replace(route, name="orders_copy")
-    claim = other_sink.claim(other)
+    claim = other_sink.read_claim(other)
     assert claim.route == "orders_search"
     assert claim.other(other) == "route orders_search"
     assert claim.other(replace(other, owner="them")) == "route orders_search of another state path"
@@ -55,7 +55,7 @@ def test_index_of_another_route_is_refused_until_a_later_epoch(spark, sinks, es,
     assert "resync {route}" in refused.value.hint
     assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])).rejected
     other_sink.prepare(SCHEMA, replace(other, epoch=2))
-    assert sink.claim(route).other(route) == "route orders_copy"
+    assert sink.read_claim(route).other(route) == "route orders_copy"
     with pytest.raises(PermanentError, match="has taken over"):
         sink.save_watermark(route, Watermark(0, 1, 1))
 
@@ -64,7 +64,7 @@ def test_one_of_two_routes_creating_the_same_index_is_refused(sinks):
     for _ in range(5):
         route = route_to()
         routes = (route, replace(route, name="orders_copy", owner="them"))
-        assert [sink.claim(each) for sink, each in zip(sinks, routes, strict=True)] == [None, None]
+        assert [sink.read_claim(each) for sink, each in zip(sinks, routes, strict=True)] == [None, None]
         together = Barrier(2)
 
         def prepared(sink, route, together=together):
@@ -77,7 +77,7 @@ def test_one_of_two_routes_creating_the_same_index_is_refused(sinks):
 
         with ThreadPoolExecutor(2) as pool:
             outcomes = sorted(pool.map(prepared, sinks, routes))
-        holder = sinks[0].claim(route).route
+        holder = sinks[0].read_claim(route).route
         refused = next(outcome for outcome in outcomes if outcome != holder)
         assert f"is filled by route {holder} of another state path" in refused
 
@@ -129,4 +129,4 @@ def test_existing_index_keeps_its_field_limit_and_error_names_the_setting(sink, 
         sink.prepare(wide(10), route)
     assert "index.mapping.total_fields.limit of the index to 24" in full.value.hint
     assert limit(es, route.table) == 20
-    assert sink.claim(route) is None
+    assert sink.read_claim(route) is None

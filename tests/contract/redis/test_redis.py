@@ -30,6 +30,7 @@ from connectors.testing import (
     SCHEMA,
     BadRowContract,
     FenceContract,
+    ResyncContract,
     SinkContract,
     change_frame,
     deletion,
@@ -88,7 +89,7 @@ def inner(key):
     return key.replace("{", "%7B").replace("}", "%7D")
 
 
-class TestJsonLayout(SinkContract, BadRowContract, FenceContract):
+class TestJsonLayout(SinkContract, ResyncContract, BadRowContract, FenceContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of()
@@ -107,7 +108,7 @@ class TestJsonLayout(SinkContract, BadRowContract, FenceContract):
         return upsert("queue", 7, "x")
 
 
-class TestHashLayout(SinkContract, BadRowContract):
+class TestHashLayout(SinkContract, ResyncContract, BadRowContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of(layout="hash")
@@ -122,7 +123,7 @@ class TestHashLayout(SinkContract, BadRowContract):
         return upsert("text", 7, "x")
 
 
-class TestKeyTemplate(SinkContract):
+class TestKeyTemplate(SinkContract, ResyncContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of(ttl_seconds=1000)
@@ -398,7 +399,12 @@ def test_crash_is_retryable_and_writes_succeed_after_the_restart(redis_server, s
     sink.write(chunk)
     redis_server.kill()
     try:
-        for attempt in (lambda: sink.write(chunk), sink.check, lambda: sink.claim(route), lambda: sink.open(route)):
+        for attempt in (
+            lambda: sink.write(chunk),
+            sink.check,
+            lambda: sink.read_claim(route),
+            lambda: sink.open(route),
+        ):
             with pytest.raises(RetryableError) as caught:
                 attempt()
             assert caught.value.reason == "unreachable"
@@ -471,7 +477,7 @@ def test_acl_user_needs_only_the_rights_of_the_hint(sink_of, deliver, client, us
     sink = sink_of(username=user[0], password=user[1])
     sink.check()
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route)
+    assert sink.read_claim(route)
     deliver(sink, upsert("1", 1, "a"), deletion("2", 1))
     assert client.get("orders:1")
     assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) == 1
@@ -531,7 +537,7 @@ def test_text_after_the_key_distinguishes_keys_of_a_template(sink_of, deliver, c
     assert sink.count_entries(route, below) == EntryCount(total=1, orphans=1, highest=guard_of(1, 3, upsert=True))
     assert sink.delete_orphans(route, below) == 1
     assert client.get("cdf:config") == "theirs"
-    assert sink.claim(route)
+    assert sink.read_claim(route)
 
 
 def test_foreign_guard_does_not_block_a_row(sink_of, deliver, client):
@@ -577,11 +583,11 @@ def test_every_write_and_the_claim_detect_a_restored_server(spark, opened, route
     later = replace(route, watermark=known)
     opened.open(later)
     opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("1", 10, "a")]))
-    assert not opened.claim(later).restored
+    assert not opened.read_claim(later).restored
     client.hset("cdf:claim:{orders:}", mapping=copy)
     if held is None:
         client.hdel("cdf:claim:{orders:}", "mark")
-    assert (opened.claim(later).watermark, opened.claim(later).restored) == (held, True)
+    assert (opened.read_claim(later).watermark, opened.read_claim(later).restored) == (held, True)
     chunk = render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")])
     for attempt in (
         lambda: opened.write(chunk),
@@ -592,13 +598,13 @@ def test_every_write_and_the_claim_detect_a_restored_server(spark, opened, route
             attempt()
         assert raised.value.reason == "lost"
     assert client.exists("orders:1", "orders:2") == 1, "nothing is written or swept"
-    assert opened.claim(later).watermark == held
+    assert opened.read_claim(later).watermark == held
 
 
 def test_watermark_of_earlier_version_is_read_and_replaced(opened, route, client):
     client.hset("cdf:claim:{orders:}", "mark", "4")
     later = replace(route, watermark=Watermark(3, 7, 4))
-    assert opened.claim(later) == Claim("us", 1, watermark=Watermark(-1, 0, 4), route=route.name)
+    assert opened.read_claim(later) == Claim("us", 1, watermark=Watermark(-1, 0, 4), route=route.name)
     opened.save_watermark(later, Watermark(3, 8, 5))
     assert client.hget("cdf:claim:{orders:}", "mark") == "3:8:5"
 
@@ -611,15 +617,15 @@ def test_target_taken_over_by_another_state_path_gets_no_write(spark, opened, ro
 
 def test_target_of_another_route_is_refused_until_a_later_epoch(spark, opened, sink_of, route):
     other, other_sink = replace(route, name="orders_copy"), sink_of(layout="hash")
-    claim = other_sink.claim(other)
+    claim = other_sink.read_claim(other)
     assert claim.route == route.name
     assert claim.other(other) == f"route {route.name}"
     with pytest.raises(PermanentError, match="is filled by another route") as refused:
         other_sink.prepare(SCHEMA, other)
     assert "resync {route}" in refused.value.hint
-    assert opened.claim(route) == claim
+    assert opened.read_claim(route) == claim
     other_sink.prepare(SCHEMA, replace(other, epoch=2))
-    assert opened.claim(route).other(route) == "route orders_copy"
+    assert opened.read_claim(route).other(route) == "route orders_copy"
     with pytest.raises(PermanentError, match="has taken over"):
         opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
 
@@ -627,14 +633,14 @@ def test_target_of_another_route_is_refused_until_a_later_epoch(spark, opened, s
 def test_restarted_server_may_have_lost_acknowledged_writes(route):
     with Redis.start() as server, closing(RedisSink(RedisSettings(type="redis", url=server.url))) as sink:
         sink.prepare(SCHEMA, route)
-        sink.claim(route)
-        assert sink.kept()
+        sink.read_claim(route)
+        assert not sink.lost_acknowledged_writes()
         server.restart()
-        assert not sink.kept()
+        assert sink.lost_acknowledged_writes()
         with pytest.raises(RetryableError, match="restarted, or failed over"):
             sink.save_watermark(route, Watermark(0, 1, 1))
-        assert sink.claim(route).watermark is None
-        assert sink.kept()
+        assert sink.read_claim(route).watermark is None
+        assert not sink.lost_acknowledged_writes()
         sink.save_watermark(route, Watermark(0, 1, 1))
 
 
@@ -646,11 +652,11 @@ def test_failover_and_back_is_detected_within_one_server_process(route):
         redis.Redis.from_url(server.url) as client,
     ):
         sink.prepare(SCHEMA, route)
-        sink.claim(route)
+        sink.read_claim(route)
         run_id = client.info("server")["run_id"]
         failed_over_and_back(client, other)
         assert client.info("server")["run_id"] == run_id
-        assert not sink.kept()
+        assert sink.lost_acknowledged_writes()
 
 
 def test_missing_right_to_read_info_causes_a_warning(route):
@@ -659,9 +665,9 @@ def test_missing_right_to_read_info_causes_a_warning(route):
         settings = RedisSettings(type="redis", url=server.url, username="plain", password="any")
         with closing(RedisSink(settings)) as sink:
             assert "Grant +info" in sink.prepare(SCHEMA, route)[0]
-            sink.claim(route)
+            sink.read_claim(route)
             sink.save_watermark(route, Watermark(0, 1, 1))
-            assert sink.kept()
+            assert not sink.lost_acknowledged_writes()
 
 
 def failed_over_and_back(client, other):

@@ -46,7 +46,7 @@ class MemorySink(ArrowSink):
     def check(self):
         pass
 
-    def claim(self, route):
+    def read_claim(self, route):
         return None
 
     def prepare(self, schema, route):

@@ -23,7 +23,7 @@ from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status import STATES
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.monitoring.totals import OUTCOMES, PHASES, REJECTION_CODES_LIMIT, RESTART_REASONS, RETRY_REASONS
-from connectors import RetryableError
+from connectors import Capabilities, RetryableError
 from connectors.change import CHANGE_TYPES
 from tests.unit.boards import START, Clock
 
@@ -63,7 +63,7 @@ PROMISED = {
 
 
 ROUTE = "orders_search"
-SINK = SimpleNamespace(mode="append", rejection_codes=("mapping",))
+SINK = SimpleNamespace(mode="append", capabilities=Capabilities(rejection_codes=("mapping",)))
 
 
 @pytest.fixture

@@ -12,10 +12,24 @@ from cdf_replicator.pipeline import bootstrap
 from cdf_replicator.pipeline.bootstrap import Bootstrap
 from cdf_replicator.route import Route, Source
 from cdf_replicator.state.route_state import RouteState
-from connectors import EntryCount, RouteOptions, guard_of
+from connectors import EntryCount, Resyncable, RouteOptions, guard_of
 
 ROUTE = Route("orders_search", Source("orders", "/orders"), "search", ("id",), None, None, {}, RouteOptions())
 STATE = RouteState("orders_search", {}, "table-1", pinned_version=7)
+
+
+class Entries(Resyncable):
+    """A sink that records the deletion of orphans."""
+
+    def __init__(self, entries, events):
+        self.entries, self.events = entries, events
+
+    def count_entries(self, route, below_guard):
+        return self.entries
+
+    def delete_orphans(self, route, below_guard):
+        self.events.append(("delete orphans", below_guard))
+        return 1
 
 
 class Target:
@@ -25,9 +39,7 @@ class Target:
         self.events, self.newer = [], [newer, 0]
         self.route = ROUTE
         self.state_store = SimpleNamespace(save=self._save, route_spec=self._route_spec)
-        self.sink = SimpleNamespace(
-            count_entries=lambda *_: entries or EntryCount(10), delete_orphans=self._delete_orphans
-        )
+        self.sink = Entries(entries or EntryCount(10), self.events)
         report = SimpleNamespace(event=lambda _: None, warning=lambda _: None)
         letters = SimpleNamespace(close_letters_before_epoch=lambda epoch: self.events.append(("close letters", epoch)))
         self.writer = SimpleNamespace(report=report, rejections=letters)
@@ -37,10 +49,6 @@ class Target:
 
     def _route_spec(self, route, state):
         return ROUTE.spec(owner="owner", epoch=state.epoch)
-
-    def _delete_orphans(self, spec, below):
-        self.events.append(("delete orphans", below))
-        return 1
 
     def spec(self, state):
         return "spec"
