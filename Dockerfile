@@ -33,22 +33,22 @@ COPY cdf_replicator cdf_replicator
 COPY connectors connectors
 RUN /opt/cdf/bin/pip install --no-cache-dir --no-compile --no-deps --force-reinstall .
 
-# The artifacts of deploy/jars/ivy.xml, each checked against its checksum.
+# The artifacts of deploy/local/jars/ivy.xml, each checked against its checksum.
 FROM build AS fetched
-COPY deploy/jars deploy/jars
-RUN /opt/cdf/bin/python -m deploy.jars.fetch delta /fetched \
-    && /opt/cdf/bin/python -m deploy.jars.fetch s3 /fetched
+COPY deploy/local/jars deploy/local/jars
+RUN /opt/cdf/bin/python -m deploy.local.jars.fetch delta /fetched \
+    && /opt/cdf/bin/python -m deploy.local.jars.fetch s3 /fetched
 
 # The writer of deploy/compose.yaml: build it with --target board
 FROM fetched AS board
-COPY deploy deploy
+COPY deploy/local deploy/local
 RUN cp /fetched/*.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/ \
-    && /opt/cdf/bin/python -c "import pathlib, deploy.demo.flights as f; f.write_csv(pathlib.Path('/tmp'))" \
+    && /opt/cdf/bin/python -c "import pathlib, deploy.local.demo.flights as f; f.write_csv(pathlib.Path('/tmp'))" \
     && rm /tmp/flights.csv \
     && install -d -o 10001 -g 0 -m 0770 /lake
 ENV HOME=/tmp
 USER 10001:0
-ENTRYPOINT ["tini", "--", "/opt/cdf/bin/python", "-m", "deploy.demo.board"]
+ENTRYPOINT ["tini", "--", "/opt/cdf/bin/python", "-m", "deploy.local.demo.board"]
 CMD ["/lake"]
 
 FROM build AS environment

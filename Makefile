@@ -12,10 +12,10 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install everything into .venv and .cache (again: only what is missing)
-	@deploy/setup.sh
+	@deploy/local/setup.sh
 
 demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
-	@$(bin)/python -m deploy.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
+	@$(bin)/python -m deploy.local.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
 # Two processes, each with a JVM and servers of its own.
 two := -n 2 --dist loadfile --no-loadscope-reorder
@@ -46,7 +46,7 @@ lint: setup ## Check format, rules, types and import directions
 	$(bin)/lint-imports
 
 docs: setup ## Write the generated parts of README.md and docs
-	@$(bin)/python -m deploy.readme
+	@$(bin)/python -m docs.generate.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)
 	$(pytest) $(two) tests/system
@@ -61,7 +61,8 @@ nightly-faults: setup ## Run the process tier with production's plans, each faul
 	$(pytest) --timeout 3600 --every-step tests/integration/test_lost_writes.py
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
-nightly-oracle: setup ## Live random histories for ten minutes
+nightly-oracle: setup ## Live a partitioned table's history with every operation, and random ones for ten minutes
+	$(pytest) --plans shipped tests/nightly/test_histories.py
 	$(bin)/python -m tests.oracle.soak --seconds 600
 
 nightly-leaks: setup ## Restart a route 160 times, and measure memory and open files
@@ -71,10 +72,10 @@ nightly-fuzz: setup ## Run the tests of drawn examples with many more examples
 	HYPOTHESIS_PROFILE=nightly $(pytest) --timeout 3600 -n 2 -m hypothesis tests/unit
 
 nightly-pythons: setup ## Run the unit tests on every Python from 3.10 to 3.13 that is on PATH
-	@deploy/pythons.sh
+	@tests/nightly/pythons.sh
 
 mutate: setup ## Change the modules that the unit tests cover, line by line, and count the changes that no test sees
-	@deploy/mutate.sh
+	@tests/nightly/mutate.sh
 
 image-test: setup ## Build the image and run it, as root (part of test-system)
 	$(pytest) tests/system/test_image.py

@@ -1,29 +1,36 @@
 """Define the sink contract, the built-in sinks, and the contract suite that every sink passes.
 
-A *connector* is the integration package around a system. The *sink* is the class in it. To write a sink in about thirty
+A *connector* is the integration package around a system. The *sink* is the class in it. To write a sink in about forty
 lines, subclass ``RowSink``, register the class in the entry-point group ``cdf_replicator.sinks``, and run
 ``connectors.testing.SinkContract`` on it. docs/writing-a-sink.md has an example that a test runs.
 
 Another distribution with a top-level package named ``connectors`` can't be installed beside this package.
 """
 
+from connectors.capabilities import Capabilities
 from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
+from connectors.protocols import Addressed, Maintained, Resyncable, Watermarked
 from connectors.registry import SinkNotFoundError, installed, load
 from connectors.result import EntryCount, FrameResult, Rejected, WriteResult
-from connectors.sink import ArrowSettings, ArrowSink, FrameSink, RouteOptions, RowSink, Sink, SinkSettings
+from connectors.settings import ArrowSettings, RouteOptions, SinkSettings
+from connectors.sink import ArrowSink, FrameSink, RowSink, Sink
 
 __all__ = [
+    "Addressed",
     "ArrowSettings",
     "ArrowSink",
     "Batch",
+    "Capabilities",
     "Change",
     "Claim",
     "EntryCount",
     "FrameResult",
     "FrameSink",
+    "Maintained",
     "PermanentError",
     "Rejected",
+    "Resyncable",
     "RetryableError",
     "RouteOptions",
     "RouteSpec",
@@ -33,6 +40,7 @@ __all__ = [
     "SinkNotFoundError",
     "SinkSettings",
     "Watermark",
+    "Watermarked",
     "WriteResult",
     "guard_of",
     "installed",

@@ -109,7 +109,7 @@ class RouteSpec:
         source: The source table's identifier in SQL.
         filter: The route's condition on source rows, if it has one.
         derived_columns: Columns of the row that are renamed, computed or joined.
-        fence: Number of the lease. A sink with ``fences`` refuses a writer with a lower number.
+        fence: Number of the lease. A sink with ``fencing`` refuses a writer with a lower number.
         watermark: The last watermark that the state path recorded for the target; None if it recorded none.
     """
 

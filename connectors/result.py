@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A change that the sink will never accept. ``code`` is a label of a metric: one of ``Sink.rejection_codes``."""
+    """A change that the sink will never accept. ``code`` is a label of a metric: one of ``Capabilities.rejection_codes``."""
 
     position: int
     code: str
@@ -38,7 +38,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class EntryCount:
-    """Numbers of entries in a target, from ``Sink.count_entries``.
+    """Numbers of entries in a target, from ``Resyncable.count_entries``.
 
     ``total`` counts the entries that a reader sees. ``orphans`` counts those that a sweep at the given guard would delete.
     ``highest`` is the highest guard, or 0: a change with a lower guard can't replace that entry.
@@ -58,7 +58,8 @@ class FrameResult:
 
     ``applied`` counts rows by change type. ``stale`` counts rows whose key has the same or a newer entry. ``noop`` counts
     deletes of absent keys. ``skipped`` is true if the target already held the batch identity, so that the sink did not read
-    the frame. ``versions`` holds the lowest and the highest commit version applied, if the sink ``tells_received``.
+    the frame. ``versions`` holds the lowest and the highest commit version applied, if the sink has
+    ``exact_counts``.
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)

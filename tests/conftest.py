@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.support.service import Ended
 
 LONGEST = (
@@ -72,7 +72,7 @@ def _short_lived(pytestconfig: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def elasticsearch_process() -> Iterator[Elasticsearch]:
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
 
     with Elasticsearch.start() as server:
         yield server
@@ -90,7 +90,7 @@ def elasticsearch(elasticsearch_process: Elasticsearch) -> Elasticsearch:
 
 @pytest.fixture(scope="session")
 def redis_process() -> Iterator[Redis]:
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
     with Redis.start() as server:
         yield server

@@ -26,10 +26,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the outermost handler
-        sys.exit(told(error))
+        sys.exit(report_error(error))
 
 
-def told(error: Exception) -> int:
+def report_error(error: Exception) -> int:
     """Print the error to stderr and return the exit code."""
     if os.environ.get("CDF_LOG__LEVEL", "").lower() == "debug":
         import traceback

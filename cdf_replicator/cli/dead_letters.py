@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 
 Route = Annotated[str, typer.Argument(metavar="ROUTE", help="The route.", show_default=False)]
-Letters = Annotated[
+Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Ids of dead letters, or their first characters. [default: all open]"),
 ]
@@ -71,7 +71,7 @@ def show(
 
 
 @app.command()
-def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
+def redrive(route: Route, ids: Ids = None, yes: Yes = False) -> None:
     """Write the current row of each dead letter's key, or its delete if the row is gone.
 
     The stored row of the dead letter is not written. Correct the row in the source table first, or the sink. A row that is
@@ -82,16 +82,16 @@ def redrive(route: Route, letters: Letters = None, yes: Yes = False) -> None:
       cdf-replicator dead-letters redrive orders_search
       cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    _long_enough(letters or [])
+    _long_enough(ids or [])
     loaded = _loaded(route)
 
     from cdf_replicator.commands import dead_letters as command
 
-    raise typer.Exit(command.redrive(loaded, route, letters or (), yes=yes))
+    raise typer.Exit(command.redrive(loaded, route, ids or (), yes=yes))
 
 
 @app.command()
-def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
+def discard(route: Route, ids: Ids = None, yes: Yes = False) -> None:
     """Close dead letters as discarded; their keys stay absent from the sink until they change again.
 
     \b
@@ -99,12 +99,12 @@ def discard(route: Route, letters: Letters = None, yes: Yes = False) -> None:
       cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
       cdf-replicator dead-letters discard orders_search --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    _long_enough(letters or [])
+    _long_enough(ids or [])
     loaded = _loaded(route)
 
     from cdf_replicator.commands import dead_letters as command
 
-    raise typer.Exit(command.discard(loaded, route, letters or (), yes=yes))
+    raise typer.Exit(command.discard(loaded, route, ids or (), yes=yes))
 
 
 def _loaded(route: str | None) -> Settings:
@@ -118,9 +118,9 @@ def _loaded(route: str | None) -> Settings:
     return loaded
 
 
-def _long_enough(letters: list[str]) -> None:
+def _long_enough(ids: list[str]) -> None:
     """Reject a short id prefix, which would soon match several dead letters."""
-    for letter in letters:
+    for letter in ids:
         if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
             raise typer.BadParameter(
                 f"{letter!r} is no id: give at least {SHORTEST} characters 0-9 and a-f of an id that `dead-letters list` prints",

@@ -23,21 +23,21 @@ def known(option: str, name: str, names: Collection[str]) -> str:
     raise typer.BadParameter(f"{name!r} is not configured; {hint}", param_hint=repr(option))
 
 
-Asked = list[tuple[str | None, int]]
+StartingVersions = list[tuple[str | None, int]]
 
 
-def starting_versions(words: Sequence[str]) -> Asked:
+def starting_versions(words: Sequence[str]) -> StartingVersions:
     """Parse ``N`` or ``T=N`` to (table or None, commit version), before the configuration is read."""
     pairs = [word.rpartition("=") for word in words]
     return [(table if separator else None, _version(version)) for table, separator, version in pairs]
 
 
-def by_table(asked: Asked, tables: Collection[str], names: Collection[str]) -> dict[str, int]:
+def by_table(requested: StartingVersions, tables: Collection[str], names: Collection[str]) -> dict[str, int]:
     """Return the requested commit version per table; a version given for a table by name overrides the general one."""
     result: dict[str, int] = {}
-    for _, version in (pair for pair in asked if pair[0] is None):
+    for _, version in (pair for pair in requested if pair[0] is None):
         result |= dict.fromkeys(tables, version)
-    for table, version in asked:
+    for table, version in requested:
         if table is not None and known("--starting-version", table, names) not in tables:
             raise _bad(f"{table!r} is not among the tables of --table")
         if table is not None:

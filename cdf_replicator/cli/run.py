@@ -37,14 +37,14 @@ def run(
       cdf-replicator run --starting-version 12
       cdf-replicator run --starting-version orders=12 --starting-version items=40
     """  # noqa: D301 - click keeps the line breaks after this mark
-    asked = starting_versions(starting_version or [])
+    requested = starting_versions(starting_version or [])
 
     from cdf_replicator import settings
     from cdf_replicator.monitoring import logs
 
     loaded = settings.load()
     tables = [known("--table", name, loaded.tables) for name in table or ()]
-    versions = by_table(asked, tables or loaded.tables, loaded.tables)
+    versions = by_table(requested, tables or loaded.tables, loaded.tables)
     logs.configure(loaded.log.level, loaded.log.format)
 
     from cdf_replicator.runtime import supervisor

@@ -37,16 +37,16 @@ Format = Literal["table", "json"]
 def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
     """Print open dead letters, or with ``closed`` all, newest first, and return the exit code."""
 
-    def newest(letters: DataFrame) -> list[dict[str, Any]]:
+    def newest(dead_letters: DataFrame) -> list[dict[str, Any]]:
         if route is not None:
-            letters = letters.where(F.col("route") == route)
+            dead_letters = dead_letters.where(F.col("route") == route)
         if not closed:
-            letters = letters.where("state = 'open'")
-        found = letters.orderBy(F.desc("created_at"), "id").limit(limit + 1).drop("row")
+            dead_letters = dead_letters.where("state = 'open'")
+        found = dead_letters.orderBy(F.desc("created_at"), "id").limit(limit + 1).drop("row")
         return [row.asDict() for row in found.toLocalIterator()]
 
     def work(session: SparkSession) -> None:
-        rows = _kept(session, settings).read(newest)
+        rows = _table(session, settings).read(newest)
         _write(rows[:limit], format_, "No dead letters." if closed else "No open dead letters.")
         if len(rows) > limit:
             log.warning("list is incomplete: raise --limit", shown=limit)
@@ -60,11 +60,11 @@ def print_one(settings: Settings, letter: str) -> int:
     The command fails unless exactly one id begins with ``letter``.
     """
 
-    def named(letters: DataFrame) -> list[dict[str, Any]]:
-        return [row.asDict() for row in letters.where(id_filter([letter])).limit(2).toLocalIterator()]
+    def named(dead_letters: DataFrame) -> list[dict[str, Any]]:
+        return [row.asDict() for row in dead_letters.where(id_filter([letter])).limit(2).toLocalIterator()]
 
     def work(session: SparkSession) -> None:
-        found = _kept(session, settings).read(named)
+        found = _table(session, settings).read(named)
         if len(found) != 1:
             what = "Several dead letters begin" if found else "No dead letter begins"
             raise RouteHaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
@@ -74,33 +74,29 @@ def print_one(settings: Settings, letter: str) -> int:
     return with_session(settings.spark, work)
 
 
-def redrive(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
+def redrive(settings: Settings, route: str, ids: Sequence[str], *, yes: bool) -> int:
     """Submit a redrive, which writes the present rows of the dead letters' keys, and return the exit code."""
-    question = f"Write the present rows of {_named(letters)} of {route} again?"
-    return _confirm_and_execute(
-        settings, command_queue.Command("redrive", route, letters=tuple(letters)), question, yes=yes
-    )
+    question = f"Write the present rows of {_named(ids)} of {route} again?"
+    return _submit(settings, command_queue.Command("redrive", route, letters=tuple(ids)), question, yes=yes)
 
 
-def discard(settings: Settings, route: str, letters: Sequence[str], *, yes: bool) -> int:
+def discard(settings: Settings, route: str, ids: Sequence[str], *, yes: bool) -> int:
     """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
-    question = f"Discard {_named(letters)} of {route}? Their keys stay absent from the sink until they change again."
-    return _confirm_and_execute(
-        settings, command_queue.Command("discard", route, letters=tuple(letters)), question, yes=yes
-    )
+    question = f"Discard {_named(ids)} of {route}? Their keys stay absent from the sink until they change again."
+    return _submit(settings, command_queue.Command("discard", route, letters=tuple(ids)), question, yes=yes)
 
 
-def _confirm_and_execute(settings: Settings, command: command_queue.Command, question: str, *, yes: bool) -> int:
+def _submit(settings: Settings, command: command_queue.Command, question: str, *, yes: bool) -> int:
     if not submit.confirm(question, yes=yes):
         return submit.USAGE
     return submit.execute(settings, [settings.routes[command.route]], [command])
 
 
-def _named(letters: Sequence[str]) -> str:
-    return f"dead letter{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else "all open dead letters"
+def _named(ids: Sequence[str]) -> str:
+    return f"dead letter{'s' if len(ids) > 1 else ''} {', '.join(ids)}" if ids else "all open dead letters"
 
 
-def _kept(session: SparkSession, settings: Settings) -> DeadLetters:
+def _table(session: SparkSession, settings: Settings) -> DeadLetters:
     return DeadLetters(session, StateStore(state_folder(settings)).dead_letters)
 
 
@@ -115,8 +111,8 @@ def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
         console.print(Text(head, style="bold"), overflow="fold")
         reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
         key = "no key" if row["key"] is None else f"key {row['key']}"
-        text = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
-        console.print(Padding(text, (0, 0, 0, 4)))
+        details = Text(f"{_one_line(key)}, version {row['commit_version']}\n{_one_line(reason)}", overflow="fold")
+        console.print(Padding(details, (0, 0, 0, 4)))
     if not rows:
         console.print(none)
 

@@ -12,11 +12,12 @@ from rich.table import Table
 
 from cdf_replicator.commands.session import with_session
 from cdf_replicator.errors.exceptions import StateError
+from cdf_replicator.pipeline.target_claim import check_resyncable
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
 from cdf_replicator.transform import change_frame
-from connectors import change, guard_of
+from connectors import Resyncable, change, guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,8 @@ def preview_resync(settings: Settings, route: Route) -> int:
 def resync_plan(table: SourceTable, sink: Sink, route: Route, waiting: RouteState | None) -> list[str]:
     """Return lines that compare the snapshot with the target.
 
-    ``waiting`` is the state of a resync whose sweep waits for the operator, or None.
+    ``waiting`` is the state of a resync whose sweep waits for the operator, or None. Raises ``RouteHaltError`` if the resync
+    would be refused since the sink can't delete orphans.
     """
     latest = table.log.available()[1]
     snapshot = change_frame.snapshot_frame(table.snapshot(latest), route, epoch=1, version=latest, committed_at=0)
@@ -80,21 +82,24 @@ def resync_plan(table: SourceTable, sink: Sink, route: Route, waiting: RouteStat
         f"route   {route.name}: {sink.target(spec)}",
         f"source  {rows} rows in version {latest} of {route.source.slug}: {written} would be written again",
     ]
-    if waiting is not None:
-        count = sink.count_entries(spec, guard_of(waiting.epoch, 0, upsert=False))
+    if not isinstance(sink, Resyncable):
+        check_resyncable(route, sink, sink.read_claim(spec))
+        lines.append("target  empty: nothing would be removed")
+    elif waiting is not None:
+        entries = sink.count_entries(spec, guard_of(waiting.epoch, 0, upsert=False))
         lines.append(
-            f"target  {count.total} entries, of which {_share(count.orphans, count)} would be removed: version "
+            f"target  {entries.total} entries, of which {_share(entries.orphans, entries)} would be removed: version "
             f"{waiting.pinned_version} is loaded, and its sweep waits for --yes"
         )
     else:
-        count = sink.count_entries(spec, 0)
-        fewest = max(0, count.total - rows)
-        lines.append(f"target  {count.total} entries, of which at least {_share(fewest, count)} would be removed")
+        entries = sink.count_entries(spec, 0)
+        fewest = max(0, entries.total - rows)
+        lines.append(f"target  {entries.total} entries, of which at least {_share(fewest, entries)} would be removed")
     return [*lines, "Nothing was written."]
 
 
-def _share(entries: int, count: EntryCount) -> str:
-    return f"{entries} ({entries / count.total if count.total else 0:.1%})"
+def _share(removed: int, entries: EntryCount) -> str:
+    return f"{removed} ({removed / entries.total if entries.total else 0:.1%})"
 
 
 def _waiting(settings: Settings, route: Route) -> RouteState | None:
@@ -102,7 +107,7 @@ def _waiting(settings: Settings, route: Route) -> RouteState | None:
         state = StateStore(state_folder(settings)).load(route.name)
     except StateError:
         return None
-    return state if state is not None and state.phase == "bootstrapping" and state.loaded else None
+    return state if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded else None
 
 
 def _by_version(source: SourceTable, first: int, last: int) -> Table:

@@ -10,7 +10,7 @@ from cdf_replicator.errors.bounded_read import OF_A_RANGE, step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.route import Source
-from cdf_replicator.runtime import supervisor
+from cdf_replicator.runtime import exit_codes
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.spark import session
 
@@ -61,19 +61,19 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
         spark = session.start(settings)
     except (session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
-        return supervisor.EXIT_CONFIGURATION
+        return exit_codes.CONFIGURATION
     try:
         work(spark)
     except RouteHaltError as error:
         log.error(error.verdict.message, next_step=error.verdict.remedy)  # noqa: TRY400
-        return supervisor.EXIT_FAILED
+        return exit_codes.FAILED
     except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
         what, next_step = describe_error(error, route)
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
-        return supervisor.EXIT_FAILED
+        return exit_codes.FAILED
     finally:
         spark.stop()
-    return supervisor.EXIT_DONE
+    return exit_codes.DONE
 
 
 def describe_error(error: Exception, route: str = "") -> tuple[str, str]:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.runtime import supervisor
+from cdf_replicator.runtime import exit_codes, supervisor
 from cdf_replicator.spark import session
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
@@ -55,8 +55,8 @@ def execute(settings: Settings, routes: Sequence[Route], commands: Sequence[comm
 def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) -> int:
     """Pause or resume routes: through the lease holder, or by writing the state path if the lease is free."""
 
-    def run_locally(state_path: StateStore) -> int:
-        held = Lease.acquire(state_path.root)
+    def alone(state_path: StateStore) -> int:
+        lock = Lease.acquire(state_path.root)
         try:
             for command in commands:
                 state_path.set_paused(command.route, paused=command.kind == "pause")
@@ -64,10 +64,10 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
                 command_queue.write_status(state_path.requests, command.id, done)
                 command_queue.complete(state_path.requests, command.id)
         finally:
-            held.release()
-        return supervisor.EXIT_DONE
+            lock.release()
+        return exit_codes.DONE
 
-    return _submit(settings, commands, run_locally)
+    return _submit(settings, commands, alone)
 
 
 def _submit(
@@ -78,17 +78,17 @@ def _submit(
     ``run_locally`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
     """
     try:
-        return _submit_and_wait(StateStore.open(state_folder(settings)), commands, run_locally)
+        return _followed(StateStore.open(state_folder(settings)), commands, run_locally)
     except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
-        return supervisor.EXIT_CONFIGURATION
+        return exit_codes.CONFIGURATION
     except OSError as error:
         next_step = "Repeat the command once it can be; the service may still execute this one."
         log.error("CDF_STATE_PATH can't be used", reason=error.strerror, next_step=next_step)  # noqa: TRY400
-        return supervisor.EXIT_TEMPORARY
+        return exit_codes.TEMPORARY
 
 
-def _submit_and_wait(
+def _followed(
     state_path: StateStore, commands: Sequence[command_queue.Command], run_locally: Callable[[StateStore], int]
 ) -> int:
     folder = state_path.requests
@@ -111,7 +111,7 @@ def _submit_and_wait(
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))
-    return code or (supervisor.EXIT_FAILED if failed else supervisor.EXIT_DONE)
+    return code or (exit_codes.FAILED if failed else exit_codes.DONE)
 
 
 def wait_answered(
@@ -121,15 +121,15 @@ def wait_answered(
     commands: Sequence[command_queue.Command],
 ) -> int:
     """Wait until every command is answered or the lease holder has changed or stopped; return the exit code."""
-    monitor = lease.HeartbeatMonitor(root)
+    watched = lease.HeartbeatMonitor(root)
     while any(
         (found := command_queue.read_status(folder, command.id)) is None or found.state == "running"
         for command in commands
     ):
-        if monitor.poll()[0] != holder or monitor.expired:
-            return supervisor.EXIT_TEMPORARY
+        if watched.poll()[0] != holder or watched.expired:
+            return exit_codes.TEMPORARY
         time.sleep(POLL_SECONDS)
-    return supervisor.EXIT_DONE
+    return exit_codes.DONE
 
 
 def _why(outcome: command_queue.CommandStatus | None) -> str:
@@ -149,12 +149,12 @@ def _read_status(folder: StoragePath, request_id: str) -> command_queue.CommandS
 def _show(folder: StoragePath, commands: Sequence[command_queue.Command], done: threading.Event) -> None:
     """Show a progress bar per route on a terminal, else log a line every few seconds."""
     if not sys.stderr.isatty():
-        shown: dict[str, str] = {}
+        logged: dict[str, str] = {}
         while not done.wait(LINE_SECONDS):
             for command in commands:
                 found = _read_status(folder, command.id)
-                if found is not None and shown.get(command.id) != found.message:
-                    shown[command.id] = found.message
+                if found is not None and logged.get(command.id) != found.message:
+                    logged[command.id] = found.message
                     log.info("progress", route=command.route, percent=round(found.ratio * 100), what=found.message)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())

@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from connectors import RetryableError
+from connectors import Addressed, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ def rate_limit_delay(sink: ArrowSink, rows: int, clock: Callable[[], float] = ti
 @contextmanager
 def _shared(sink: ArrowSink, what: str) -> Iterator[IO[bytes]]:
     """Lock the file that all writers to an endpoint share on this machine: worker processes share nothing else."""
-    place = f"{os.getuid()} {sink.settings.type} {sink.endpoint or sink.settings!r}"
+    place = f"{os.getuid()} {sink.settings.type} {sink.endpoint if isinstance(sink, Addressed) else sink.settings!r}"
     path = Path(tempfile.gettempdir()) / f"cdf-{what}-{sha256(place.encode()).hexdigest()[:16]}"
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", buffering=0)

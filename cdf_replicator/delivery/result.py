@@ -54,9 +54,9 @@ class DeliveryBugError(Exception):
 class DeliveryResult:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
-    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``already_written`` is the number of changes in
-    such a batch, counted only if other changes were rejected. ``versions`` comes from a ``FrameSink`` that
-    ``tells_received``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
+    ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``already_written`` is the number of
+    changes in such a batch, counted only if others were rejected. ``versions`` comes from a ``FrameSink`` with
+    ``exact_counts``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
     """
 
     received: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Summarize the states of routes and sinks as the state of the service, and sort routes worst first."""
+"""Summarize the states of routes and sinks: the state of the service, its readiness, the order of severity."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cdf_replicator.monitoring.metrics import State
-    from cdf_replicator.monitoring.status import RouteStatus, ServiceState, SinkStatus
+    from cdf_replicator.monitoring.status import RouteStatus, ServiceState, SinkStatus, State, Status
 
 UNHEALTHY_STATES: Final[tuple[State, ...]] = ("halted", "stalled", "retrying")
 WORST_FIRST: Final[tuple[State, ...]] = (*UNHEALTHY_STATES, "starting", "bootstrapping", "paused", "stopped", "running")
@@ -51,6 +50,19 @@ def service_health(
     )
     remarks = [f"{words}: {_named(group)}." for words, group in notes if group]
     return "healthy", " ".join((remarks or ["All routes are running."]) + letters)
+
+
+def unready_routes(status: Status) -> list[RouteStatus]:
+    """Return the routes that keep the service from being ready: no query runs, or the sink has not answered.
+
+    A paused route does not count, because an operator paused it.
+    """
+    answered = {sink.sink for sink in status.sinks if sink.up}
+    return [
+        route
+        for route in status.routes
+        if route.state != "paused" and (route.state != "running" or route.sink not in answered)
+    ]
 
 
 def _open_letters(count: int) -> list[str]:

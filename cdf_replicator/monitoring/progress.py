@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.state.checkpoint import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql.streaming.query import StreamingQuery
 
     from cdf_replicator.monitoring.reporter import RouteReporter
@@ -22,11 +21,17 @@ WHOLE_SECONDS: Final = 10
 """Spark reports progress of an idle query only this often."""
 
 
+@dataclass(slots=True)
+class BatchCount:
+    """The number of micro-batches that a route has started since the service started."""
+
+    started: int = 0
+
+
 class ProgressTracker:
     """Polls one run of a route's query. If ``query`` is None, it polls only the source table.
 
-    ``batches`` returns the number of micro-batches that the route has started. All commits up to ``delivered_version``
-    are in the sink.
+    The route's query increments ``batches``. All commits up to ``delivered_version`` are in the sink.
     """
 
     def __init__(
@@ -37,7 +42,7 @@ class ProgressTracker:
         state: RouteState,
         committed: Offset | None,
         *,
-        batches: Callable[[], int],
+        batches: BatchCount,
         headroom: RetentionMonitor,
     ) -> None:
         self._query = query
@@ -53,14 +58,12 @@ class ProgressTracker:
         self._pinned = state.pinned_version if state.phase == "bootstrapping" else None
         self._told: tuple[int, int] | None = None
         self._oldest: float | None = None
-        self._targets: dict[str, int] = {}
         self.source_version: int | None = None
         self.delivered_version = committed.completed_version if committed else (state.start_version or 0) - 1
 
     @property
     def batches_begun(self) -> int:
-        """Return the number of micro-batches of the route since the service started."""
-        return self._batches()
+        return self._batches.started
 
     @property
     def has_committed(self) -> bool:
@@ -76,7 +79,7 @@ class ProgressTracker:
         assert self._query is not None
         if idle is None and self._is_quiet():
             return
-        began = self._batches()
+        began = self._batches.started
         progress = self._query.lastProgress
         status = self._query.status  # read after the progress: if idle now, the version is complete
         # The progress of a trigger without data has the id of the next batch, so the timestamp is compared too.
@@ -101,7 +104,7 @@ class ProgressTracker:
 
     def _is_quiet(self) -> bool:
         """Poll only the source and return True if nothing else is due. This keeps idle routes cheap."""
-        if self._batches() != self._settled or time.monotonic() > self._next_whole:
+        if self._batches.started != self._settled or time.monotonic() > self._next_whole:
             return False
         self.poll_source()
         return self.source_version == self.delivered_version
@@ -114,10 +117,6 @@ class ProgressTracker:
         """Read the newest source version and report the lag, also while no query runs, so that the lag grows."""
         self.source_version = self._source.log.latest_version()
         self._tell()
-
-    def target_of(self, request_id: str) -> int:
-        """Return the version that completes a command: the newest version at the first call for its id."""
-        return self._targets.setdefault(request_id, self.source_version or 0)
 
     def _tell(self) -> None:
         assert self.source_version is not None

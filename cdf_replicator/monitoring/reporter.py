@@ -1,4 +1,4 @@
-"""Report the events of a route to metrics, status store and log with one call each."""
+"""Report the events of a route to the status store and the log with one call each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cdf_replicator.monitoring.status import BatchStatus, ReplayStatus
+from cdf_replicator.monitoring.totals import PHASES, BatchStatus
 from connectors.change import KEY_CODES
 
 if TYPE_CHECKING:
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
     from cdf_replicator.delivery import DeliveryResult
     from cdf_replicator.errors.exceptions import ErrorDecision
-    from cdf_replicator.monitoring.metrics import BatchOutcome, Metrics, State
+    from cdf_replicator.monitoring.metrics import Metrics
+    from cdf_replicator.monitoring.status import State
     from cdf_replicator.monitoring.status_store import StatusStore
+    from cdf_replicator.monitoring.totals import BatchOutcome
     from cdf_replicator.route import Route
     from connectors import Sink
 
@@ -38,17 +40,15 @@ class RouteReporter:
     def __init__(self, route: Route, metrics: Metrics, board: StatusStore, sink: type[Sink]) -> None:
         self._route = route.name
         self._sink = route.sink
-        codes = (*sink.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
-        self._metrics = metrics.route(route.name, route.source.slug, route.sink, codes)
-        self._sink_metrics = metrics.sink(route.sink)
         self._board = board
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
-        self._replay_since: datetime | None = None
         self._said: dict[object, float] = {}
-        board.add_route(route.name, route.source.slug, route.sink)
+        labels = (route.name, route.source.slug, route.sink)
+        self._durations = {phase: metrics.batch_duration.labels(*labels, phase) for phase in PHASES}
+        self._request_duration = metrics.request_duration.labels(route.sink)
+        board.add_route(*labels, (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ())))
 
     def state(self, state: State, reason: str = "") -> None:
-        self._metrics.state(state)
         self._board.state(self._route, state, reason)
         if self._should_log((state, reason)):
             self._log.info("route state", state=state, reason=reason or None)
@@ -64,7 +64,7 @@ class RouteReporter:
         self._log.warning(what)
 
     def checkpoint_location(self, generation: int, epoch: int, checkpoint: str) -> None:
-        self._board.position(self._route, generation, epoch, checkpoint)
+        self._board.update(self._route, generation=generation, epoch=epoch, checkpoint=checkpoint)
 
     def versions(self, source: int, delivered: int, oldest_undelivered: float | None) -> None:
         """Report the position of the route.
@@ -75,31 +75,25 @@ class RouteReporter:
             oldest_undelivered: Time of the oldest undelivered commit in epoch seconds; None if all are delivered.
         """
         at = None if oldest_undelivered is None else datetime.fromtimestamp(oldest_undelivered, timezone.utc)
-        self._board.source(self._route, source, at)
-        self._board.delivered(self._route, delivered)
-        self._metrics.versions(source, delivered)
-        self._metrics.lag(max(0, source - delivered), oldest_undelivered)
+        self._board.update(
+            self._route, source_version=source, delivered_version=delivered, oldest_undelivered_commit_at=at
+        )
 
     def headroom(self, seconds: float, versions: int) -> None:
         """Report the seconds and versions until Delta may remove data that the route has not read."""
-        self._metrics.headroom(seconds, versions)
-        self._board.headroom(self._route, seconds, versions)
+        self._board.update(self._route, headroom_seconds=seconds, headroom_versions=versions)
 
     def rates(self, input_rows: float, processed_rows: float) -> None:
-        self._metrics.rates(input_rows, processed_rows)
-        self._board.rates(self._route, input_rows, processed_rows)
+        self._board.update(self._route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
 
     def dead_letters(self, count: int) -> None:
-        self._metrics.dead_letters(count)
-        self._board.dead_letters(self._route, count)
+        self._board.update(self._route, dead_letters=count)
 
     def requests(self, outcome: DeliveryResult) -> None:
         """Report the requests and retries of a micro-batch, whether it succeeded or failed."""
-        self._sink_metrics.requests(outcome.request_seconds)
-        self._sink_metrics.sent(outcome.sent_bytes)
-        self._board.requests(self._sink, outcome.request_seconds, outcome.retries.total())
-        for reason, count in outcome.retries.items():
-            self._metrics.retries(reason, count)
+        for duration in outcome.request_seconds:
+            self._request_duration.observe(duration)
+        self._board.requests(self._route, outcome.request_seconds, outcome.retries, outcome.sent_bytes)
 
     def batch(
         self,
@@ -119,15 +113,8 @@ class RouteReporter:
             seconds: Duration by phase.
             ended: Result of the micro-batch.
         """
-        now = datetime.now(timezone.utc)
-        self._metrics.received(outcome.received)
-        if ended == "delivered":
-            self._metrics.applied(outcome.applied)
-            self._metrics.stale(outcome.stale)
-            self._metrics.noop(outcome.noop)
-            self._metrics.rejected(outcome.rejected)
-            self._metrics.last_delivery(now)
-        self._metrics.batch(ended, seconds)
+        for phase, duration in {**seconds, "total": sum(seconds.values())}.items():
+            self._durations[phase].observe(duration)
         self._board.batch(
             self._route,
             BatchStatus(
@@ -136,7 +123,7 @@ class RouteReporter:
                 received=dict(outcome.received),
                 seconds=dict(seconds),
                 outcome=ended,
-                at=now,
+                at=datetime.now(timezone.utc),
                 applied=dict(outcome.applied),
                 stale=outcome.stale,
                 noop=outcome.noop,
@@ -170,11 +157,9 @@ class RouteReporter:
         )
 
     def sink_up(self) -> None:
-        self._sink_metrics.up(True)
         self._board.sink_up(self._sink)
 
     def sink_down(self, verdict: ErrorDecision) -> None:
-        self._sink_metrics.up(False)
         self._board.sink_down(self._sink, verdict.message, verdict.reason, verdict.remedy)
 
     def failed(self, verdict: ErrorDecision, *, detail: BaseException) -> None:
@@ -198,21 +183,11 @@ class RouteReporter:
         return news
 
     def restarted(self, reason: str) -> None:
-        self._metrics.restart(reason)
-        self._board.restarted(self._route)
+        self._board.restarted(self._route, reason)
 
     def replay_failed(self) -> None:
-        """Report that the replay failed."""
-        self._metrics.replay_progress(0)
-        self._board.replay(self._route, None)
-        self._replay_since = None
+        self._board.update(self._route, replay=None, replay_progress=0.0)
 
     def replay(self, starting: int, ending: int, ratio: float) -> None:
         """Report the progress of a replay. Ratio 1 ends it."""
-        self._replay_since = self._replay_since or datetime.now(timezone.utc)
-        self._metrics.replay_progress(ratio)
-        over = ratio >= 1
-        status = None if over else ReplayStatus(starting, ending, ratio, self._replay_since)
-        self._board.replay(self._route, status)
-        if over:
-            self._replay_since = None
+        self._board.replay(self._route, starting, ending, ratio)

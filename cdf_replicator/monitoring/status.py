@@ -7,65 +7,21 @@ a field is removed or changes its meaning.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from cdf_replicator.monitoring.totals import Totals
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
-    from cdf_replicator.monitoring.metrics import BatchOutcome, State
+    from cdf_replicator.monitoring.totals import BatchStatus
     from connectors.sink import Mode
 
+State = Literal["starting", "bootstrapping", "running", "retrying", "stalled", "paused", "halted", "stopped"]
+STATES: Final[tuple[State, ...]] = get_args(State)
+AT_REST: Final[tuple[State, ...]] = ("paused", "halted", "stopped")  # no query runs
 ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStatus:
-    """A micro-batch that ended.
-
-    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase, without total.
-    """
-
-    batch_id: int
-    versions: tuple[int, int] | None
-    received: dict[str, int]
-    seconds: dict[str, float]
-    outcome: BatchOutcome
-    at: datetime
-    applied: dict[str, int] = field(default_factory=dict)
-    stale: int = 0
-    noop: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    rows: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", sum(self.received.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Counts since the start of the service.
-
-    ``received`` and ``applied`` are by change type, ``rejected`` is by the sink's code.
-    """
-
-    received: dict[str, int] = field(default_factory=dict)
-    applied: dict[str, int] = field(default_factory=dict)
-    stale: int = 0
-    noop: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-
-    def plus(self, batch: BatchStatus) -> Totals:
-        """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""
-        received = _sum(self.received, batch.received)
-        if batch.outcome != "delivered":
-            return replace(self, received=received)
-        return Totals(
-            received=received,
-            applied=_sum(self.applied, batch.applied),
-            stale=self.stale + batch.stale,
-            noop=self.noop + batch.noop,
-            rejected=_sum(self.rejected, batch.rejected),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +38,13 @@ class ErrorStatus:
     first_seen: datetime
     last_seen: datetime
     count: int
+
+    @classmethod
+    def after(cls, last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:
+        """Return the error that follows ``last``. The same condition again is a repetition and increases the count."""
+        if last is not None and last.condition == condition:
+            return replace(last, what=what, next_step=next_step, last_seen=now, count=last.count + 1)
+        return cls(what, condition, next_step, first_seen=now, last_seen=now, count=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +78,7 @@ class RouteStatus:
 
     ``reason`` explains the state where needed. ``lag_*`` is None until the source version and the delivered version are
     known. ``checkpoint`` is the folder of the present generation's checkpoint; empty before the first start.
+    ``replay_progress`` is the ratio of the last replay; 0 if there was none or it failed.
     """
 
     route: str
@@ -139,10 +103,29 @@ class RouteStatus:
     batches: tuple[BatchStatus, ...] = ()
     last_error: ErrorStatus | None = None
     dead_letters: int = 0
-    restarts: int = 0
+    restarts: int = field(init=False)
     replay: ReplayStatus | None = None
+    replay_progress: float = 0.0
     definition: Definition | None = None
     checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "restarts", sum(self.totals.restarts.values()))
+
+    def with_replay(self, starting: int, ending: int, ratio: float, now: datetime) -> RouteStatus:
+        """Return the status with the progress of a replay. Ratio 1 ends it."""
+        since = self.replay.since if self.replay else now
+        replay = ReplayStatus(starting, ending, ratio, since) if ratio < 1 else None
+        return replace(self, replay=replay, replay_progress=ratio)
+
+    def with_lag(self, now: datetime) -> RouteStatus:
+        """Return the status with the lag at ``now``, which grows while nothing is delivered."""
+        if self.source_version is None or self.delivered_version is None:
+            return self
+        versions = max(0, self.source_version - self.delivered_version)
+        oldest = self.oldest_undelivered_commit_at
+        age = None if oldest is None else max(0.0, (now - oldest).total_seconds())
+        return replace(self, lag_versions=versions, lag_seconds=age if versions else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +143,17 @@ class SinkStatus:
     since: datetime
     last_error: ErrorStatus | None = None
     retries: int = 0
+    sent_bytes: int = 0
     request_seconds_p50: float | None = None
     request_seconds_p95: float | None = None
+
+    def with_request_times(self, seconds: Collection[float]) -> SinkStatus:
+        """Return the status with the quantiles of request durations."""
+        if not seconds:
+            return self
+        ordered, last = sorted(seconds), len(seconds) - 1
+        p50, p95 = ordered[round(0.5 * last)], ordered[round(0.95 * last)]
+        return replace(self, request_seconds_p50=p50, request_seconds_p95=p95)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +210,3 @@ class Status:
     events: tuple[Event, ...]
     configuration: tuple[Setting, ...] = ()
     schema: int = 1
-
-
-def unready_routes(status: Status) -> list[RouteStatus]:
-    """Return the routes that keep the service from being ready: no query runs, or the sink has not answered.
-
-    A paused route does not count, because an operator paused it.
-    """
-    answered = {sink.sink for sink in status.sinks if sink.up}
-    return [
-        route
-        for route in status.routes
-        if route.state != "paused" and (route.state != "running" or route.sink not in answered)
-    ]
-
-
-def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in (one | other)}

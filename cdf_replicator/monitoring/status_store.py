@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
-from cdf_replicator.monitoring.metrics import AT_REST
-from cdf_replicator.monitoring.status import ErrorStatus, Event, RouteStatus, ServiceStatus, Setting, SinkStatus, Status
+from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
+from cdf_replicator.monitoring.totals import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from cdf_replicator.monitoring.metrics import State
-    from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus
+    from cdf_replicator.monitoring.status import Setting, State
+    from cdf_replicator.monitoring.totals import BatchStatus
 
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100
@@ -62,19 +62,17 @@ class StatusStore:
         with self._lock:
             return self._identity
 
-    def add_route(self, route: str, table: str, sink: str) -> None:
+    def add_route(self, route: str, table: str, sink: str, rejection_codes: Iterable[str] = ()) -> None:
+        """Add a route. The known codes of its sink are counted from 0, so that an alert sees the first rejection."""
+        totals = Totals.of(rejection_codes)
         with self._lock:
-            self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now())
+            self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now(), totals=totals)
 
     def add_sink(self, sink: str, type_: str, endpoint: str) -> None:
         """Add a sink. A user and password in ``endpoint`` are removed."""
         with self._lock:
             self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
             self._request_seconds[sink] = deque(maxlen=REQUESTS_KEPT)
-
-    def set_definition(self, route: str, definition: Definition) -> None:
-        """Set the configuration of a route."""
-        self._set(route, definition=definition)
 
     def runtime(self, **versions: str) -> None:
         """Set the versions of ``spark``, ``delta`` and ``java``."""
@@ -103,84 +101,62 @@ class StatusStore:
             self._stopping = True
             self._events.appendleft(Event(self._now(), "stopping after the running micro-batches finish"))
 
+    def update(self, route: str, **fields: Any) -> None:
+        """Set fields of a route's ``RouteStatus``."""
+        with self._lock:
+            self._routes[route] = replace(self._routes[route], **fields)
+
     def state(self, route: str, state: State, reason: str = "") -> None:
         """Set a route's state and reason. A change of state adds an event."""
         with self._lock:
             was = self._routes[route]
-            if was.state == state:
-                self._routes[route] = replace(was, reason=reason)
-                return
-            now = replace(was, state=state, since=self._now(), reason=reason)
+            now = replace(was, state=state, reason=reason)
             if state in AT_REST:
                 now = replace(now, input_rows_per_second=0.0, processed_rows_per_second=0.0)
+            if was.state != state:
+                now = replace(now, since=self._now())
+                what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
+                self._events.appendleft(Event(now.since, what, route))
             self._routes[route] = now
-            what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
-            self._events.appendleft(Event(now.since, what, route))
 
-    def source(self, route: str, version: int, oldest_undelivered_commit_at: datetime | None) -> None:
-        """Set the newest version of the source table.
-
-        Args:
-            route: Name of the route.
-            version: Newest commit version.
-            oldest_undelivered_commit_at: Time of the oldest undelivered commit; None if all commits are delivered.
-        """
-        self._set(route, source_version=version, oldest_undelivered_commit_at=oldest_undelivered_commit_at)
-
-    def delivered(self, route: str, version: int) -> None:
-        """Set the version up to and including which all changes are in the sink."""
-        self._set(route, delivered_version=version)
-
-    def position(self, route: str, generation: int, epoch: int, checkpoint: str) -> None:
-        """Set the generation, the epoch and the folder of the generation's checkpoint."""
-        self._set(route, generation=generation, epoch=epoch, checkpoint=checkpoint)
-
-    def headroom(self, route: str, seconds: float | None, versions: int | None) -> None:
-        """Set the headroom; None if it is not known or unlimited."""
-        self._set(route, headroom_seconds=seconds, headroom_versions=versions)
-
-    def rates(self, route: str, input_rows: float, processed_rows: float) -> None:
-        """Set the rows per second as reported by Spark."""
-        self._set(route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
-
-    def dead_letters(self, route: str, count: int) -> None:
-        """Set the number of open dead letters."""
-        self._set(route, dead_letters=count)
-
-    def replay(self, route: str, replay: ReplayStatus | None) -> None:
-        """Set the progress of the replay; None when it has ended."""
-        self._set(route, replay=replay)
+    def replay(self, route: str, starting: int, ending: int, ratio: float) -> None:
+        """Set the progress of a replay. Ratio 1 ends it."""
+        with self._lock:
+            self._routes[route] = self._routes[route].with_replay(starting, ending, ratio, self._now())
 
     def batch(self, route: str, batch: BatchStatus) -> None:
         """Record a micro-batch that ended and add its counts to the totals."""
         with self._lock:
             was = self._routes[route]
+            batches = (batch, *was.batches[: BATCHES_KEPT - 1])
+            at = batch.at if batch.outcome == "delivered" else was.last_delivery_at
             self._routes[route] = replace(
-                was,
-                batches=(batch, *was.batches[: BATCHES_KEPT - 1]),
-                totals=was.totals.plus(batch),
-                last_delivery_at=batch.at if batch.outcome == "delivered" else was.last_delivery_at,
+                was, batches=batches, totals=was.totals.plus_batch(batch), last_delivery_at=at
             )
 
     def failed(self, route: str, what: str, condition: str, next_step: str) -> None:
         """Record an error of a route. A repetition of the same ``condition`` increases its count."""
         with self._lock:
             was = self._routes[route]
-            error = _count_error(was.last_error, what, condition, next_step, self._now())
+            error = ErrorStatus.after(was.last_error, what, condition, next_step, self._now())
             self._routes[route] = replace(was, last_error=error)
             self._failed_at.append(error.last_seen)
 
-    def restarted(self, route: str) -> None:
+    def restarted(self, route: str, reason: str) -> None:
+        """Count a restart by the reason of its error (``conditions``), or ``request`` for an operator command."""
         with self._lock:
             was = self._routes[route]
-            self._routes[route] = replace(was, restarts=was.restarts + 1)
+            self._routes[route] = replace(was, totals=was.totals.plus_restart(reason))
 
-    def requests(self, sink: str, seconds: Iterable[float], retries: int) -> None:
-        """Record the durations of requests to a sink in seconds, and the number of retries."""
+    def requests(self, route: str, seconds: Collection[float], retries: Mapping[str, int], sent_bytes: int) -> None:
+        """Record requests to a route's sink: their durations, the retries by reason and the number of sent bytes."""
         with self._lock:
-            was = self._sinks[sink]
-            self._sinks[sink] = replace(was, retries=was.retries + retries)
-            self._request_seconds[sink].extend(seconds)
+            was = self._routes[route]
+            self._routes[route] = replace(was, totals=was.totals.plus_retries(retries))
+            sink = self._sinks[was.sink]
+            retried, sent = sink.retries + sum(retries.values()), sink.sent_bytes + sent_bytes
+            self._sinks[was.sink] = replace(sink, retries=retried, sent_bytes=sent)
+            self._request_seconds[was.sink].extend(seconds)
 
     def sink_up(self, sink: str) -> None:
         """Record that a sink answered. If it was down, this adds an event."""
@@ -196,7 +172,7 @@ class StatusStore:
         """Record that a sink did not answer or refused access. If it was not down before, this adds an event."""
         with self._lock:
             was, now = self._sinks[sink], self._now()
-            error = _count_error(was.last_error, what, condition, next_step, now)
+            error = ErrorStatus.after(was.last_error, what, condition, next_step, now)
             since = was.since if was.up is False else now
             self._sinks[sink] = replace(was, up=False, since=since, last_error=error)
             if was.up is not False:
@@ -205,31 +181,27 @@ class StatusStore:
     def snapshot(self) -> Status:
         """Return the present status. Lag in seconds is computed here, so that it grows while nothing is delivered."""
         with self._lock:
-            routes, sinks = tuple(self._routes.values()), tuple(self._sinks.values())
-            events, runtime, stopping, holder = tuple(self._events), self._runtime, self._stopping, self._holder
-            failed_at = tuple(self._failed_at)
-            took = {sink: list(seconds) for sink, seconds in self._request_seconds.items()}
-        now = self._now()
-        state, sentence = service_health(routes, sinks, stopping=stopping, holder=holder)
+            now = self._now()
+            routes = tuple(route.with_lag(now) for route in self._routes.values())
+            sinks = tuple(self._sinks.values())
+            request_seconds = {sink: tuple(seconds) for sink, seconds in self._request_seconds.items()}
+            events, configuration, identity = tuple(self._events), self._configuration, self._identity
+            runtime, stopping, holder, failed_at = self._runtime, self._stopping, self._holder, tuple(self._failed_at)
+        state, summary = service_health(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
             version=__version__,
             instance=socket.gethostname(),
             started_at=self._started_at,
             uptime_seconds=(now - self._started_at).total_seconds(),
             state=state,
-            summary=sentence,
+            summary=summary,
             runtime=runtime,
             errors_last_hour=sum(now - at < HOUR for at in failed_at),
             standing_by=holder is not None,
-            **self.identity,
+            **identity,
         )
-        worst_first = tuple(sorted((_with_lag(route, now) for route in routes), key=severity))
-        with_times = tuple(_with_times(sink, took[sink.sink]) for sink in sinks)
-        return Status(now, service, worst_first, with_times, events, self._configuration)
-
-    def _set(self, route: str, **fields: Any) -> None:
-        with self._lock:
-            self._routes[route] = replace(self._routes[route], **fields)
+        sinks = tuple(sink.with_request_times(request_seconds[sink.sink]) for sink in sinks)
+        return Status(now, service, tuple(sorted(routes, key=severity)), sinks, events, configuration)
 
 
 def without_credentials(endpoint: str) -> str:
@@ -238,33 +210,3 @@ def without_credentials(endpoint: str) -> str:
     A container before an @ (``abfss://``) stays.
     """
     return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
-
-
-def _with_lag(route: RouteStatus, now: datetime) -> RouteStatus:
-    if route.source_version is None or route.delivered_version is None:
-        versions = None
-    else:
-        versions = max(0, route.source_version - route.delivered_version)
-    oldest = route.oldest_undelivered_commit_at
-    if versions == 0:
-        seconds: float | None = 0.0
-    elif oldest is None:
-        seconds = None
-    else:
-        seconds = max(0.0, (now - oldest).total_seconds())
-    return replace(route, lag_versions=versions, lag_seconds=seconds)
-
-
-def _with_times(sink: SinkStatus, seconds: list[float]) -> SinkStatus:
-    """Return the sink's status with the quantiles of its latest request durations."""
-    if not seconds:
-        return sink
-    ordered, last = sorted(seconds), len(seconds) - 1
-    p50, p95 = ordered[round(0.5 * last)], ordered[round(0.95 * last)]
-    return replace(sink, request_seconds_p50=p50, request_seconds_p95=p95)
-
-
-def _count_error(last: ErrorStatus | None, what: str, condition: str, next_step: str, now: datetime) -> ErrorStatus:
-    if last is not None and last.condition == condition:
-        return replace(last, what=what, next_step=next_step, last_seen=now, count=last.count + 1)
-    return ErrorStatus(what, condition, next_step, first_seen=now, last_seen=now, count=1)

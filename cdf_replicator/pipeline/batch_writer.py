@@ -19,7 +19,7 @@ from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import INTERRUPTED
 from cdf_replicator.pipeline.rejections import several_rows
 from cdf_replicator.transform import change_frame
-from connectors import Batch, FrameSink, change
+from connectors import Batch, FrameSink, Watermarked, change
 from connectors.errors import lost
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class BatchWriter:
             doubled: The keys that several rows of the snapshot have; None if there are none.
         """
         clock = [time.monotonic()]
-        if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.preimages):
+        if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.capabilities.preimages):
             frame = change_frame.without_preimages(frame)
         shaped = self._transform()
         # An append of zero rows would still create a Delta version. For an upsert sink, isEmpty would read all rows.
@@ -114,7 +114,7 @@ class BatchWriter:
         """
         if batch.is_bootstrap:
             return None
-        by_sink = isinstance(self.sink, FrameSink) and self.sink.tells_received
+        by_sink = isinstance(self.sink, FrameSink) and self.sink.capabilities.exact_counts
         return None if by_sink and not (batch.may_exist or self.route.enrich) else Observation()
 
     def _received(
@@ -144,12 +144,12 @@ class BatchWriter:
 
     def _drop_unused_rows(self, changes: DataFrame, batch: Batch) -> DataFrame:
         """Return the changes that the reduction shuffles; deletes lose their ``row`` if the sink does not read it."""
-        if self.sink.mode == "append" or self.sink.reads_deleted_rows or batch.is_bootstrap:
+        if self.sink.mode == "append" or self.sink.capabilities.deleted_rows or batch.is_bootstrap:
             return changes
         return changes.withColumn(change.ROW, F.when(~change.is_delete(), F.col(change.ROW)))
 
     def _check_server_restart(self) -> None:
-        if not self.sink.kept():
+        if isinstance(self.sink, Watermarked) and self.sink.lost_acknowledged_writes():
             raise lost("the server was restarted, failed over or restored")
 
 

@@ -1,36 +1,79 @@
-"""Define the objects that all routes of a service share."""
+"""Define what the classes of one route share: its surroundings, its options, and the request to stop."""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import threading
-
     from pyspark.sql import SparkSession
 
-    from cdf_replicator.delivery.dead_letters import DeadLetters
-    from cdf_replicator.monitoring.metrics import Metrics
-    from cdf_replicator.monitoring.status_store import StatusStore
+    from cdf_replicator.monitoring.reporter import RouteReporter
+    from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
+    from cdf_replicator.settings.models import Delivery
+    from cdf_replicator.state.command_queue import Command
     from cdf_replicator.state.store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceContext:
-    """The objects that all routes share.
-
-    Args:
-        once: Whether the routes end after they have delivered every commit.
-        stop: Set by SIGTERM.
-    """
+class RouteContext:
+    """A route, where it runs, where its state is stored, and where it reports."""
 
     spark: SparkSession
-    settings: Settings
-    state_path: StateStore
-    letters: DeadLetters
-    metrics: Metrics
-    board: StatusStore
+    route: Route
+    state_store: StateStore
+    report: RouteReporter
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The settings of every route's stream.
+
+    Args:
+        delivery: Retries, stall limit and limits of rejected and removed rows.
+        trigger_seconds: Longest trigger interval of a query.
+        shutdown_seconds: Longest wait for the running micro-batch at a stop.
+        routes: Number of routes of the service, which share the polling.
+        once: Whether the route ends after it has delivered every commit.
+    """
+
+    delivery: Delivery
+    trigger_seconds: float
+    shutdown_seconds: float
+    routes: int
     once: bool
-    stop: threading.Event
+
+    @classmethod
+    def of(cls, settings: Settings, *, once: bool) -> StreamOptions:
+        return cls(settings.delivery, settings.trigger_seconds, settings.shutdown_seconds, len(settings.routes), once)
+
+
+class Interrupt:
+    """The request to a route's thread to leave its present work: the service stops, or a command waits.
+
+    The pipeline only reads it. Every wait of a route's thread goes through ``wait``, so that an interrupt ends it.
+    ``runtime.route_runner.Inbox`` sets it.
+    """
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._commands: deque[Command] = deque()
+        self._wake = threading.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether the service stops."""
+        return self._stop.is_set()
+
+    @property
+    def requested(self) -> bool:
+        """Return whether the service stops or a command waits."""
+        return self._stop.is_set() or bool(self._commands)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the given time; an interrupt ends the wait."""
+        self._wake.wait(seconds)
+        self._wake.clear()

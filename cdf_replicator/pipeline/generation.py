@@ -31,21 +31,19 @@ def delivered_version(state: RouteState, state_path: StateStore) -> int:
 
 def is_damaged(state: RouteState, folder: StoragePath) -> bool:
     """Return whether Spark would fail on the checkpoint, or silently restart the generation from its start version."""
-    return state.streamed and not checkpoint.is_intact(folder)
+    return state.query_started and not checkpoint.is_intact(folder)
 
 
-def following(
-    state: RouteState, version: int, source: SourceTable, state_path: StateStore, *, asked: int | None
-) -> RouteState:
+def following(state: RouteState, version: int, source: SourceTable, state_path: StateStore) -> RouteState:
     """Return the next generation, from ``version`` on, with the highest version that an append sink may hold."""
     folder = state_path.checkpoint(state.route, state.generation)
-    held = state.pinned_version
+    may_hold = state.pinned_version
     if planned := checkpoint.last_offset(folder):
-        held = planned.started_version
+        may_hold = planned.started_version
     if is_damaged(state, folder):
-        held = source.log.available()[1]
-    mark = watermark.known(state, state_path)
-    return state.next_generation(version, replay_until=-1 if held is None else held, asked=asked, mark=mark)
+        may_hold = source.log.available()[1]
+    known = watermark.known(state, state_path)
+    return state.next_generation(version, replay_end_version=-1 if may_hold is None else may_hold, watermark=known)
 
 
 def replayed(
@@ -55,8 +53,6 @@ def replayed(
     source: SourceTable,
     sink: Sink,
     state_path: StateStore,
-    *,
-    asked: int | None,
 ) -> RouteState:
     """Return the generation of an operator's replay; raises ``RouteHaltError`` and then changes nothing.
 
@@ -65,21 +61,21 @@ def replayed(
     if state.phase == "bootstrapping":
         raise RouteHaltError("bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command.")
     source.check_range(version)
-    held = max(state.held_version, delivered_version(state, state_path))
-    claim = sink.claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
+    delivered = max(state.held_version, delivered_version(state, state_path))
+    claim = sink.read_claim(replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path)))
     if claim is not None and claim.restored:  # the target was restored from an older copy
-        held = -1 if claim.watermark is None else min(held, claim.watermark.version)
-    if version > held + 1:
+        delivered = -1 if claim.watermark is None else min(delivered, claim.watermark.version)
+    if version > delivered + 1:
         raise RouteHaltError(
             "bad_request",
-            f"Versions {held + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
-            f"Start at version {held + 1} or at an earlier version.",
+            f"Versions {delivered + 1} to {version - 1} may not be delivered yet: a start at version {version} would leave them out.",
+            f"Start at version {delivered + 1} or at an earlier version.",
         )
     check_readable(route, source, version)
-    return replace(following(state, version, source, state_path, asked=asked), held_version=held)
+    return replace(following(state, version, source, state_path), held_version=delivered)
 
 
-def refilled(route: Route, state: RouteState, version: int, source: SourceTable, *, asked: int | None) -> RouteState:
+def refilled(route: Route, state: RouteState, version: int, source: SourceTable) -> RouteState:
     """Return the next epoch of a target that is gone or was emptied, with the changes from ``version`` on alone.
 
     Raises ``RouteHaltError`` and then changes nothing.
@@ -87,12 +83,12 @@ def refilled(route: Route, state: RouteState, version: int, source: SourceTable,
     source.check_range(version)
     check_readable(route, source, version)
     epoch = state.next_epoch(version, table_id=state.table_id)
-    return replace(epoch, phase="streaming", pinned_version=None, start_version=version, asked=asked)
+    return replace(epoch, phase="streaming", pinned_version=None, start_version=version)
 
 
 def what_is_missing(state: RouteState) -> str | None:
     """Return the warning about the keys that a refilled target will lack; None if it will lack none."""
-    if state.prepared or state.phase == "bootstrapping" or state.epoch == 1 or not state.start_version:
+    if state.target_prepared or state.phase == "bootstrapping" or state.epoch == 1 or not state.start_version:
         return None
     return (
         f"The target was gone or emptied, and is filled with the changes from version {state.start_version} on, in epoch "
@@ -140,14 +136,14 @@ def given_up(route: Route, sink: Sink, state_path: StateStore, verdict: ErrorDec
         return None
     known = watermark.known(state, state_path)
     spec = replace(state_path.route_spec(route, state), watermark=known)
-    claim = sink.claim(spec)
+    claim = sink.read_claim(spec)
     if claim is None or claim.restored or (claim.owner, claim.epoch) != (spec.owner, spec.epoch):
         return None
-    begun = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0
-    version, until = state.held_version + 1, state.replay_until
-    state_path.save(state.next_generation(version, replay_until=until, asked=state.asked, mark=known))
+    has_batch = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation)) >= 0
+    version, until = state.held_version + 1, state.replay_end_version
+    state_path.save(state.next_generation(version, replay_end_version=until, watermark=known))
     next_step = f"The replay is given up, and the route continues after version {state.held_version}, as before."
-    if begun and sink.mode == "upsert":
+    if has_batch and sink.mode == "upsert":
         next_step += (
             f" It may have delivered a part of the changes from version {state.start_version} on. A key that was deleted "
             "since then, longer ago than the sink keeps tombstones, may have returned. "

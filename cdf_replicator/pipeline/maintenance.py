@@ -7,12 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from connectors import Maintained
 
+if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdf_replicator.monitoring.reporter import RouteReporter
+    from cdf_replicator.pipeline.context import Interrupt
     from connectors import RouteSpec, Sink
 
 PAUSE_AFTER_FAILURE_SECONDS: Final = 600.0
@@ -35,14 +36,17 @@ class MaintenanceRunner:
 
     def start_if_due(self) -> None:
         """Start the maintenance if it is due and none runs."""
-        if not self._running() and time.time() >= self._ask_at:
-            self._thread = threading.Thread(target=self._run, name=f"upkeep-{self._spec.name}", daemon=True)
+        sink = self._sink
+        if isinstance(sink, Maintained) and not self._running() and time.time() >= self._ask_at:
+            self._thread = threading.Thread(
+                target=self._run, args=(sink,), name=f"upkeep-{self._spec.name}", daemon=True
+            )
             self._thread.start()
 
-    def finish(self, interrupted: Callable[[], bool]) -> None:
-        """Run the maintenance if it is due, and wait for its end or for an interruption."""
+    def finish(self, interrupt: Interrupt) -> None:
+        """Run the maintenance if it is due, and wait for its end or for an interrupt."""
         self.start_if_due()
-        while self._thread is not None and self._running() and not interrupted():
+        while self._thread is not None and self._running() and not interrupt.requested:
             self._thread.join(POLL_SECONDS)
 
     def cancel(self) -> None:
@@ -61,14 +65,14 @@ class MaintenanceRunner:
     def _running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _run(self) -> None:
+    def _run(self, sink: Maintained) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
-            due = self._sink.next_maintenance_at(self._spec)
+            due = sink.next_maintenance_at(self._spec)
             if due is not None and time.time() >= due:
-                if done := self._sink.run_maintenance(self._spec):
+                if done := sink.run_maintenance(self._spec):
                     self._report.event(f"upkeep: {done}")
-                due = self._sink.next_maintenance_at(self._spec)
+                due = sink.next_maintenance_at(self._spec)
             self._ask_at = math.inf if due is None else due
         except Exception as error:  # noqa: BLE001 - a failed maintenance must not halt the route
             self._ask_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS

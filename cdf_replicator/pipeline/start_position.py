@@ -9,17 +9,15 @@ import structlog
 
 from cdf_replicator.errors.conditions import RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
-from cdf_replicator.pipeline import generation
-from cdf_replicator.state import checkpoint, watermark
+from cdf_replicator.pipeline import generation, target_claim
+from cdf_replicator.state import checkpoint
 from cdf_replicator.state.route_state import RouteState
-from connectors.change import GENERATION_STEP
-from connectors.errors import target_restored
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.store import StateStore
-    from connectors import Claim, Sink
+    from connectors import Sink
 
 log = structlog.get_logger(__name__)
 
@@ -44,27 +42,28 @@ def resolve(
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
-    wanted = requested_start_version is not None and (state is None or requested_start_version != state.asked)
-    if state is None or (wanted and not state.prepared and state.epoch == 1):  # nothing was written yet
+    wanted = requested_start_version is not None and (
+        state is None or requested_start_version != state.requested_start_version
+    )
+    if state is None or (wanted and not state.target_prepared and state.epoch == 1):  # nothing was written yet
         state = _initial_state(route, source, identity, requested_start_version)
     else:
-        if not state.prepared:  # nothing was written under the saved definition: the operator may have corrected it
+        if not state.target_prepared:  # nothing was written: the operator may have corrected the definition
             state = replace(state, identity=identity)
         _verify_identity(state, identity, source)
         version = requested_start_version if wanted else replay_from
-        if version is not None and state.prepared and sink.claim(state_path.route_spec(route, state)) is None:
-            state = generation.refilled(
-                route, state, version, source, asked=requested_start_version if wanted else state.asked
-            )
+        if wanted:
+            state = replace(state, requested_start_version=requested_start_version)
+        absent = state.target_prepared and sink.read_claim(state_path.route_spec(route, state)) is None
+        if version is not None and absent:
+            state = generation.refilled(route, state, version, source)
         elif wanted and version is not None:
-            state = generation.replayed(route, state, version, source, sink, state_path, asked=requested_start_version)
+            state = generation.replayed(route, state, version, source, sink, state_path)
         else:
             state = _resumable(state, source, state_path)
-    claim = _verify_claim(route, sink, state, state_path)
+    claim = target_claim.verify(route, sink, state, state_path)
     if claim is not None:
-        state = _made_up(claim, state, source, state_path)
-        state = _new_epoch_after_restore(claim, state, state_path, share)
-        state = _skip_recorded_txns(claim, state, source, state_path)
+        state = target_claim.apply(route, sink, claim, state, source, state_path, share)
     state_path.save(state)
     return state
 
@@ -72,9 +71,11 @@ def resolve(
 def replay_requested(route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int) -> RouteState:
     """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before."""
     state = resolve(route, source, sink, state_path, replay_from=version)
-    if not state.prepared and state.start_version == version:  # a new epoch or a first start already begins there
+    if (
+        not state.target_prepared and state.start_version == version
+    ):  # a new epoch or a first start already begins there
         return state
-    return generation.replayed(route, state, version, source, sink, state_path, asked=state.asked)
+    return generation.replayed(route, state, version, source, sink, state_path)
 
 
 def resync_requested(
@@ -85,13 +86,13 @@ def resync_requested(
         state = state_path.load(route.name)
     except StateError:
         state = None
-    if state is not None and state.phase == "bootstrapping" and state.loaded:
+    if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded:
         identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         spec = route.spec(owner=state_path.owner, epoch=state.epoch)
-        claim = sink.claim(spec)
+        claim = sink.read_claim(spec)
         same = state.identity == identity and state.table_id == source.metadata.table_id
-        goes_on = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
-        if same and goes_on and claim and claim.is_of(spec) and claim.epoch == state.epoch:
+        readable = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
+        if same and readable and claim and claim.is_of(spec) and claim.epoch == state.epoch:
             return replace(state, max_removed_share=share)
     return new_epoch(route, source, sink, state_path, share=share)
 
@@ -108,12 +109,13 @@ def new_epoch(
     """Return the next epoch, above every epoch in the target, from the newest snapshot and the present definition.
 
     ``above`` is an epoch that the target's entries have and its claim does not show. For ``share``, see
-    ``RouteState.max_removed_share``.
+    ``RouteState.max_removed_share``. Raises ``RouteHaltError`` if the sink can't delete the orphans of older epochs.
     """
     latest = source.log.available()[1]
     spec = route.spec(owner=state_path.owner, epoch=0)
-    claim = sink.claim(spec)
-    held = max(above, claim.epoch if claim else 0)
+    claim = sink.read_claim(spec)
+    target_claim.check_resyncable(route, sink, claim)
+    claimed = max(above, claim.epoch if claim else 0)
     identity = route.identity(sink.target(spec))
     try:
         state = state_path.load(route.name)
@@ -121,8 +123,8 @@ def new_epoch(
         state = None
     if state is None:
         newest = state_path.newest_generation(route.name)
-        state = RouteState(route.name, identity, source.metadata.table_id, epoch=held, generation=newest)
-    fresh = state.next_epoch(latest, table_id=source.metadata.table_id, above=held, share=share)
+        state = RouteState(route.name, identity, source.metadata.table_id, epoch=claimed, generation=newest)
+    fresh = state.next_epoch(latest, table_id=source.metadata.table_id, above=claimed, share=share)
     return replace(fresh, identity=identity)
 
 
@@ -148,12 +150,12 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StateStore) -
         )
     if damaged:
         log.warning("checkpoint is damaged: delivering again", route=state.route, path=str(folder), version=needed)
-        return generation.following(state, needed, source, state_path, asked=state.asked)
+        return generation.following(state, needed, source, state_path)
     began = checkpoint.start_of_last_committed(folder)
     planned_from = began.version if began else state.start_version or 0
     if planned_from >= earliest:
         return state
-    return generation.following(state, needed, source, state_path, asked=state.asked)
+    return generation.following(state, needed, source, state_path)
 
 
 def _initial_state(
@@ -169,7 +171,7 @@ def _initial_state(
     version = requested_start_version if requested_start_version is not None else route.source.starting_version
     if version is None and route.source.starting_timestamp is not None:
         version = source.version_at(route.source.starting_timestamp)
-    state = RouteState(route.name, identity, source.metadata.table_id, asked=requested_start_version)
+    state = RouteState(route.name, identity, source.metadata.table_id, requested_start_version=requested_start_version)
     if version is None:
         return replace(state, pinned_version=source.log.available()[1])
     source.check_range(version)
@@ -184,104 +186,3 @@ def _verify_identity(state: RouteState, identity: dict[str, object], source: Sou
         was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
         raise RouteHaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
     source.newest_of(state.table_id)
-
-
-def _new_epoch_after_restore(
-    claim: Claim, state: RouteState, state_path: StateStore, share: float | None
-) -> RouteState:
-    """Start a new epoch if the target was already claimed: the state path was restored from an older copy.
-
-    The sweep of the new epoch removes the entries of keys that were deleted since.
-    """
-    ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
-    if state.prepared or state.phase != "bootstrapping" or state.pinned_version is None or not ours:
-        return state
-    return state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
-
-
-def _skip_recorded_txns(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
-    """Start a generation above that of the claim if the target recorded a batch that the state path does not know.
-
-    The state path was then restored from a copy. The target would skip a batch whose number it has recorded.
-    """
-    planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
-    # The first batch of an epoch has the number 0, and the service saves the state as prepared before that batch.
-    known = state.generation * GENERATION_STEP + (planned + 1 if state.prepared else -1)
-    if claim.txn_version <= known:
-        return state
-    log.warning("the target has more than the state path: delivering again", route=state.route)
-    newest, held = claim.txn_version // GENERATION_STEP, source.log.available()[1]
-    if state.phase == "bootstrapping":
-        return replace(state, generation=newest + 1, replay_until=held)
-    version = generation.delivered_version(state, state_path) + 1
-    mark = watermark.known(state, state_path)
-    return replace(state, generation=newest).next_generation(version, replay_until=held, asked=state.asked, mark=mark)
-
-
-def _made_up(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
-    """Return a state that delivers the changes that the target has lost again; raises ``RouteHaltError``.
-
-    If the target has received the snapshot only, the state loads the snapshot again.
-    """
-    if not state.prepared or not (claim.restored or claim.epoch < state.epoch):
-        return state
-    first, newest = source.log.available()
-    if state.pinned_version is not None and not state.streamed:
-        log.warning(
-            "the target was restored from a copy: loading again", route=state.route, version=state.pinned_version
-        )
-        again = replace(state, phase="bootstrapping", loaded=False, start_version=None, replay_until=newest)
-        return replace(again, generation=state.generation + 1)  # Delta skips a batch with a recorded number
-    if claim.watermark is None or claim.epoch < state.epoch:
-        raise _restored(state, -1)
-    version = watermark.replay_from(state, claim.watermark)
-    if not first <= version <= newest + 1:
-        raise _restored(state, version - 1)
-    at = {"version": version, "watermark": str(claim.watermark)}
-    log.warning("the target was restored from a copy: delivering again", route=state.route, **at)
-    return replace(
-        generation.following(state, version, source, state_path, asked=state.asked),
-        mark=str(claim.watermark),
-        held_version=-1,
-    )
-
-
-def _restored(state: RouteState, held: int) -> RouteHaltError:
-    lost = target_restored(f"The target of route {state.route}", held)
-    return RouteHaltError("target_restored", lost.reason, lost.hint)
-
-
-def _verify_claim(route: Route, sink: Sink, state: RouteState, state_path: StateStore) -> Claim | None:
-    """Return the target's claim; raises ``RouteHaltError`` if it is missing or belongs to another route or a later epoch."""
-    spec = replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path))
-    claim = sink.claim(spec)
-    target = f"The target of route {route.name} ({sink.target(spec)})"
-    if claim is None:
-        if state.prepared:
-            raise RouteHaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
-    elif (other := claim.other(spec)) is not None:  # only a resync takes the target over, in a higher epoch
-        raise _taken(target, claim, other, route)
-    elif claim.epoch > state.epoch:
-        raise RouteHaltError(
-            "target_claimed",
-            f"{target} holds epoch {claim.epoch}, and the state path epoch {state.epoch}: the state path was restored from an "
-            "older backup.",
-            RESYNC,
-        )
-    return claim
-
-
-def _taken(target: str, claim: Claim, other: str, route: Route) -> RouteHaltError:
-    """Return the error that names the writer of the target and the operator's options."""
-    if claim.route in {"", route.name}:
-        return RouteHaltError(
-            "target_claimed",
-            f"{target} was filled from {other}; its entries would stay, and its newer epochs would win.",
-            "Use that state path, or rebuild the target from this state path. " + RESYNC,
-        )
-    return RouteHaltError(
-        "target_claimed",
-        f"{target} is filled by {other}: two routes in one target would overwrite and remove each other's rows.",
-        f"Give either route another target. If this route is {claim.route} under a new name, restore the old name. If "
-        f"{claim.route} no longer exists, take the target over. " + RESYNC,
-    )

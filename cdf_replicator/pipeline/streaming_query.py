@@ -11,229 +11,208 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdf_replicator.errors.exceptions import QueryStalledError
-from cdf_replicator.monitoring.progress import ProgressTracker
-from cdf_replicator.monitoring.retention import RetentionMonitor
+from cdf_replicator.monitoring.lag import Progress
 from cdf_replicator.monitoring.stalls import StallDetector, movement
-from cdf_replicator.pipeline import intervals
 from cdf_replicator.spark import callback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cdf_replicator.monitoring.reporter import RouteReporter
-    from cdf_replicator.pipeline.context import ServiceContext
+    from cdf_replicator.monitoring.lag import LagMonitor, StreamPosition
+    from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
+    from cdf_replicator.pipeline.context import Interrupt, RouteContext, StreamOptions
     from cdf_replicator.pipeline.maintenance import MaintenanceRunner
-    from cdf_replicator.route import Route
-    from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.state.checkpoint import Offset
-    from cdf_replicator.state.route_state import RouteState
+
+    Deliver = Callable[[DataFrame, int], None]
 
 POLL_SECONDS: Final = 0.5
+STATUS_SECONDS: Final = 0.05
+SOONER: Final = 10
+ONE_SECOND: Final = 1
+TRIGGERS_PER_SECOND: Final = 50
+"""Limit for all routes together. A trigger without a commit takes Spark about half a millisecond of processor time."""
+POLLS_PER_SECOND: Final = 25
+POLL_RANGE: Final = (0.5, 2.0)
 
 
 class StopRequestedError(Exception):
     """Raised in foreachBatch instead of a write: after a normal return Spark would commit the micro-batch."""
 
 
-class StreamingQueryRunner:
-    """The streaming queries of a route, one after the other.
+class ForeachBatch:
+    """The function that Spark calls with each micro-batch of one query.
 
-    Args:
-        service: The objects that all routes share.
-        route: The route.
-        report: Receives the route's position and state.
-        should_stop: Returns true if the query must stop after the running micro-batch.
-        ``on_progress``: Receives the watch and the route's state after each poll.
+    ``running`` is set during a micro-batch. ``error`` is the error that ended the query, of which Spark keeps only the
+    text.
     """
 
-    def __init__(
-        self,
-        service: ServiceContext,
-        route: Route,
-        report: RouteReporter,
-        should_stop: Callable[[], bool],
-        on_progress: Callable[[ProgressTracker, RouteState], None],
-    ) -> None:
-        self._service = service
-        self._route = route
-        self._report = report
-        self.should_stop = should_stop
-        self._on_progress = on_progress
-        settings = service.settings
-        self._headroom = RetentionMonitor(report, settings.trigger_seconds)
-        self._look_seconds = intervals.look_seconds(len(settings.routes))
-        self._in_batch = threading.Event()
-        self._standstill = StallDetector(settings.delivery.stall_seconds, settings.trigger_seconds)
+    def __init__(self, spark: SparkSession, deliver: Deliver, interrupt: Interrupt, batches: BatchCount) -> None:
+        self._spark = spark
+        self._deliver = deliver
+        self._interrupt = interrupt
+        self._batches = batches
+        self._close: Callable[[], None] | None = None
+        self.running = threading.Event()
+        self.error: BaseException | None = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        self.running.set()
+        try:
+            self._begin()
+            self._deliver(frame, number)
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.running.clear()
+
+    def _begin(self) -> None:
+        """Count the micro-batch; raises ``StopRequestedError`` if the query must stop."""
+        self._close = self._close or callback.callback_closer(self._spark)
+        if self._interrupt.requested:
+            raise StopRequestedError
+        self._batches.started += 1
+
+    def close(self) -> None:
+        """Close the connection of an ended query, over which Spark has called this object."""
+        if self._close is not None and not self.running.is_set():
+            self._close()
+
+
+class StreamingQueryRunner:
+    """The streaming queries of a route, one after the other."""
+
+    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor, options: StreamOptions) -> None:
+        self._context = context
+        self._interrupt = interrupt
+        self._lag = lag
+        self._options = options
+        self._poll_seconds = poll_seconds(options.routes)
+        self._stalls = StallDetector(options.delivery.stall_seconds, options.trigger_seconds)
         self._stalled = False
-        self._batches = 0
-        self._batch_error: BaseException | None = None
-        self._close_callback: Callable[[], None] | None = None
-        self._former: tuple[int, ProgressTracker] | None = None
 
     def follow(
-        self,
-        changes: DataFrame,
-        deliver: Callable[[DataFrame, int], None],
-        source: SourceTable,
-        state: RouteState,
-        committed: Offset | None,
-        upkeep: MaintenanceRunner,
-        wake: threading.Event,
-    ) -> None:
-        """Run the query: pass each micro-batch and its number to ``deliver``.
+        self, position: StreamPosition, changes: DataFrame, deliver: Deliver, maintenance: MaintenanceRunner
+    ) -> Iterator[Progress]:
+        """Run the query: pass each micro-batch and its number to ``deliver``, and yield the progress of each poll.
 
-        Returns after an interruption or, with ``once``, after the last available micro-batch. Raises the error that
-        ended the query, and ``QueryStalledError`` if the query must restart.
+        Ends after an interrupt or, with ``once``, after the last available micro-batch. Raises the error that ended the
+        query, and ``QueryStalledError`` if the query must restart.
         """
-        query = self._started(changes, deliver, state, free=source.log.is_local)
-        self._report.state("running")
+        on_batch = ForeachBatch(self._context.spark, deliver, self._interrupt, self._lag.batches)
+        query = self._started(position, changes, on_batch)
+        self._context.report.state("running")
         self._stalled = False
-        watch = self._watch(query, source, state, committed)
+        tracker = self._lag.tracker(position, query)
         try:
-            self._poll(query, watch, state, upkeep, wake)
+            while query.isActive and not self._interrupt.requested:
+                tracker.poll()
+                yield Progress.of(position, tracker)
+                self._check_stall(query, tracker)
+                if not self._options.once:
+                    maintenance.start_if_due()
+                self._wait_next_poll(query)
+            if self._interrupt.requested:  # an error is the StopRequestedError of the next micro-batch
+                self._stop_after_batch(query, on_batch)
+            else:
+                error = query.exception()
+                tracker.poll(idle=error is None)
+                yield Progress.of(position, tracker)
+                if error is not None:
+                    raise on_batch.error or error
         finally:
-            watch.release()
-            _ended(query)
-            if self._close_callback is not None and not query.isActive and not self._in_batch.is_set():
-                self._close_callback()
+            tracker.release()
+            _stop(query)
+            if not query.isActive:
+                on_batch.close()
 
-    def await_commit(self, source: SourceTable, state: RouteState, wake: threading.Event) -> bool:
-        """Wait for the first commit to follow; returns False after an interruption or, with ``once``, at once.
+    def await_commit(self, position: StreamPosition) -> Generator[Progress, None, bool]:
+        """Wait for the first commit to follow, and yield progress; return False if it is absent.
 
-        Raises the error that a query raises for an absent table, and ``RouteHaltError`` if another table has replaced it.
+        It is absent after an interrupt and, with ``once``, at once. Raises the error that a query raises for an absent
+        table, and ``RouteHaltError`` if another table has replaced it.
         """
-        first = state.start_version or 0
-        if source.log.latest_version() >= first:
-            return True
-        self._report.state("running")
-        watch = self.lag_tracker(source, state, None)
-        compare_at = 0.0
-        while source.log.latest_version() < first:
-            if time.monotonic() >= compare_at:
-                source.newest_of(state.table_id)
-                compare_at = time.monotonic() + self._service.settings.trigger_seconds
-            watch.poll_source()
-            self._on_progress(watch, state)
-            if self.should_stop() or self._service.once:
-                return False
-            wake.wait(POLL_SECONDS)
-            wake.clear()
+        source, first = position.source, position.first_version
+        if source.log.latest_version() < first:
+            self._context.report.state("running")
+            tracker = self._lag.tracker(position)
+            compare_at = 0.0
+            while source.log.latest_version() < first:
+                if time.monotonic() >= compare_at:
+                    source.newest_of(position.state.table_id)
+                    compare_at = time.monotonic() + self._options.trigger_seconds
+                tracker.poll_source()
+                yield Progress.of(position, tracker)
+                if self._interrupt.requested or self._options.once:
+                    return False
+                self._interrupt.wait(POLL_SECONDS)
         return True
 
-    def lag_tracker(self, source: SourceTable, state: RouteState, committed: Offset | None) -> ProgressTracker:
-        """Return a watch of the source table alone, for the time without a query."""
-        return self._watch(None, source, state, committed)
-
-    def _watch(
-        self, query: StreamingQuery | None, source: SourceTable, state: RouteState, committed: Offset | None
-    ) -> ProgressTracker:
-        """Return a watch that continues from the generation's previous watch: the checkpoint alone may know less."""
-        began, headroom = lambda: self._batches, self._headroom
-        watch = ProgressTracker(query, source, self._report, state, committed, batches=began, headroom=headroom)
-        if self._former is not None and self._former[0] == state.generation:
-            watch.delivered_version = max(watch.delivered_version, self._former[1].delivered_version)
-        self._former = state.generation, watch
-        return watch
-
-    def _poll(
-        self,
-        query: StreamingQuery,
-        watch: ProgressTracker,
-        state: RouteState,
-        upkeep: MaintenanceRunner,
-        wake: threading.Event,
-    ) -> None:
-        """Poll the query until it ends; raises the error that ended it."""
-        while query.isActive:
-            if self.should_stop():
-                self._stop_after_batch(query)
-                break
-            watch.poll()
-            self._on_progress(watch, state)
-            self._check_stall(query, watch)
-            if not self._service.once:
-                upkeep.start_if_due()
-            self._wait_next_poll(query, wake)
-        if self.should_stop():
-            return  # an error is the StopRequestedError of the next micro-batch
-        error = query.exception()
-        watch.poll(idle=error is None)
-        self._on_progress(watch, state)
-        if error is not None:
-            raise self._batch_error or error
-
-    def _wait_next_poll(self, query: StreamingQuery, wake: threading.Event) -> None:
+    def _wait_next_poll(self, query: StreamingQuery) -> None:
         """Wait until the next poll; with ``once``, no longer than the query runs."""
-        if self._service.once:
+        if self._options.once:
             with suppress(StreamingQueryException):
-                query.awaitTermination(self._look_seconds)  # type: ignore[arg-type]  # it accepts fractions
+                query.awaitTermination(self._poll_seconds)  # type: ignore[arg-type]  # it accepts fractions
         else:
-            wake.wait(self._look_seconds)
-        wake.clear()
+            self._interrupt.wait(self._poll_seconds)
 
-    def _check_stall(self, query: StreamingQuery, watch: ProgressTracker) -> None:
+    def _check_stall(self, query: StreamingQuery, tracker: ProgressTracker) -> None:
         """Raise ``QueryStalledError`` if the query does not move; report a second stall until the query moves."""
-        stands = self._standstill.is_stalled(movement(self._service.spark, query, watch), delivers=watch.has_committed)
-        if stands != self._stalled:
-            self._stalled = stands
+        activity = movement(self._context.spark, query, tracker)
+        stalled = self._stalls.is_stalled(activity, delivers=tracker.has_committed)
+        if stalled != self._stalled:
+            self._stalled = stalled
             what = (
-                f"version {watch.delivered_version} is delivered, the source is at {watch.source_version}, and nothing has "
-                f"moved for {self._standstill.seconds:.0f} s"
+                f"version {tracker.delivered_version} is delivered, the source is at {tracker.source_version}, and nothing has "
+                f"moved for {self._stalls.seconds:.0f} s"
             )
-            self._report.state("stalled" if stands else "running", what if stands else "")
-            if stands and not self._standstill.restarted:
-                self._standstill.mark_restarted()
+            self._context.report.state("stalled" if stalled else "running", what if stalled else "")
+            if stalled and not self._stalls.restarted:
+                self._stalls.mark_restarted()
                 raise QueryStalledError(what)
 
-    def _started(
-        self, changes: DataFrame, deliver: Callable[[DataFrame, int], None], state: RouteState, *, free: bool
-    ) -> StreamingQuery:
-        def on_batch(frame: DataFrame, number: int) -> None:
-            self._in_batch.set()
-            try:
-                self._begin_batch()
-                deliver(frame, number)
-            except BaseException as error:
-                self._batch_error = error  # Spark keeps only its text
-                raise
-            finally:
-                self._in_batch.clear()
-
-        self._close_callback = None
-        self._batch_error = None  # forget the error of an earlier run
-        settings = self._service.settings
-        folder = self._service.state_path.checkpoint(self._route.name, state.generation)
-        seconds = intervals.trigger_seconds(settings.trigger_seconds, len(settings.routes), free=free)
-        trigger = (
-            {"availableNow": True}
-            if self._service.once
-            else {"processingTime": f"{round(seconds * 1000)} milliseconds"}
-        )
-        writer = changes.writeStream.queryName(self._route.name).option("checkpointLocation", str(folder))
+    def _started(self, position: StreamPosition, changes: DataFrame, on_batch: ForeachBatch) -> StreamingQuery:
+        options, free = self._options, position.source.log.is_local
+        seconds = trigger_seconds(options.trigger_seconds, options.routes, free=free)
+        milliseconds = f"{round(seconds * 1000)} milliseconds"
+        trigger = {"availableNow": True} if options.once else {"processingTime": milliseconds}
+        writer = changes.writeStream.queryName(self._context.route.name)
+        writer = writer.option("checkpointLocation", str(position.checkpoint))
         return writer.trigger(**trigger).foreachBatch(on_batch).start()
 
-    def _begin_batch(self) -> None:
-        """Count the micro-batch; raises ``StopRequestedError`` if the query must stop."""
-        self._close_callback = self._close_callback or callback.callback_closer(self._service.spark)
-        if self.should_stop():
-            raise StopRequestedError
-        self._batches += 1
-
-    def _stop_after_batch(self, query: StreamingQuery) -> None:
+    def _stop_after_batch(self, query: StreamingQuery, on_batch: ForeachBatch) -> None:
         """Stop the query after the running micro-batch is committed; the next micro-batch raises before it writes."""
-        deadline = time.monotonic() + self._service.settings.shutdown_seconds
+        deadline = time.monotonic() + self._options.shutdown_seconds
         while query.isActive and time.monotonic() < deadline:
-            if not self._in_batch.is_set() and not query.status["isTriggerActive"]:
+            if not on_batch.running.is_set() and not query.status["isTriggerActive"]:
                 break
-            time.sleep(POLL_SECONDS / 10)
-        query.stop()
+            time.sleep(STATUS_SECONDS)
+        if query.isActive:
+            query.stop()
 
 
-def _ended(query: StreamingQuery) -> None:
+def _stop(query: StreamingQuery) -> None:
     """Stop a query that is still active; if it does not end in time, the next start waits for the query's name."""
     if query.isActive:
         with suppress(PySparkException, Py4JJavaError):
             query.stop()
+
+
+def trigger_seconds(longest: float, routes: int, *, free: bool) -> float:
+    """Return the trigger interval of a route's query in seconds: down to a tenth of ``longest`` if polling is ``free``.
+
+    Polling costs nothing in a local file system, and a request in an object store. An operator who sets more than a
+    second wants fewer and larger micro-batches.
+    """
+    if not free or longest > ONE_SECOND:
+        return longest
+    return min(longest, max(longest / SOONER, routes / TRIGGERS_PER_SECOND))
+
+
+def poll_seconds(routes: int) -> float:
+    """Return the seconds between two polls of a query by its route's thread."""
+    least, most = POLL_RANGE
+    return max(least, min(most, routes / POLLS_PER_SECOND))

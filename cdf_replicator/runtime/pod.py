@@ -64,7 +64,7 @@ class Pod:
         return thread
 
     def _become(self, role: Role) -> None:
-        pause, told = threading.Event(), False
+        pause, warned = threading.Event(), False
         while True:
             try:
                 with self._patching:  # serializes the requests, so that the last role remains
@@ -72,9 +72,9 @@ class Pod:
                         return
                     self._patch(role)
             except OSError as error:  # urllib's errors are subclasses of it
-                if not told:
+                if not warned:
                     log.warning("pod label not set, retrying", role=role, reason=str(error))
-                told = True
+                warned = True
                 pause.wait(AGAIN_SECONDS)
             else:
                 log.info("pod label set", label=self.label, role=role)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -16,16 +15,17 @@ from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.runtime.command_dispatcher import CommandDispatcher
+from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.pod import Pod
-from cdf_replicator.runtime.route_runner import RouteRunner
+from cdf_replicator.runtime.route_factory import RouteFactory
+from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
 from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
+from connectors import Addressed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -37,16 +37,6 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-EXIT_DONE: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_TEMPORARY: Final = 75
-EXIT_CONFIGURATION: Final = 78
-
-TICK_SECONDS: Final = 0.5
-JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
-SILENT_SECONDS: Final = 30
-"""The service is not alive if its main loop has not ticked for this time."""
 
 
 def run(
@@ -69,13 +59,12 @@ def run(
     """
     wanted = set(tables)
     routes = [route for route in settings.routes.values() if not wanted or route.source.slug in wanted]
-    asked = starting_versions or {}
-    versions = {route.name: asked.get(route.source.slug) for route in routes}
+    versions = {route.name: (starting_versions or {}).get(route.source.slug) for route in routes}
     try:
         return Supervisor(settings, once=once, standby=standby).run(routes, versions)
     except LeaseHeldError as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
-        return EXIT_TEMPORARY
+        return exit_codes.TEMPORARY
 
 
 class Supervisor:
@@ -86,18 +75,18 @@ class Supervisor:
         self._once = once
         self._standby = standby
         self._stop = threading.Event()
-        self._last_heartbeat: float | None = None
+        self._heartbeat = Heartbeat()
         self._spark: SparkSession | None = None
         self.board = StatusStore()
         self.board.set_settings(effective_settings(settings))
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.board)
         self._pod = Pod.of()
 
-    def run(self, routes: Collection[Route], asked: Mapping[str, int | None]) -> int:
+    def run(self, routes: Collection[Route], starting_versions: Mapping[str, int | None]) -> int:
         """Run the routes and return the exit code.
 
-        ``asked`` holds the operator's starting version by route name, or None. Raises ``LeaseHeldError`` if another process holds
-        the lease.
+        ``starting_versions`` holds the operator's starting version by route name, or None. Raises ``LeaseHeldError`` if
+        another process holds the lease.
         """
         self._take_signals()
         try:
@@ -109,10 +98,10 @@ class Supervisor:
             lease = None if self._standby else Lease.acquire(state_path.root, url=url)
         except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
             log.error(str(error))  # noqa: TRY400 - the message is complete
-            return EXIT_CONFIGURATION
+            return exit_codes.CONFIGURATION
         except OSError as error:
             log.error("CDF_STATE_PATH can't be used", path=self._settings.state_path, reason=error.strerror)  # noqa: TRY400
-            return EXIT_TEMPORARY
+            return exit_codes.TEMPORARY
         try:
             control = self._control([route.name for route in routes])
             http = server.start(
@@ -126,7 +115,7 @@ class Supervisor:
             log.info("serving", url=self._url(http.port))
             lease = lease or Lease.wait(state_path.root, self._on_standby, self._wait_or_stop, url)
             if lease is None:
-                return EXIT_DONE if self._stop.is_set() else EXIT_FAILED
+                return exit_codes.DONE if self._stop.is_set() else exit_codes.FAILED
             self.board.set_standby(None)
             if self._pod is not None:
                 self._pod.become("active")
@@ -134,10 +123,10 @@ class Supervisor:
             if control is not None:
                 control.open_to(state_path)
             lease.keep(self._on_lease_lost)
-            return self._with_spark(state_path, routes, asked)
+            return self._with_spark(state_path, routes, starting_versions)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
-            return EXIT_CONFIGURATION
+            return exit_codes.CONFIGURATION
         finally:
             if http is not None:
                 http.stop()
@@ -168,7 +157,7 @@ class Supervisor:
         if self._spark is not None and (pid := session.jvm_pid(self._spark)) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        os._exit(EXIT_TEMPORARY)
+        os._exit(exit_codes.TEMPORARY)
 
     def _url(self, port: int) -> str | None:
         """Return the service's URL; None if the configuration selects any free port."""
@@ -178,71 +167,38 @@ class Supervisor:
         self,
         state_path: StateStore,
         routes: Collection[Route],
-        asked: Mapping[str, int | None],
+        starting_versions: Mapping[str, int | None],
     ) -> int:
-        for slug, sink in self._settings.sinks.items():
-            self.board.add_sink(slug, sink.type, self._settings.sink(slug).endpoint)
+        for slug in self._settings.sinks:
+            sink = self._settings.sink(slug)
+            self.board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
         try:
             self._spark = session.start(self._settings.spark)
         except (session.SparkStartError, session.JavaNotFoundError) as error:
             log.error(str(error))  # noqa: TRY400
-            return EXIT_CONFIGURATION
+            return exit_codes.CONFIGURATION
         self._take_signals()  # pyspark has replaced the SIGINT handler
         try:
             self._publish_versions(self._spark)
-            letters = DeadLetters(self._spark, state_path.dead_letters)
-            shared = ServiceContext(
-                self._spark, self._settings, state_path, letters, self.metrics, self.board, self._once, self._stop
+            dead_letters = DeadLetters(self._spark, state_path.dead_letters)
+            factory = RouteFactory(
+                self._spark, self._settings, state_path, dead_letters, self.metrics, self.board, self._once, self._stop
             )
-            runners = [RouteRunner(shared, route, asked.get(route.name)) for route in routes]
+            runners = [factory.runner(route, starting_versions.get(route.name)) for route in routes]
             for route in routes:
-                self.board.set_definition(route.name, definition(self._settings, route))
-            return self._supervise(runners, state_path)
+                self.board.update(route.name, definition=definition(self._settings, route))
+            pool = RoutePool(self._spark, runners, self._stop, self._heartbeat)
+            if (code := pool.run(state_path)) is not None:
+                return code
+            self.board.stopping()
+            pool.drain(self._settings.shutdown_seconds)
+            return exit_codes.DONE
         finally:
             if session.jvm_alive(self._spark):
                 self._spark.stop()
 
-    def _supervise(self, runners: list[RouteRunner], state_path: StateStore) -> int:
-        spark = self._spark
-        assert spark is not None
-        by_name = {runner.route.name: runner for runner in runners}
-        reception = CommandDispatcher(by_name, state_path)
-        reception.poll()  # before the start: with --once a runner may end soon
-        for runner in runners:
-            runner.start()
-        over = threading.Event()
-        threading.Thread(target=reception.run, args=(over,), name="requests", daemon=True).start()
-        while session.jvm_alive(spark) and not self._stop.is_set() and any(runner.is_alive() for runner in runners):
-            self._last_heartbeat = time.monotonic()
-            self._stop.wait(TICK_SECONDS)
-        over.set()
-        if not session.jvm_alive(spark):
-            log.error(JVM_GONE)
-            return EXIT_FAILED
-        if self._stop.is_set():
-            return self._drain(runners)
-        return _exit_code(runners)
-
-    def _drain(self, runners: list[RouteRunner]) -> int:
-        """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
-        self.board.stopping()
-        log.info("stopping after the running micro-batches", seconds=self._settings.shutdown_seconds)
-        deadline = time.monotonic() + self._settings.shutdown_seconds
-        for runner in runners:
-            runner.wake()
-        while any(runner.is_alive() for runner in runners) and time.monotonic() < deadline:
-            self._last_heartbeat = time.monotonic()
-            time.sleep(TICK_SECONDS / 10)
-        if any(runner.is_alive() for runner in runners) and self._spark is not None:
-            self._spark.sparkContext.cancelAllJobs()
-            for runner in runners:
-                runner.join(TICK_SECONDS * 10)
-        log.info("stopped")
-        return EXIT_DONE
-
     def _publish_versions(self, spark: SparkSession) -> None:
         found = session.versions(spark)
-        self.metrics.build_info(**found)
         self.board.runtime(**{name.removesuffix("_version"): version for name, version in found.items()})
         pid = session.jvm_pid(spark)
         if pid is not None:
@@ -253,10 +209,7 @@ class Supervisor:
         """Return why the service is not alive; None while it is."""
         if self._spark is not None and not session.jvm_alive(self._spark):
             return "the JVM is gone"
-        if self._last_heartbeat is None:  # starting or standby
-            return None
-        silent = time.monotonic() - self._last_heartbeat
-        return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
+        return self._heartbeat.failure()
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -266,10 +219,3 @@ class Supervisor:
         if self._stop.is_set():
             log.warning("second stop signal ignored", signal=number)
         self._stop.set()
-
-
-def _exit_code(runners: list[RouteRunner]) -> int:
-    verdicts = [runner.failure for runner in runners if runner.failure is not None]
-    if any(verdict.action != "wait" for verdict in verdicts):
-        return EXIT_FAILED
-    return EXIT_TEMPORARY if verdicts else EXIT_DONE

@@ -11,14 +11,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cdf_replicator.monitoring.health import UNHEALTHY_STATES
-from cdf_replicator.monitoring.metrics import PHASES
 from cdf_replicator.monitoring.status_store import BATCHES_KEPT
+from cdf_replicator.monitoring.totals import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from cdf_replicator.monitoring.status import BatchStatus, ErrorStatus, RouteStatus, SinkStatus, Status
+    from cdf_replicator.monitoring.status import ErrorStatus, RouteStatus, SinkStatus, Status
+    from cdf_replicator.monitoring.totals import BatchStatus
 
 BATCHES_SHOWN: Final = 50
 SPARK_WIDTH: Final = 180

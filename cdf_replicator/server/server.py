@@ -1,6 +1,6 @@
 """Serve metrics, probes, status and the page on one port, and control endpoints with a token.
 
-Handlers read the status store or the metrics registry, and write commands under the state path. No request reaches Delta
+Handlers read the status store, also through the metrics registry, and write commands under the state path. No request reaches Delta
 or a sink.
 """
 
@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.middleware.gzip import GZipMiddleware
 
 from cdf_replicator import __version__
-from cdf_replicator.monitoring.status import unready_routes
+from cdf_replicator.monitoring.health import unready_routes
 from cdf_replicator.server.connection import BACKLOG, BoundedConnection
 from cdf_replicator.server.control import BODY_BYTES, router
 from cdf_replicator.server.page import render

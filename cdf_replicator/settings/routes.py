@@ -13,7 +13,7 @@ from cdf_replicator.settings.models import RouteFields, Table
 from cdf_replicator.settings.parsing.errors import ConfigProblem
 from cdf_replicator.settings.parsing.raw import Path, RawTree, RawValue, leaves, split_list
 from cdf_replicator.settings.parsing.validation import validate
-from connectors import SinkError
+from connectors import Addressed, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class RouteInputs:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where a route writes. ``text``: for people. ``places``: see ``Sink.places``."""
+    """Where a route writes. ``text``: for people. ``places``: see ``Addressed.places``."""
 
     route: Route
     kind: type[Sink]
@@ -45,7 +45,7 @@ class _Target:
 
     def meets(self, other: _Target) -> bool:
         """Return whether both routes may write the same entry."""
-        prefixes = self.kind.targets_are_prefixes and other.kind.targets_are_prefixes
+        prefixes = self.kind.capabilities.prefix_targets and other.kind.capabilities.prefix_targets
         if self.places and other.places:
             pairs = product(self.places, other.places)
             return any(_overlap(here, there, prefixes=prefixes) for here, there in pairs)
@@ -220,7 +220,8 @@ def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: li
     spec = route.spec(owner="", epoch=0)
     try:
         sink = kind(settings)
-        return _Target(route, kind, settings, sink.target(spec), sink.places(spec))
+        places = sink.places(spec) if isinstance(sink, Addressed) else frozenset()
+        return _Target(route, kind, settings, sink.target(spec), places)
     except (SinkError, ValueError) as error:
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from cdf_replicator.errors.classifier import classify_error as judge_error
+from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
 from cdf_replicator.source import schema
@@ -21,58 +21,53 @@ from connectors.change import FEED_COLUMNS
 from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.route import Route
     from cdf_replicator.source.schema import Metadata
     from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.state.route_state import RouteState
 
 
 def reconcile(
     route: Route,
     source: SourceTable,
-    state: RouteState,
+    known: TableSchema | None,
     frame: DataFrame,
     first: int,
-    row_schema: Callable[[StructType], StructType],
-) -> tuple[RouteState, DataFrame]:
-    """Reconcile the schema of a stream with the schema in the route's state; raises ``RouteHaltError``.
+    misfit: Exception | None,
+) -> tuple[TableSchema, DataFrame]:
+    """Reconcile the schema of a frame with the schema that the route delivers; raises ``RouteHaltError``.
 
-    Returns the state with the new schema, which the caller saves, and the feed without columns that policy ``ignore``
-    leaves out.
+    Returns the schema that the route delivers from now on, and the frame without columns that policy ``ignore`` leaves
+    out.
 
     Args:
         route: The route with its schema change policy.
         source: The route's source table.
-        state: The route's state.
+        known: The schema that the route has delivered; None before its first start.
         frame: The change feed as a stream.
         first: First commit version that is not delivered.
-        row_schema: Returns the schema of ``row`` for a table schema; raises if the route's definition does not fit it.
+        misfit: The error of the route's definition with the frame's columns; None if it fits them.
     """
     if not source.metadata.change_feed:
         raise _feed_off(route, source, source.log.latest_version())
-    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
     now = table_schema_at(source, frame, first, known)
     if known is None:
-        return replace(state, table_schema=now.to_json()), frame
+        return now, frame
     if now.identified and not known.identified:
         known = _identified(source, known, now.version)
-        state = replace(state, table_schema=known.to_json())
     changes = schema.diff(known, now)
     if changes and now.version > known.version:  # a replay reads older schemas too
         mapped = source.metadata.column_mapping
-        if mapped:
-            _still_readable(route, lambda: row_schema(frame.schema), changes, now.version)
+        if mapped and misfit is not None:
+            raise _misfit(route, misfit, changes, now.version)
         schema.check_allowed(route, changes, now.version, mapped=mapped)
     if route.schema_changes == "ignore":
         now = schema.without_added(known, now)
         frame = _narrowed_frame(frame, StructType.fromJson(now.columns))
-    if changes and now.version > known.version:
-        state = replace(state, table_schema=now.to_json())
-    return state, frame
+    return (now if changes and now.version > known.version else known), frame
 
 
 def table_schema_at(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:
@@ -164,23 +159,18 @@ def _identified(source: SourceTable, known: TableSchema, until: int) -> TableSch
     return known
 
 
-def _still_readable(
-    route: Route, read: Callable[[], object], changes: Iterable[schema.SchemaChange], version: int
-) -> None:
-    """Check that the route's definition names no dropped or renamed column; raises ``RouteHaltError``."""
-    try:
-        read()
-    except Exception as error:
-        verdict = judge_error(error, route=route.name)
-        if verdict.reason not in ("bad_expression", "bad_dimension"):
-            raise
-        gone = "; ".join(f"{c.kind} {c.what}" for c in changes if c.kind in ("dropped", "renamed"))
-        raise RouteHaltError(
-            "schema_change",
-            f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
-            f"The route's definition does not fit the new schema: {verdict.message}",
-            "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then " + RESYNC_CLAUSE,
-        ) from error
+def _misfit(route: Route, error: Exception, changes: Iterable[schema.SchemaChange], version: int) -> Exception:
+    """Return the error of a definition that names a dropped or renamed column; any other error unchanged."""
+    decision = classify_error(error, route=route.name)
+    if decision.reason not in ("bad_expression", "bad_dimension"):
+        return error
+    gone = "; ".join(f"{c.kind} {c.what}" for c in changes if c.kind in ("dropped", "renamed"))
+    return RouteHaltError(
+        "schema_change",
+        f"Table {route.source.slug} ({route.source.location}) changed at version {version}: {gone}. "
+        f"The route's definition does not fit the new schema: {decision.message}",
+        "Correct the route's KEYS, COLUMNS, RENAME, FILTER, COMPUTED or ENRICH. Then " + RESYNC_CLAUSE,
+    )
 
 
 def _feed_off(route: Route, source: SourceTable, version: int) -> RouteHaltError:

@@ -22,17 +22,17 @@ class RouteState:
         phase: ``bootstrapping`` loads the snapshot at ``pinned_version``; ``streaming`` starts at ``start_version``.
         pinned_version: version of the snapshot.
         start_version: first version of the stream.
-        ``asked``: the last ``--starting-version`` of a ``run``.
-        replay_until: highest commit version that an append sink may already hold.
-        prepared: whether the sink's target was created for this epoch, so that its absence is a loss.
-        streamed: whether the generation's stream was started, so that the absence of its checkpoint is a loss.
-        loaded: whether the sink holds the whole snapshot.
+        requested_start_version: the last ``--starting-version`` of a ``run``.
+        replay_end_version: highest commit version that an append sink may already hold.
+        target_prepared: whether the sink's target was created for this epoch, so that its absence is a loss.
+        query_started: whether the generation's stream was started, so that the absence of its checkpoint is a loss.
+        snapshot_loaded: whether the sink holds the whole snapshot.
         max_removed_share: share of the target that the sweep of this epoch may remove; None after a bootstrap, for which no
             operator confirmed removals.
         table_schema: the source table's columns as the route delivers them (``schema.TableSchema``).
         held_version: highest version that the sink held in full when an operator's replay started; -1 before the first
             replay of the epoch.
-        mark: the target's watermark, as text, when a replay started.
+        target_watermark: the target's watermark, as text, when a replay started.
 
     """
 
@@ -44,22 +44,22 @@ class RouteState:
     phase: Literal["bootstrapping", "streaming"] = "bootstrapping"
     pinned_version: int | None = None
     start_version: int | None = None
-    asked: int | None = None
-    replay_until: int = -1
-    prepared: bool = False
-    streamed: bool = False
-    loaded: bool = False
+    requested_start_version: int | None = None
+    replay_end_version: int = -1
+    target_prepared: bool = False
+    query_started: bool = False
+    snapshot_loaded: bool = False
     max_removed_share: float | None = None
     table_schema: dict[str, Any] | None = None
     held_version: int = -1
-    mark: str | None = None
+    target_watermark: str | None = None
 
     def next_generation(
-        self, start_version: int, *, replay_until: int, asked: int | None, mark: Watermark | None = None
+        self, start_version: int, *, replay_end_version: int, watermark: Watermark | None = None
     ) -> RouteState:
         """Return the state of a replay: the same epoch, delivered again from ``start_version`` on.
 
-        For ``mark``, see ``watermark.known``.
+        For ``watermark``, see ``watermark.known``.
         """
         return replace(
             self,
@@ -67,10 +67,9 @@ class RouteState:
             phase="streaming",
             pinned_version=None,
             start_version=start_version,
-            replay_until=max(replay_until, self.replay_until),
-            asked=asked,
-            streamed=False,
-            mark=None if mark is None else str(mark),
+            replay_end_version=max(replay_end_version, self.replay_end_version),
+            query_started=False,
+            target_watermark=None if watermark is None else str(watermark),
         )
 
     def next_epoch(
@@ -85,12 +84,12 @@ class RouteState:
             phase="bootstrapping",
             pinned_version=pinned_version,
             start_version=None,
-            replay_until=-1,
-            prepared=False,
-            streamed=False,
-            loaded=False,
+            replay_end_version=-1,
+            target_prepared=False,
+            query_started=False,
+            snapshot_loaded=False,
             max_removed_share=share,
             table_schema=None,
             held_version=-1,
-            mark=None,
+            target_watermark=None,
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
     from connectors import RouteSpec
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 class StateStore:
@@ -60,9 +60,11 @@ class StateStore:
             ) from error
         found = state._format.get("format")
         if found != FORMAT:
+            older = isinstance(found, int) and found < FORMAT
             raise StateError(
-                f"CDF_STATE_PATH={root} has state format {found}, this version reads format {FORMAT}. "
-                "It was written by a newer cdf-replicator: run that version, or name another folder and resync."
+                f"CDF_STATE_PATH={root} has state format {found}, this version reads format {FORMAT}. It was written by "
+                f"{'an older' if older else 'a newer'} cdf-replicator: run that version, or name an empty folder and rebuild "
+                "each target with: cdf-replicator resync ROUTE."
             )
         return state
 

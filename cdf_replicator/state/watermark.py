@@ -24,11 +24,11 @@ def known(state: RouteState, state_path: StateStore) -> Watermark | None:
     if committed is not None:
         batch, end = committed
         return after(state, batch, end.completed_version)
-    if state.streamed:
+    if state.query_started:
         return beginning(state)
-    if state.mark is not None:
-        return Watermark.parse(state.mark)
-    return bootstrapped(state) if state.loaded else None
+    if state.target_watermark is not None:
+        return Watermark.parse(state.target_watermark)
+    return bootstrapped(state) if state.snapshot_loaded else None
 
 
 def after(state: RouteState, batch: int, version: int) -> Watermark:

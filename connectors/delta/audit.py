@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
 from connectors.delta import replays, table
 from connectors.delta.errors import classified
@@ -51,7 +52,7 @@ class DeltaAuditSink(DeltaSink):
     Settings = DeltaSettings
     mode: ClassVar[Mode] = "append"
     what = "audit"
-    tells_received = True
+    capabilities = Capabilities(exact_counts=True)
     _forgot = False
 
     def replay_path(self, route: RouteSpec) -> str:

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, model_validator
 
+from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, ROW, guard_of
 from connectors.delta import table
 from connectors.delta.aggregation import aggregate, check_aggregates
 from connectors.delta.errors import classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.errors import PermanentError
+from connectors.protocols import Resyncable
 from connectors.result import EntryCount, FrameResult
-from connectors.sink import RouteOptions
+from connectors.settings import RouteOptions
 from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
@@ -64,13 +66,13 @@ class DeltaFeaturesOptions(RouteOptions):
         return self
 
 
-class DeltaFeaturesSink(DeltaSink):
+class DeltaFeaturesSink(DeltaSink, Resyncable):
     """A sink that keeps one row per entity."""
 
     Settings = DeltaFeaturesSettings
     Options = DeltaFeaturesOptions
     mode: ClassVar[Mode] = "append"
-    preimages = True
+    capabilities = Capabilities(preimages=True)
     what = "feature"
 
     def target(self, route: RouteSpec) -> str:

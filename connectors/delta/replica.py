@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
+from connectors.capabilities import Capabilities
 from connectors.change import (
     CHANGE_TYPE,
     DELETES,
@@ -32,6 +33,7 @@ from connectors.change import (
 from connectors.delta import table, tombstones
 from connectors.delta.errors import OVERTAKEN, classified
 from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.protocols import Resyncable
 from connectors.result import EntryCount, FrameResult
 from connectors.sql import quote_identifier
 
@@ -64,7 +66,7 @@ class DeltaReplicaSettings(DeltaSettings):
     )
 
 
-class DeltaReplicaSink(DeltaSink):
+class DeltaReplicaSink(DeltaSink, Resyncable):
     """A sink that keeps one row per key."""
 
     Settings = DeltaReplicaSettings
@@ -72,9 +74,9 @@ class DeltaReplicaSink(DeltaSink):
     settings: DeltaReplicaSettings
     what = "replica"
 
-    @property
-    def reads_deleted_rows(self) -> bool:
-        return self.settings.soft_delete
+    def __init__(self, settings: DeltaReplicaSettings) -> None:
+        super().__init__(settings)
+        self.capabilities = Capabilities(deleted_rows=settings.soft_delete)
 
     def tombstone_path(self, route: RouteSpec) -> str:
         return f"{self.settings.path.rstrip('/')}/_tombstones/{route.table}"
@@ -103,9 +105,9 @@ class DeltaReplicaSink(DeltaSink):
         lost = [name for name in shape.left_over(table.schema_of(path), columns) if name != DELETED]
         return [f"{path} keeps columns the route no longer has: {', '.join(lost)}."] if lost else []
 
-    def claim(self, route: RouteSpec) -> Claim | None:
+    def read_claim(self, route: RouteSpec) -> Claim | None:
         """Read the claim, with the later transaction of both tables: the tombstones record a batch first."""
-        claim, tombs = super().claim(route), self.tombstone_path(route)
+        claim, tombs = super().read_claim(route), self.tombstone_path(route)
         if claim is None or not table.exists(tombs):
             return claim
         recorded = table.last_txn_version(tombs, table.application(route, tombs))

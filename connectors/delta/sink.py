@@ -12,7 +12,9 @@ from connectors import place
 from connectors.change import Claim, Watermark
 from connectors.delta import commits, table
 from connectors.errors import PermanentError, claimed, fenced_off, lost
-from connectors.sink import FrameSink, SinkSettings
+from connectors.protocols import Addressed, Maintained, Watermarked
+from connectors.settings import SinkSettings
+from connectors.sink import FrameSink
 from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class DeltaSettings(SinkSettings):
         return self
 
 
-class DeltaSink(FrameSink):
+class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
     """A sink with one Delta table per route, or per source table. ``what`` is the kind of table in messages."""
 
     settings: DeltaSettings
@@ -72,7 +74,7 @@ class DeltaSink(FrameSink):
         """Check that Spark can write to the folder, by a file that is removed again."""
         table.check_access(self.settings.path, self.what)
 
-    def claim(self, route: RouteSpec) -> Claim | None:
+    def read_claim(self, route: RouteSpec) -> Claim | None:
         """Read the table property that ``prepare`` set, and the last transaction of the route."""
         path = self.target(route)
         held = _claim_of(path) if table.exists(path) else None
@@ -148,7 +150,7 @@ class DeltaSink(FrameSink):
         held = table.properties(path).get(_DEFINITION, definition)
         if held == definition:
             return False
-        claim = self.claim(route)
+        claim = self.read_claim(route)
         if claim is not None and claim.epoch >= route.epoch:
             raise PermanentError(
                 f"{options} of route {route.name} has changed, but the rows of {path} come from the old value.",

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 from typing_extensions import Self
 
 from connectors import place
-from connectors.sink import ArrowSettings, RouteOptions
+from connectors.settings import ArrowSettings, RouteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
+from connectors.capabilities import Capabilities
 from connectors.change import GUARD, KEY, is_delete
 from connectors.elasticsearch import settings as configuration
 from connectors.elasticsearch.bulk import (
@@ -28,6 +29,7 @@ from connectors.elasticsearch.index import apply_settings, create, find, identit
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import PermanentError, RetryableError, lost, target_missing
+from connectors.protocols import Addressed, Resyncable, Watermarked
 from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
 
@@ -48,7 +50,7 @@ LONGEST_ID: Final = 512  # bytes
 EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lone %
 
 
-class ElasticsearchSink(ArrowSink):
+class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed):
     """A sink that keeps one document per key.
 
     ``_id`` is the key text, or its SHA-256 if the key text is longer than 512 bytes. ``_version`` is the guard. An upsert
@@ -59,9 +61,7 @@ class ElasticsearchSink(ArrowSink):
     Settings = configuration.Settings
     Options = configuration.Options
     mode: ClassVar[Mode] = "upsert"
-    fences: ClassVar[bool] = True
-    rejection_codes = REJECTION_CODES
-    reads_deleted_rows = False
+    capabilities = Capabilities(rejection_codes=REJECTION_CODES, deleted_rows=False, fencing=True)
     settings: configuration.Settings
 
     def __init__(self, settings: configuration.Settings) -> None:
@@ -90,7 +90,7 @@ class ElasticsearchSink(ArrowSink):
     def check(self) -> None:
         self._connected().check()
 
-    def claim(self, route: RouteSpec) -> Claim | None:
+    def read_claim(self, route: RouteSpec) -> Claim | None:
         index = find(self._connected(), _name(route))
         self._index = (index.name, index.identity) if index else None
         return index.claim(route) if index else None
@@ -158,9 +158,9 @@ class ElasticsearchSink(ArrowSink):
         mark(self._connected(), index, route, watermark)
         self._marked = time.monotonic(), (replace(route, watermark=None), watermark.generation)
 
-    def kept(self) -> bool:
-        """Return whether the index has the identity it was claimed with. A restore from a snapshot changes the identity."""
-        return self._index is None or identity_of(self._connected(), self._index[0]) == self._index[1]
+    def lost_acknowledged_writes(self) -> bool:
+        """Return whether the identity of the index has changed since the claim. A restore from a snapshot changes it."""
+        return self._index is not None and identity_of(self._connected(), self._index[0]) != self._index[1]
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         index = find(self._connected(), _name(route))

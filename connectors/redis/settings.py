@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from connectors import place
 from connectors.redis.keys import parse_template
-from connectors.sink import ArrowSettings, RouteOptions
+from connectors.settings import ArrowSettings, RouteOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self

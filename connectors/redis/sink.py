@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from connectors.capabilities import Capabilities
 from connectors.change import Claim, Watermark
+from connectors.protocols import Addressed, Resyncable, Watermarked
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, guard_of_value, is_internal, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
@@ -35,14 +37,15 @@ WRONG_TYPE: Final = "wrong_type"
 TOO_LARGE: Final = "too_large"
 
 
-class RedisSink(ArrowSink):
+class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed):
+    """A sink that keeps one entry per key."""
+
     Settings = RedisSettings
     Options = RedisOptions
     mode: ClassVar[Mode] = "upsert"
-    targets_are_prefixes = True
-    fences = True
-    rejection_codes = (WRONG_TYPE, TOO_LARGE)
-    reads_deleted_rows = False
+    capabilities = Capabilities(
+        rejection_codes=(WRONG_TYPE, TOO_LARGE), deleted_rows=False, fencing=True, prefix_targets=True
+    )
     settings: RedisSettings
 
     def __init__(self, settings: RedisSettings) -> None:
@@ -68,7 +71,7 @@ class RedisSink(ArrowSink):
         with self._classified():
             check(self._connected(), self.endpoint)
 
-    def claim(self, route: RouteSpec) -> Claim | None:
+    def read_claim(self, route: RouteSpec) -> Claim | None:
         from connectors.redis.client import identity_of
 
         with self._classified():
@@ -100,8 +103,8 @@ class RedisSink(ArrowSink):
             f"Redis at {self.endpoint} may evict entries (maxmemory-policy {policy}): {effect}. Set it to noeviction."
         ]
 
-    def kept(self) -> bool:
-        """Return whether the server is the process that acknowledged the writes, with the same data set.
+    def lost_acknowledged_writes(self) -> bool:
+        """Return whether the server has another process or data set than at the acknowledged writes.
 
         A crash may lose the writes since Redis last wrote to disk, and a fail-over those that the replica lacks.
         """
@@ -110,9 +113,9 @@ class RedisSink(ArrowSink):
         with self._classified():
             now = identity_of(self._connected())
         if now is not None and self._server is not None and not now.goes_on_from(self._server):
-            return False
+            return True
         self._server = now
-        return True
+        return False
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
         from connectors.redis import protocol

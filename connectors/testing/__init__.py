@@ -13,8 +13,9 @@ The suite needs pytest and a Spark session. The service never imports it.
         def read(self): ...              # (route, key text) -> the entry as a reader of the destination sees it, or None
 
 The fixture ``spark`` in your ``conftest.py`` returns any session whose time zone is UTC. ``SinkContract`` is for upsert
-sinks, ``AppendContract`` for append sinks, ``FrameContract`` for upsert sinks that take DataFrames. ``BadRowContract`` is
-for sinks that can refuse a row, ``FenceContract`` for upsert sinks that refuse the writer of an older lease.
+sinks, ``AppendContract`` for append sinks, ``FrameContract`` for upsert sinks that take DataFrames. Mix in
+``ResyncContract`` or ``FrameResyncContract`` if the sink is ``Resyncable``, ``BadRowContract`` if it can refuse a row, and
+``FenceContract`` if it is ``Watermarked`` and refuses the writer of an older lease.
 """
 
 import pytest
@@ -24,12 +25,14 @@ pytest.register_assert_rewrite(
     "connectors.testing.upserting",
     "connectors.testing.appending",
     "connectors.testing.framing",
+    "connectors.testing.resyncing",
 )
 
 from connectors.testing.appending import AppendContract  # noqa: E402 - pytest rewrites asserts of later imports only
 from connectors.testing.chunk import SCHEMA, change_frame, deletion, key_of, render_chunk, upsert  # noqa: E402
 from connectors.testing.contract import BadRowContract, FenceContract  # noqa: E402
 from connectors.testing.framing import FrameContract  # noqa: E402
+from connectors.testing.resyncing import FrameResyncContract, ResyncContract  # noqa: E402
 from connectors.testing.upserting import SinkContract  # noqa: E402
 
 __all__ = [
@@ -38,6 +41,8 @@ __all__ = [
     "BadRowContract",
     "FenceContract",
     "FrameContract",
+    "FrameResyncContract",
+    "ResyncContract",
     "SinkContract",
     "change_frame",
     "deletion",

@@ -32,17 +32,17 @@ class AppendContract(ArrowContract):
         expected = [(c.key, c.guard, c.change_type, c.row["name"]) for c in changes]
         assert [(r["key"], r["guard"], r["change_type"], r["name"]) for r in read_all(route)] == expected
 
-    def test_an_older_version_arrives_too(self, write: Write, read_all: ReadAll, route: RouteSpec) -> None:
+    def test_older_version_is_appended(self, write: Write, read_all: ReadAll, route: RouteSpec) -> None:
         write(upsert("a", 5, "new"))
         assert_applied(write(upsert("a", 4, "old")))
         assert [row["name"] for row in read_all(route)] == ["new", "old"]
 
-    def test_odd_keys_arrive_as_they_are(self, write: Write, read_all: ReadAll, route: RouteSpec) -> None:
+    def test_odd_keys_are_kept_unchanged(self, write: Write, read_all: ReadAll, route: RouteSpec) -> None:
         assert_applied(write(*(upsert(key, 5, key) for key in ODD_KEYS)))
         rows = [(row["key"], row["name"]) for row in read_all(route)]
         assert rows == [(key_of(key), key) for key in ODD_KEYS]
 
-    def test_a_slice_of_a_chunk_is_a_chunk(
+    def test_slice_of_a_chunk_is_written_like_a_chunk(
         self,
         write: Write,
         spark: SparkSession,

@@ -11,6 +11,7 @@ import pytest
 
 from connectors.change import Change, Claim, RouteSpec, Watermark
 from connectors.errors import PermanentError
+from connectors.protocols import Watermarked
 from connectors.result import WriteResult
 from connectors.testing.chunk import SCHEMA, deletion, render_chunk, upsert
 
@@ -74,10 +75,13 @@ class ArrowContract:
         yield lambda *changes: sink.write(render_chunk(spark, sink, route, schema, changes))
         sink.close()
 
-    def test_it_pickles_before_it_is_opened(self, sink: ArrowSink) -> None:
-        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - bytes of this test
+    def test_sink_pickles_before_it_is_opened(self, sink: ArrowSink) -> None:
+        copy = pickle.loads(pickle.dumps(sink))  # noqa: S301 - bytes of this test
+        assert (copy.settings, copy.capabilities) == (sink.settings, sink.capabilities)
 
-    def test_it_can_be_closed_twice_and_unopened(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+    def test_sink_can_be_closed_twice_and_before_it_is_opened(
+        self, sink: ArrowSink, route: RouteSpec, schema: StructType
+    ) -> None:
         sink.close()
         sink.prepare(schema, route)
         sink.open(route)
@@ -85,27 +89,27 @@ class ArrowContract:
         sink.close()
         sink.close()
 
-    def test_it_can_be_opened_again_after_a_close(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
+    def test_sink_can_be_reopened_after_close(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
         sink.close()
         sink.open(route)
         assert_applied(write(upsert("a", 1, "one")))
 
-    def test_checking_finds_nothing_wrong_and_changes_nothing(self, sink: ArrowSink, route: RouteSpec) -> None:
+    def test_check_passes_and_changes_nothing(self, sink: ArrowSink, route: RouteSpec) -> None:
         sink.check()
-        assert sink.claim(route) is None
+        assert sink.read_claim(route) is None
 
-    def test_a_target_is_unclaimed_until_prepared(
+    def test_target_is_unclaimed_until_prepared(
         self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
     ) -> None:
-        assert sink.claim(route) is None
+        assert sink.read_claim(route) is None
         sink.prepare(schema, route)
-        assert sink.claim(route) == Claim(route.owner, route.epoch, route=route.name)
-        assert sink.claim(other_route) is None
+        assert sink.read_claim(route) == Claim(route.owner, route.epoch, route=route.name)
+        assert sink.read_claim(other_route) is None
 
-    def test_preparing_again_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
+    def test_second_prepare_renews_the_claim(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
         sink.prepare(schema, route)
         sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
+        assert sink.read_claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
 
     def test_routes_of_different_tables_have_different_targets(
         self, sink: ArrowSink, route: RouteSpec, other_route: RouteSpec
@@ -113,7 +117,7 @@ class ArrowContract:
         assert sink.target(route) != sink.target(other_route)
         assert sink.target(route) == sink.target(replace(route, epoch=route.epoch + 1, owner="another owner"))
 
-    def test_an_empty_chunk_is_fine(self, write: Write) -> None:
+    def test_empty_chunk_is_accepted(self, write: Write) -> None:
         assert_applied(write())
 
 
@@ -123,12 +127,12 @@ class BadRowContract:
     A subclass provides ``bad_change``, which the sink rejects. Its key is neither ``good 1`` nor ``good 2``.
     """
 
-    def test_a_bad_row_is_rejected_while_the_rest_is_written(
+    def test_bad_row_is_rejected_and_other_rows_are_written(
         self, sink: ArrowSink, write: Write, bad_change: Change, read: Read, route: RouteSpec
     ) -> None:
         result = write(upsert("good 1", 7, "x"), bad_change, upsert("good 2", 7, "y"))
         assert [rejected.position for rejected in result.rejected] == [1]
-        assert result.rejected[0].code in sink.rejection_codes
+        assert result.rejected[0].code in sink.capabilities.rejection_codes
         assert result.rejected[0].reason
         assert not [*result.stale, *result.noop, *result.retry]
         assert read(route, "good 1") is not None
@@ -136,13 +140,15 @@ class BadRowContract:
 
 
 class FenceContract:
-    """Contract suite of an upsert sink that ``fences`` and stores a ``mark``. A subclass also derives from ``SinkContract``."""
+    """Contract suite of an upsert sink that is ``Watermarked`` and has the capability ``fencing``. A subclass also derives from ``SinkContract``."""
 
-    def test_a_leftover_writer_of_an_older_lease_writes_nothing(
+    def test_writer_of_an_older_lease_writes_nothing(
         self, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, read: Read
     ) -> None:
+        assert sink.capabilities.fencing
         older, newer = replace(route, fence=1), replace(route, fence=2)
         leftover = type(sink)(sink.settings)
+        assert isinstance(leftover, Watermarked)
         leftover.prepare(schema, older)
         leftover.open(older)
         assert_applied(leftover.write(render_chunk(spark, leftover, older, schema, [upsert("a", 1, "one")])))
@@ -160,13 +166,14 @@ class FenceContract:
         assert_applied(sink.write(render_chunk(spark, sink, newer, schema, [deletion("a", 3), upsert("c", 3, "x")])))
         leftover.close()
 
-    def test_a_mark_is_kept_with_the_data_until_the_epoch_ends(
+    def test_watermark_is_kept_with_the_data_until_the_epoch_ends(
         self, sink: ArrowSink, route: RouteSpec, schema: StructType
     ) -> None:
+        assert isinstance(sink, Watermarked)
         sink.prepare(schema, route)
         sink.save_watermark(route, Watermark(2, 3, 7))
         sink.prepare(schema, replace(route, fence=1))
-        assert sink.claim(route) == Claim(
+        assert sink.read_claim(route) == Claim(
             route.owner,
             route.epoch,
             watermark=Watermark(2, 3, 7),
@@ -175,7 +182,7 @@ class FenceContract:
         )
         following = replace(route, epoch=route.epoch + 1, fence=1)
         sink.prepare(schema, following)
-        assert sink.claim(following) == Claim(route.owner, route.epoch + 1, route=route.name)
+        assert sink.read_claim(following) == Claim(route.owner, route.epoch + 1, route=route.name)
 
 
 def assert_applied(result: WriteResult) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.change import Batch, Change, Claim, RouteSpec, guard_of
-from connectors.result import EntryCount, FrameResult
+from connectors.change import Batch, Change, Claim, RouteSpec
+from connectors.result import FrameResult
 from connectors.testing.chunk import SCHEMA, change_frame, deletion, key_of, upsert
 from connectors.testing.contract import ODD_KEYS, Read
 
@@ -68,25 +68,23 @@ class FrameContract:
 
         return show
 
-    def test_a_target_is_unclaimed_until_prepared(
+    def test_target_is_unclaimed_until_prepared(
         self, sink: FrameSink, route: RouteSpec, other_route: RouteSpec, schema: StructType
     ) -> None:
-        assert pickle.loads(pickle.dumps(sink)).settings == sink.settings  # noqa: S301 - bytes of this test
+        copy = pickle.loads(pickle.dumps(sink))  # noqa: S301 - bytes of this test
+        assert (copy.settings, copy.capabilities) == (sink.settings, sink.capabilities)
         sink.check()
-        assert sink.claim(route) is None
-        below = guard_of(2, 0, upsert=False)
-        assert sink.count_entries(route, below) == EntryCount()
+        assert sink.read_claim(route) is None
         sink.prepare(schema, route)
-        assert sink.claim(route) == Claim(route.owner, route.epoch, route=route.name)
-        assert sink.count_entries(route, below) == EntryCount()
-        assert sink.claim(other_route) is None
+        assert sink.read_claim(route) == Claim(route.owner, route.epoch, route=route.name)
+        assert sink.read_claim(other_route) is None
         assert sink.target(route) != sink.target(other_route)
         sink.prepare(schema, replace(route, owner="another owner", epoch=route.epoch + 1))
-        assert sink.claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
+        assert sink.read_claim(route) == Claim("another owner", route.epoch + 1, route=route.name)
         sink.close()
         sink.close()
 
-    def test_each_key_shows_its_change_of_the_highest_guard(self, write: WriteFrame, shown: Shown) -> None:
+    def test_each_key_holds_its_change_with_the_highest_guard(self, write: WriteFrame, shown: Shown) -> None:
         assert write().applied == {}
         before = ["replaced", "newer", "kept", "rewritten", "first moved here", "deleted", "again", "moved back"]
         told = write(*(upsert(key, 5, "one") for key in before), deletion("missing", 5))
@@ -135,7 +133,7 @@ class FrameContract:
         write(deletion("a", 6), upsert("b", 7, "two"), generation=1)
         assert (shown("a"), shown("b")) == (None, {"id": "b", "name": "two"})
 
-    def test_a_snapshot_loses_to_what_is_newer(self, write: WriteFrame, shown: Shown) -> None:
+    def test_snapshot_does_not_overwrite_newer_rows(self, write: WriteFrame, shown: Shown) -> None:
         write(deletion("gone", 7))
         told = _load(write, 1, upsert("gone", 6, "older"), upsert("a", 6, "one"), upsert("b", 6, "one"))
         assert (told.applied["snapshot"], told.stale) == (2, 1)
@@ -148,49 +146,18 @@ class FrameContract:
             "b": "newer",
         }
 
-    def test_a_batch_delivered_twice_is_written_once(self, write: WriteFrame, shown: Shown) -> None:
+    def test_batch_delivered_twice_is_written_once(self, write: WriteFrame, shown: Shown) -> None:
         assert not write(upsert("a", 5, "one"), generation=1, number=3).skipped
         for generation, number in ((1, 3), (1, 2), (0, 9)):
             assert write(upsert("a", 6, "never"), deletion("b", 6), generation=generation, number=number).skipped
         assert not write(upsert("b", 5, "two"), generation=2, number=1).skipped, "a replay begins a generation"
         assert (shown("a"), shown("b")) == ({"id": "a", "name": "one"}, {"id": "b", "name": "two"})
 
-    def test_odd_keys_are_kept_apart(self, write: WriteFrame, shown: Shown) -> None:
+    def test_odd_keys_stay_distinct(self, write: WriteFrame, shown: Shown) -> None:
         write(*(upsert(key, 5, f"name of {key}") for key in ODD_KEYS))
         write(*(deletion(key, 6) for key in ODD_KEYS[::2]))
         assert [key for key in ODD_KEYS if shown(key)] == ODD_KEYS[1::2]
         assert shown(ODD_KEYS[1]) == {"id": ODD_KEYS[1], "name": f"name of {ODD_KEYS[1]}"}
-
-    def test_a_sweep_removes_only_what_is_below_the_guard(
-        self,
-        write: WriteFrame,
-        spark: SparkSession,
-        sink: FrameSink,
-        route: RouteSpec,
-        other_route: RouteSpec,
-        schema: StructType,
-        read: Read,
-        shown: Shown,
-    ) -> None:
-        sink.prepare(schema, other_route)
-        sink.write(change_frame(spark, schema, [upsert("a", 8, "theirs")]), Batch(other_route, 0, 1, table_id="t"))
-        write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
-        told = write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
-        assert told.stale == 0, "a higher epoch wins over a higher version"
-        below, claim = guard_of(2, 0, upsert=False), sink.claim(route)
-        assert sink.count_entries(route, below) == EntryCount(
-            total=4, orphans=len("de"), highest=guard_of(2, 3, upsert=True)
-        )
-        assert sink.delete_orphans(route, below) == len("de")
-        assert sink.delete_orphans(route, below) == 0
-        assert sink.claim(route) == claim
-        assert sink.count_entries(route, below) == EntryCount(total=2, orphans=0, highest=guard_of(2, 3, upsert=True))
-        assert [key for key in "abcde" if shown(key)] == ["a", "b"]
-        assert write(upsert("a", 9000, "leftover writer"), upsert("d", 4, "again", epoch=2)).stale == 1
-        assert (shown("a"), shown("d")) == ({"id": "a", "name": "new"}, {"id": "d", "name": "again"})
-        seen = read(other_route, "a")
-        assert seen is not None
-        assert seen["name"] == "theirs"
 
 
 def _load(write: WriteFrame, generation: int, *rows: Change) -> FrameResult:

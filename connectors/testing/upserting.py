@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.change import RouteSpec, guard_of
-from connectors.result import EntryCount
 from connectors.testing.chunk import deletion, key_of, render_chunk, upsert
 from connectors.testing.contract import ODD_KEYS, ArrowContract, Read, Write, assert_applied
 
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from connectors.change import RouteSpec
     from connectors.sink import ArrowSink
 
 Shown = Callable[[str], "dict[str, Any] | None"]
@@ -44,13 +42,13 @@ class SinkContract(ArrowContract):
 
         return show
 
-    def test_a_row_is_read_as_it_was_written(self, write: Write, shown: Shown) -> None:
+    def test_row_is_read_as_written(self, write: Write, shown: Shown) -> None:
         assert_applied(write(upsert("a", 1, "one"), upsert("b", 1, "zwei ✓ \"\\\n\r\n'")))
         assert shown("a") == {"id": "a", "name": "one"}
         assert shown("b") == {"id": "b", "name": "zwei ✓ \"\\\n\r\n'"}
         assert shown("c") is None
 
-    def test_a_chunk_delivered_twice_leaves_one_truth(self, write: Write, shown: Shown) -> None:
+    def test_chunk_delivered_twice_leaves_the_same_entries(self, write: Write, shown: Shown) -> None:
         write(upsert("b", 1, "old"))
         for _ in range(2):
             result = write(upsert("a", 5, "one"), deletion("b", 5))
@@ -59,12 +57,12 @@ class SinkContract(ArrowContract):
             assert shown("a") == {"id": "a", "name": "one"}
             assert shown("b") is None
 
-    def test_a_newer_version_replaces_the_whole_row(self, write: Write, shown: Shown) -> None:
+    def test_newer_version_replaces_the_whole_row(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 1, "one"))
         assert_applied(write(upsert("a", 2, None)))
         assert shown("a") == {"id": "a", "name": None}
 
-    def test_an_older_version_loses_and_is_reported_stale(self, write: Write, shown: Shown) -> None:
+    def test_older_version_does_not_overwrite_and_is_reported_stale(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 5, "new"), upsert("b", 5, "new"))
         result = write(upsert("c", 4, "first"), upsert("a", 4, "old"), deletion("b", 4))
         assert list(result.stale) == [1, 2]
@@ -72,46 +70,46 @@ class SinkContract(ArrowContract):
         assert shown("b") == {"id": "b", "name": "new"}
         assert shown("c") == {"id": "c", "name": "first"}
 
-    def test_an_equal_guard_rewrites(self, write: Write, shown: Shown) -> None:
+    def test_equal_guard_overwrites(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 5, "before the filter was widened"))
         assert_applied(write(upsert("a", 5, "after")))
         assert shown("a") == {"id": "a", "name": "after"}
 
-    def test_an_upsert_beats_a_delete_of_the_same_version_that_came_first(self, write: Write, shown: Shown) -> None:
+    def test_upsert_after_delete_of_the_same_version_wins(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 1, "old"))
         assert_applied(write(deletion("a", 5)))
         assert_applied(write(upsert("a", 5, "moved back")))
         assert shown("a") == {"id": "a", "name": "moved back"}
 
-    def test_an_upsert_beats_a_delete_of_the_same_version_that_came_last(self, write: Write, shown: Shown) -> None:
+    def test_upsert_before_delete_of_the_same_version_wins(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 5, "moved here"))
         assert list(write(deletion("a", 5)).stale) == [0]
         assert shown("a") == {"id": "a", "name": "moved here"}
 
-    def test_a_delete_and_then_an_older_upsert_stay_deleted(self, write: Write, shown: Shown) -> None:
+    def test_older_upsert_after_a_delete_stays_deleted(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 3, "one"))
         assert_applied(write(deletion("a", 5)))
         assert list(write(upsert("a", 4, "late")).stale) == [0]
         assert shown("a") is None
 
-    def test_a_delete_of_a_missing_key_is_a_noop(self, write: Write, shown: Shown) -> None:
+    def test_delete_of_absent_key_is_noop(self, write: Write, shown: Shown) -> None:
         result = write(upsert("a", 5, "one"), deletion("missing", 5))
         assert list(result.noop) == [1]
         assert not [*result.stale, *result.rejected, *result.retry]
         assert shown("missing") is None
 
-    def test_a_delete_of_a_missing_key_still_beats_an_older_upsert(self, write: Write, shown: Shown) -> None:
+    def test_delete_of_absent_key_beats_an_older_upsert(self, write: Write, shown: Shown) -> None:
         write(deletion("a", 5))
         assert list(write(upsert("a", 4, "late")).stale) == [0]
         assert shown("a") is None
 
-    def test_a_key_can_be_created_again_after_its_delete(self, write: Write, shown: Shown) -> None:
+    def test_key_can_be_created_again_after_its_delete(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 1, "one"))
         write(deletion("a", 2))
         assert_applied(write(upsert("a", 3, "again")))
         assert shown("a") == {"id": "a", "name": "again"}
 
-    def test_a_higher_epoch_wins_over_a_higher_version(self, write: Write, shown: Shown) -> None:
+    def test_higher_epoch_beats_a_higher_version(self, write: Write, shown: Shown) -> None:
         write(upsert("a", 9000, "before the resync"))
         assert_applied(write(upsert("a", 2, "after", epoch=2)))
         assert list(write(upsert("a", 9001, "leftover writer")).stale) == [0]
@@ -125,14 +123,14 @@ class SinkContract(ArrowContract):
         assert shown("a") == {"id": "a", "name": "new"}
         assert shown("b") == {"id": "b", "name": "new"}
 
-    def test_odd_keys_are_kept_apart(self, write: Write, shown: Shown) -> None:
+    def test_odd_keys_stay_distinct(self, write: Write, shown: Shown) -> None:
         assert_applied(write(*(upsert(key, 5, f"name of {key}") for key in ODD_KEYS)))
         for key in ODD_KEYS:
             assert shown(key) == {"id": key, "name": f"name of {key}"}
         assert_applied(write(*(deletion(key, 6) for key in ODD_KEYS[::2])))
         assert [key for key in ODD_KEYS if shown(key)] == ODD_KEYS[1::2]
 
-    def test_a_slice_of_a_chunk_is_a_chunk(
+    def test_slice_of_a_chunk_is_written_like_a_chunk(
         self, write: Write, spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, shown: Shown
     ) -> None:
         write(upsert("d", 9, "newer"))
@@ -141,48 +139,6 @@ class SinkContract(ArrowContract):
         assert list(sink.write(chunk.slice(2, 3)).stale) == [1]
         assert [key for key in "abcdef" if shown(key)] == ["c", "d", "e"]
         assert shown("c") == {"id": "c", "name": "cé"}
-
-    def test_a_sweep_removes_only_what_is_below_the_guard(
-        self, write: Write, sink: ArrowSink, shown: Shown, route: RouteSpec
-    ) -> None:
-        write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
-        write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
-        below = guard_of(2, 0, upsert=False)
-        assert sink.count_entries(route, below) == EntryCount(
-            total=4, orphans=len("de"), highest=guard_of(2, 3, upsert=True)
-        )
-        assert sink.delete_orphans(route, below) == len("de")
-        assert [key for key in "abcde" if shown(key)] == ["a", "b"]
-        assert sink.count_entries(route, below) == EntryCount(total=2, orphans=0, highest=guard_of(2, 3, upsert=True))
-        assert sink.delete_orphans(route, below) == 0
-        assert_applied(write(upsert("d", 4, "again", epoch=2)))
-
-    def test_an_empty_target_holds_nothing(self, sink: ArrowSink, route: RouteSpec, schema: StructType) -> None:
-        assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
-        sink.prepare(schema, route)
-        assert sink.count_entries(route, guard_of(2, 0, upsert=False)) == EntryCount()
-
-    def test_a_sweep_leaves_other_routes_alone(
-        self,
-        write: Write,
-        spark: SparkSession,
-        sink: ArrowSink,
-        route: RouteSpec,
-        other_route: RouteSpec,
-        schema: StructType,
-        read: Read,
-    ) -> None:
-        write(upsert("a", 8, "ours"))
-        other = type(sink)(sink.settings)
-        other.prepare(schema, other_route)
-        other.open(other_route)
-        other.write(render_chunk(spark, other, other_route, schema, [upsert("a", 8, "theirs")]))
-        assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) == 1
-        assert read(route, "a") is None
-        seen = read(other_route, "a")
-        assert seen is not None
-        assert seen["name"] == "theirs"
-        other.close()
 
     @pytest.mark.usefixtures("write")
     def test_concurrent_writers_leave_the_highest_guard(
@@ -204,10 +160,7 @@ class SinkContract(ArrowContract):
             list(pool.map(deliver, range(WRITERS)))
         assert [shown(key) for key in keys] == [{"id": key, "name": f"v{versions[-1]}"} for key in keys]
 
-    def test_an_owner_and_epoch_survive_writing_and_sweeping(
-        self, write: Write, sink: ArrowSink, route: RouteSpec
-    ) -> None:
-        before = sink.claim(route)
+    def test_an_owner_and_epoch_survive_writing(self, write: Write, sink: ArrowSink, route: RouteSpec) -> None:
+        before = sink.read_claim(route)
         write(upsert("a", 1, "one"))
-        sink.delete_orphans(replace(route, epoch=2), guard_of(2, 0, upsert=False))
-        assert sink.claim(route) == before
+        assert sink.read_claim(route) == before

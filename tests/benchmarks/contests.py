@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark.session import jvm_pid, start
-from deploy.servers import Elasticsearch, Redis
+from deploy.local.servers import Elasticsearch, Redis
 from tests.benchmarks import delta, elasticsearch, redis, works
 from tests.benchmarks.rivals.arms import rivals
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
     from tests.benchmarks.works import Work
 
 INDEX = TABLE

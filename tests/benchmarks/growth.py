@@ -1,4 +1,4 @@
-"""How time per row and memory grow with the size of what is delivered: ``run --once``, a process for each size.
+"""Measure how time per row and memory grow with the size of a delivery: ``run --once``, a process for each size.
 
 The time of a delivery is what the service's log says lies between the begin of the route's bootstrap or stream and the
 end of its last batch. A delivery of a few rows, in a process of its own too, shows what of that no row is to blame for:
@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.usage import measured
 from tests.support.service import COMMAND, Ended, environment

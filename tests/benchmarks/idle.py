@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.usage import measured, tree
 from tests.support.service import Service, environment

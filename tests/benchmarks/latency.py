@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import redis
 
-from deploy.servers import Elasticsearch, Redis
-from deploy.servers.server import PROJECT
+from deploy.local.servers import Elasticsearch, Redis
+from deploy.local.servers.server import PROJECT
 from tests.benchmarks import commits as small
 from tests.benchmarks.usage import measured
 from tests.support.service import Service, environment

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.growth import FEW, Run
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event
 from typing import TYPE_CHECKING
 
 from pyarrow import parquet
@@ -14,9 +13,8 @@ from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.pipeline.route_stream import RouteStream
-from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
+from cdf_replicator.pipeline.context import RouteContext
+from cdf_replicator.pipeline.target import TargetFactory
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state.route_state import RouteState
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from cdf_replicator.monitoring.status import BatchStatus
-    from cdf_replicator.pipeline.batch_writer import BatchWriter
+    from cdf_replicator.monitoring.totals import BatchStatus
+    from cdf_replicator.pipeline.target import RouteTarget
     from tests.benchmarks.works import Work
 
 TABLE, ROUTE = "rows", "rows_sink"
@@ -59,14 +57,14 @@ class OurRoute:
         settings = load({**given, **environ})
         self._spark, self._work, self._batches = spark, work, 0
         self.route, self.sink = settings.routes[ROUTE], settings.sink("sink")
-        state_path, self._board, self._metrics = StateStore.open(LocalPath(folder)), StatusStore(), Metrics()
+        state_path, self._board = StateStore.open(LocalPath(folder)), StatusStore()
+        self._metrics = Metrics(self._board)
         self._sent = 0
         self._board.add_sink("sink", settings.sinks["sink"].type, "")
         letters = DeadLetters(spark, state_path.dead_letters)
-        service = ServiceContext(spark, settings, state_path, letters, self._metrics, self._board, True, Event())
         report = RouteReporter(self.route, self._metrics, self._board, type(self.sink))
-        query = StreamingQueryRunner(service, self.route, report, lambda: False, lambda *_: None)
-        self._stream = RouteStream(service, self.route, report, query)
+        context = RouteContext(spark, self.route, state_path, report)
+        self._targets = TargetFactory(context, self.sink, letters, settings.delivery)
         self._source = SourceTable(spark, self.route.source)
         self.spec = self.route.spec(owner=state_path.owner, epoch=1)
         self._state = RouteState(
@@ -79,9 +77,8 @@ class OurRoute:
 
     def prepare(self) -> None:
         """Prepare the target as the service does at its start. The caller has emptied it."""
-        self._stream._prepared_schema = None
-        self.sink.claim(self.spec)
-        self._stream.prepare(self._state, self._source.schema(), self.sink)
+        self.sink.read_claim(self.spec)
+        self._targets.target(self.sink).prepare(self._state, self._source.schema())
         if self._work.versions is not None:
             self.sink.save_watermark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))
 
@@ -108,22 +105,22 @@ class OurRoute:
 
     def deliver(self) -> int:
         """Returns how many rows or changes were read."""
-        delivering = self._stream.batch_writer(self.sink)
+        target = self._targets.target(self.sink)
         if self._work.versions is None:
-            self._stream._load(self._state, self._source, delivering)
+            target.write_snapshot(self._state, self._source)
         else:
             self._work.read(
                 self._spark,
-                self._next_batch(delivering),
+                self._next_batch(target),
                 lambda frame: change_frame.change_frame(frame, self.route, epoch=1),
             )
         assert not self.last.rejected, self.last.rejected
         return self._work.rows
 
-    def _next_batch(self, delivering: BatchWriter) -> Callable[[DataFrame], int]:
+    def _next_batch(self, target: RouteTarget) -> Callable[[DataFrame], int]:
         def deliver(changes: DataFrame) -> int:
             self._batches += 1
-            return delivering.write(changes, self._stream.batch_identity(self._state, self._batches)).stale
+            return target.writer.write(changes, target.batch(self._state, self._batches)).stale
 
         return deliver
 
@@ -131,7 +128,7 @@ class OurRoute:
         """The rows that a feed's changes meet."""
         assert self._work.versions is not None
         state = replace(self._state, pinned_version=self._work.versions[0] - 1)
-        self._stream._load(state, self._source, self._stream.batch_writer(self.sink))
+        self._targets.target(self.sink).write_snapshot(state, self._source)
 
     @property
     def last(self) -> BatchStatus:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.benchmarks.works import Work
 
 PIPELINE = 1000

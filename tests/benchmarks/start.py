@@ -1,4 +1,4 @@
-"""How soon the service delivers, next to a bare script; what the commands cost that only answer, next to ``python -c pass``."""
+"""Measure the time to the first delivery against a bare script, and the time of short commands against ``python -c pass``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import redis
 
 from cdf_replicator.spark.java import java_home
-from deploy.servers import Redis
-from deploy.servers.server import PROJECT
+from deploy.local.servers import Redis
+from deploy.local.servers.server import PROJECT
 from tests.benchmarks import light_table
 from tests.benchmarks.contest import NOISE
 from tests.support.service import COMMAND, environment

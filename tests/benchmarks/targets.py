@@ -22,7 +22,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Limit:
-    """A measured value, which may be this and no more. ``unit``: behind the number, ``x`` for a ratio."""
+    """Upper limit of a measured value. ``unit``: behind the number, ``x`` for a ratio."""
 
     measure: str
     at_most: float

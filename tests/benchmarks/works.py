@@ -14,8 +14,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors.change import FEED_COLUMNS
-from deploy.demo.flights import write_csv
-from deploy.servers.server import CACHE
+from deploy.local.demo.flights import write_csv
+from deploy.local.servers.server import CACHE
 from tests.benchmarks import light_table
 
 if TYPE_CHECKING:

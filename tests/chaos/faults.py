@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from deploy.servers.server import Server
+    from deploy.local.servers.server import Server
     from tests.chaos.proxy import Mode, Proxy
     from tests.chaos.world import World
     from tests.support.service import Service
@@ -139,9 +139,12 @@ def _retried(world: World, sink: str, fault: AbstractContextManager[None]) -> It
 
 
 def _tries(service: Service, sink: str) -> float:
-    """Count retries and restarts: a time-out is longer than the world's time for retries, and restarts the route."""
+    """Count retries and restarts: a time-out is longer than the world's time for retries, and restarts the route.
+
+    A driver that was just started has no series of its routes yet, which counts as 0.
+    """
     metrics = service.metrics()
-    counted = [*metrics["cdf_retries_total"].items(), *metrics["cdf_restarts_total"].items()]
+    counted = [item for name in ("cdf_retries_total", "cdf_restarts_total") for item in metrics.get(name, {}).items()]
     return sum(value for labels, value in counted if ("sink", sink) in labels)
 
 

@@ -18,7 +18,7 @@ from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.pipeline import batch_writer
 from connectors.delta.audit import DeltaAuditSink
-from deploy.servers.server import PROJECT
+from deploy.local.servers.server import PROJECT
 from tests.support.service import Service
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from deploy.servers import Elasticsearch, Redis
+from deploy.local.servers import Elasticsearch, Redis
 from tests.chaos.progress import is_inside_a_commit
 from tests.chaos.proxy import Proxy
 from tests.support.reading import documents, entries, folded, table

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from connectors import Change, RouteSpec, WriteResult
     from connectors.elasticsearch import ElasticsearchSink
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
-"""Run the contract against two custom sinks: the README's example, and a sink that appends."""
+"""Run the contract against custom sinks: the example of the docs, without and with resync, and a sink that appends."""
 
+import inspect
 import json
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from connectors import ArrowSettings, Claim, Rejected, RouteOptions, RouteSpec, RowSink, WriteResult
-from connectors.testing import AppendContract, BadRowContract, SinkContract, deletion
+from connectors import ArrowSettings, Capabilities, Claim, Rejected, RouteOptions, RouteSpec, RowSink, WriteResult
+from connectors.testing import AppendContract, BadRowContract, ResyncContract, SinkContract, deletion
+from tests.contract import folder_sink
 from tests.contract.folder_sink import FolderSink
+from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 
 
 @pytest.fixture
@@ -17,9 +20,11 @@ def route():
 
 
 class TestFolderSink(SinkContract):
+    kind = FolderSink
+
     @pytest.fixture
     def sink(self, tmp_path):
-        return FolderSink(FolderSink.Settings(type="folder", path=tmp_path))
+        return self.kind(FolderSink.Settings(type="folder", path=tmp_path))
 
     @pytest.fixture
     def read(self, tmp_path):
@@ -30,6 +35,15 @@ class TestFolderSink(SinkContract):
         return read
 
 
+class TestResyncableFolderSink(ResyncContract, TestFolderSink):
+    kind = ResyncableFolderSink
+
+
+def test_the_example_is_short():
+    code = [line for line in inspect.getsource(folder_sink).splitlines() if line.strip()]
+    assert len(code) <= 40
+
+
 class LinesSettings(ArrowSettings):
     path: Path
 
@@ -38,7 +52,7 @@ class LinesSink(RowSink):
     """One line per change in a file per table; refuses deletes of the key ``kept``."""
 
     Settings, mode = LinesSettings, "append"
-    rejection_codes = ("kept",)
+    capabilities = Capabilities(rejection_codes=("kept",))
 
     def target(self, route):
         return str(self.settings.path / f"{route.table}.jsonl")
@@ -46,7 +60,7 @@ class LinesSink(RowSink):
     def check(self):
         pass
 
-    def claim(self, route):
+    def read_claim(self, route):
         file = Path(self.target(route) + ".claim")
         return Claim(**json.loads(file.read_text())) if file.exists() else None
 

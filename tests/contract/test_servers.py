@@ -11,7 +11,7 @@ import psutil
 import pytest
 import redis
 
-from deploy.servers import Elasticsearch, Redis, ServerError
+from deploy.local.servers import Elasticsearch, Redis, ServerError
 from tests.support.waiting import until
 
 PROJECT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def scratch(monkeypatch):
 def starter(request):
     """A process that starts the server named by the test and then waits to be killed: (process, pid, port, home)."""
     code = (
-        f"from deploy.servers import {request.param}\n"
+        f"from deploy.local.servers import {request.param}\n"
         f"server = {request.param}.start()\n"
         "print(server.pid, server.port, server.home, flush=True)\n"
         "input()\n"
@@ -62,7 +62,7 @@ def starter(request):
         process.kill()
 
 
-def test_redis_answers_keeps_its_data_over_a_restart_and_is_gone_afterwards():
+def test_redis_responds_keeps_data_after_restart_and_stops_at_the_end():
     with Redis.start() as server:
         client = redis.Redis.from_url(server.url)
         client.set("word", "kept")
@@ -82,7 +82,7 @@ def test_redis_answers_keeps_its_data_over_a_restart_and_is_gone_afterwards():
     assert server.log.exists()
 
 
-def test_a_paused_server_takes_connections_and_answers_once_it_goes_on():
+def test_paused_server_accepts_connections_and_responds_after_it_resumes():
     with Redis.start() as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
         server.pause()
         connection.sendall(b"PING\r\n")
@@ -106,7 +106,7 @@ def test_redis_takes_directives_and_its_url_holds_the_password():
             stranger.ping()
 
 
-def test_a_server_that_cannot_start_says_why_and_leaves_nothing(scratch):
+def test_failed_server_start_reports_the_reason_and_leaves_no_files(scratch):
     with pytest.raises(ServerError, match=r"(?s)redis ended while it started.*no_such_directive"):
         Redis.start(config={"no_such_directive": "1"})
     assert list(scratch.iterdir()) == []
@@ -126,7 +126,7 @@ def test_an_exception_in_the_block_still_stops_the_server():
 
 
 @pytest.mark.parametrize("starter", ["Redis", "Elasticsearch"], indirect=True)
-def test_a_server_goes_with_its_starter_even_when_that_is_killed(starter):
+def test_server_ends_with_its_parent_even_if_it_is_killed(starter):
     process, group, port, home = starter
     assert living(group)
     process.kill()
@@ -134,7 +134,7 @@ def test_a_server_goes_with_its_starter_even_when_that_is_killed(starter):
     until(lambda: left_behind(group, port, home) == [], 30, lambda: str(left_behind(group, port, home)))
 
 
-def test_elasticsearch_answers_keeps_its_data_over_a_restart_and_is_gone_afterwards():
+def test_elasticsearch_responds_keeps_data_after_restart_and_stops_at_the_end():
     with (
         Elasticsearch.start(password="secret") as server,
         httpx.Client(auth=("elastic", "secret"), timeout=60) as client,
@@ -158,7 +158,7 @@ def test_elasticsearch_answers_keeps_its_data_over_a_restart_and_is_gone_afterwa
     assert left_behind(group, port, home) == []
 
 
-def test_an_elasticsearch_that_cannot_start_says_why_and_leaves_nothing(scratch):
+def test_failed_elasticsearch_start_reports_the_reason_and_leaves_no_files(scratch):
     with pytest.raises(ServerError, match=r"(?s)elasticsearch ended while it started.*no\.such\.setting"):
         Elasticsearch.start(settings={"no.such.setting": "1"})
     assert list(scratch.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A server behind TLS, with a private authority: whom a sink trusts, and what it says of whom it does not."""
+"""Tests of a server behind TLS with a private authority: which certificates a sink trusts, and its error for others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TlsContract:
 
         return sink
 
-    def test_a_private_authority_is_trusted_once_it_is_named(self, sink_of, spark, route):
+    def test_configured_private_authority_is_trusted(self, sink_of, spark, route):
         with sink_of() as sink:
             sink.check()
             sink.prepare(SCHEMA, route)
@@ -53,7 +53,7 @@ class TlsContract:
             sink.check()
         assert "CA_CERTS" in caught.value.hint
 
-    def test_without_a_named_authority_the_machines_own_do_not_know_it(self, server, sink_to):
+    def test_private_authority_is_unknown_without_configuration(self, server, sink_to):
         with sink_to(server.url, None) as sink, pytest.raises(PermanentError, match="not trusted"):
             sink.check()
 
@@ -62,7 +62,7 @@ class TlsContract:
         with sink_of(url=url) as sink, pytest.raises(PermanentError, match="another name"):
             sink.check()
 
-    def test_a_certificate_that_has_expired_is_waited_for_until_it_is_renewed(self, sink_of, server, authority):
+    def test_expired_certificate_is_retried_until_it_is_renewed(self, sink_of, server, authority):
         yesterday = datetime.now(timezone.utc) - timedelta(days=1)
         replaced(server, authority.issue_cert("127.0.0.1", not_after=yesterday))
         with sink_of() as sink:

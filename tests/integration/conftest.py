@@ -13,8 +13,7 @@ from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.runtime.route_runner import RouteRunner
+from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
@@ -25,6 +24,7 @@ from tests.support.vacuum import vacuum
 ENTRY_POINTS = """[cdf_replicator.sinks]
 picky = tests.integration.sinks:PickySink
 lines = tests.integration.sinks:LinesSink
+folder = tests.contract.folder_sink:FolderSink
 """
 PATIENCE_SECONDS = 120
 
@@ -68,7 +68,7 @@ def world(spark, tmp_path):
 
 @pytest.fixture
 def live(world):
-    """Start a route as the service does; what was started is stopped."""
+    """Start a route as the service does, and stop it at the end of the test."""
     stop, runners = threading.Event(), []
 
     def start(*names):
@@ -89,7 +89,7 @@ def live(world):
 
 
 class World:
-    """``environ``: what the service is configured with; change it as an operator would."""
+    """``environ``: the configuration of the service; change it as an operator would."""
 
     def __init__(self, spark, folder: Path) -> None:
         self.spark = spark
@@ -98,7 +98,8 @@ class World:
         self.files = folder / "files"
         self.audit = str(folder / "audit" / "orders")
         self.files.mkdir()
-        self.board, self.metrics = StatusStore(), Metrics()
+        self.board = StatusStore()
+        self.metrics = Metrics(self.board)
         self.environ = {
             "CDF_STATE_PATH": str(folder / "state"),
             "CDF_TABLES__ORDERS__PATH": self.table,
@@ -173,16 +174,17 @@ class World:
     def source(self) -> SourceTable:
         return SourceTable(self.spark, next(iter(self.settings.routes.values())).source)
 
-    def runner(self, name="orders_files", *, once=True, asked=None, stop=None) -> RouteRunner:
+    def runner(self, name="orders_files", *, once=True, asked=None, stop=None):
         settings = self.settings
-        self.board, self.metrics = StatusStore(), Metrics()
+        self.board = StatusStore()
+        self.metrics = Metrics(self.board)
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
-        service = ServiceContext(
+        factory = RouteFactory(
             self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop
         )
-        return RouteRunner(service, settings.routes[name], asked)
+        return factory.runner(settings.routes[name], asked)
 
     def run(self, name="orders_files", *, asked=None, ask=None):
         """``--once``. ``ask``: requests left under the state path. Returns the verdict: None if all went well."""

@@ -1,4 +1,4 @@
-"""Targets that go back to what they held at an earlier moment, each in the way of its own server."""
+"""Restore targets to their content at an earlier time, each by the means of its server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.redis import RedisSink
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.reading import documents
 from tests.support.waiting import until
 
@@ -34,7 +34,13 @@ class Target:
     """``sink``: the class that fills it. ``calls``: those of its methods that are steps."""
 
     sink: ClassVar[type[Sink]]
-    calls: ClassVar[tuple[str, ...]] = ("prepare", "save_watermark", "kept", "count_entries", "delete_orphans")
+    calls: ClassVar[tuple[str, ...]] = (
+        "prepare",
+        "save_watermark",
+        "lost_acknowledged_writes",
+        "count_entries",
+        "delete_orphans",
+    )
 
     @classmethod
     @contextmanager
@@ -58,7 +64,7 @@ class Target:
 
 
 class Snapshots(Target):
-    """Redis writes its memory to a file now and then; after a crash it holds what the file says."""
+    """Redis writes its memory to a file at intervals; after a crash it holds the content of that file."""
 
     sink = RedisSink
     config: ClassVar = {"appendonly": "no", "save": ""}
@@ -237,6 +243,7 @@ class RestoredReplica(RestoredTable):
 
 class RestoredAudit(RestoredTable):
     sink, type, commits = DeltaAuditSink, "delta_audit", (audit, "_append")
+    calls = ("prepare", "write", "save_watermark")
 
     def held(self) -> dict[str, Any]:
         """Fold the changes since the newest snapshot; fail if a change is there twice."""

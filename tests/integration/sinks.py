@@ -8,21 +8,22 @@ from pathlib import Path
 
 from pydantic import Field
 
-from connectors import ArrowSettings, Claim, PermanentError, Rejected, RetryableError, RowSink, WriteResult
-from tests.contract.folder_sink import FolderSettings, FolderSink
+from connectors import ArrowSettings, Claim, PermanentError, Rejected, RetryableError, RowSink, Watermarked, WriteResult
+from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 
 
-class PickySink(FolderSink):
+class PickySink(ResyncableFolderSink, Watermarked):
     """The folder sink, which refuses a row whose name begins with ``bad``, and fails as ``<path>/trouble`` says."""
-
-    Settings, mode = FolderSettings, "upsert"
 
     def prepare(self, schema, route):
         super().prepare(schema, route)
         return ["the folder is on one disk"]
 
-    def kept(self):
-        return _said(self.settings.path) != "started anew"
+    def save_watermark(self, route, watermark):
+        """A folder has no place for a watermark."""
+
+    def lost_acknowledged_writes(self):
+        return _said(self.settings.path) == "restarted"
 
     def count_entries(self, route, below_guard):
         if _said(self.settings.path) == "count":
@@ -69,7 +70,7 @@ class LinesSink(RowSink):
     def check(self):
         pass
 
-    def claim(self, route):
+    def read_claim(self, route):
         file = Path(self.target(route) + ".claim")
         return Claim(**json.loads(file.read_text())) if file.exists() else None
 
@@ -100,10 +101,10 @@ def _trouble(folder):
     what = _said(folder)
     if what == "away":
         (folder / "asked").touch()
-        raise RetryableError("unreachable", "nobody answers")
+        raise RetryableError("unreachable", "no answer")
     if what == "away once" and not (folder / "asked").exists():
         (folder / "asked").touch()
-        raise RetryableError("unreachable", "nobody answers", retry_after=60)  # longer than a write is tried
+        raise RetryableError("unreachable", "no answer", retry_after=60)  # longer than a write is tried
     if what == "forbidden":
         raise PermanentError("The folder is locked.", "Unlock it.")
     return int(what) if what.isdigit() else None

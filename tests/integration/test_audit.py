@@ -1,4 +1,4 @@
-"""The audit table: every change once, whatever is repeated."""
+"""Tests of the audit table: it holds every change once, also after repetitions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_change_is_kept_once(world, lose_commit):
     ]
 
 
-def test_an_append_whose_checksum_a_kill_took_is_known_although_the_log_has_a_checkpoint(world, lose_commit):
+def test_append_without_its_checksum_file_is_recognized_after_a_log_checkpoint(world, lose_commit):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
     world.insert("(2, 'b')")
@@ -95,7 +95,7 @@ def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
     assert len(world.audited("id")) == 1
 
 
-def test_a_batch_that_another_writer_records_meanwhile_is_skipped_when_delta_drops_it(world, monkeypatch):
+def test_batch_recorded_by_a_concurrent_writer_is_skipped(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
@@ -105,7 +105,7 @@ def test_a_batch_that_another_writer_records_meanwhile_is_skipped_when_delta_dro
     assert len(world.audited("id")) == 1
 
 
-def test_a_replay_tells_a_deleted_row_from_its_twin_that_was_inserted_in_the_same_version(world):
+def test_replay_distinguishes_deleted_row_from_identical_row_inserted_in_same_version(world):
     world.create(rows=["(1, 'a')"])
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (1), (2) AS s(id)) s ON t.id = s.id "
@@ -122,7 +122,7 @@ def test_a_replay_tells_a_deleted_row_from_its_twin_that_was_inserted_in_the_sam
         assert world.audited(*SHORT) == both
 
 
-def test_another_state_path_that_takes_the_table_over_is_not_taken_for_a_repetition(world):
+def test_batch_of_another_state_path_is_not_skipped_as_repeated(world):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
     assert run(world, ask=Command("resync", "orders_audit")) is None
@@ -136,7 +136,7 @@ def test_another_state_path_that_takes_the_table_over_is_not_taken_for_a_repetit
     assert world.state("orders_audit").epoch == 3
 
 
-def test_a_fold_of_the_audit_table_is_the_table(world):
+def test_folded_audit_table_equals_the_source_table(world):
     world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = "true"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert run(world) is None
@@ -158,7 +158,7 @@ def test_a_fold_of_the_audit_table_is_the_table(world):
     assert world.expected().keys() == {"4", "11"}
 
 
-def test_a_replay_appends_what_is_missing_and_counts_identical_twins(world):
+def test_replay_appends_missing_rows_and_counts_identical_rows(world):
     world.create(
         "id bigint, name string, content string, copy int, `a.b` string, `tick``s` timestamp",
         delta__columnMapping__mode="name",
@@ -205,7 +205,7 @@ def given(spark, version, *rows, columns="id int"):
     )
 
 
-def test_a_replay_counts_twins_over_all_micro_batches_of_a_version(spark, tmp_path, monkeypatch):
+def test_replay_counts_identical_rows_over_all_micro_batches_of_a_version(spark, tmp_path, monkeypatch):
     def write(generation, number, *rows, version=7, replay=True):
         sink = DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path)))  # as after a restart
         if not generation:
@@ -240,7 +240,7 @@ WIDE = "n bigint, f double, d decimal(12,4), s struct<a:string,b:bigint,c:string
 NARROW = "N int, f float, d decimal(10,2), s struct<C:string,a:string,b:int>, l array<struct<b:int,a:int>>, m map<int,struct<b:float,a:int>>"
 
 
-def test_rows_in_an_older_shape_are_cast_and_are_the_same_rows(spark, tmp_path):
+def test_rows_of_an_older_schema_are_cast_and_recognized(spark, tmp_path):
     sink = DeltaAuditSink(DeltaAuditSink.Settings(type="delta_audit", path=str(tmp_path)))
     wide = "(5, 0.5, 1.5, struct('a', 7, 'c'), array(struct(1, 2), NULL), map(1, struct(1, 0.5)))"
     narrow = "(5, 0.5, 1.5, struct('c', 'a', 7), array(struct(2, 1), NULL), map(1, struct(0.5, 1)))"
@@ -267,7 +267,7 @@ def test_rows_in_an_older_shape_are_cast_and_are_the_same_rows(spark, tmp_path):
     assert held.where("f = CAST(0.1F AS double) AND s IS NULL").count() == 1
 
 
-def test_a_lost_checkpoint_across_nested_and_widened_columns_doubles_nothing_and_loses_no_twin(world):
+def test_lost_checkpoint_across_schema_changes_doubles_and_loses_no_row(world):
     world.environ |= {
         "CDF_TABLES__ORDERS__STARTING_VERSION": "0",
         "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "1",
@@ -289,7 +289,7 @@ def test_a_lost_checkpoint_across_nested_and_widened_columns_doubles_nothing_and
     assert world.audited("id", "x", "s.a", "s.b", "s.c") == whole
 
 
-def test_a_replay_of_a_range_the_stream_has_yet_to_deliver_does_not_double_it(world):
+def test_replay_of_an_undelivered_range_does_not_double_it(world):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
     world.insert("(2, 'b')")
@@ -298,7 +298,7 @@ def test_a_replay_of_a_range_the_stream_has_yet_to_deliver_does_not_double_it(wo
     assert [row[0] for row in world.audited("id")] == [1, 2, 3]
 
 
-def test_a_new_column_of_the_source_is_a_new_column_of_the_audit_table(world):
+def test_new_source_column_becomes_a_new_audit_column(world):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
     world.insert("(2, 'b')")
@@ -328,7 +328,7 @@ def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
     assert world.audited("id", "title") == [(1, None), (2, None), (3, None), (4, "d")]
 
 
-def test_a_column_with_the_name_of_an_audit_column_is_told_how_to_be_renamed(world):
+def test_column_named_like_an_audit_column_halts_with_rename_setting(world):
     world.create("id bigint, batch int")
     verdict = run(world)
     assert "column batch of route orders_audit has the name of an audit column" in verdict.message
@@ -336,7 +336,7 @@ def test_a_column_with_the_name_of_an_audit_column_is_told_how_to_be_renamed(wor
     assert run(world) is None, "nothing was written yet, so the definition may be corrected"
 
 
-def test_a_delta_table_of_somebody_else_is_left_alone(world):
+def test_foreign_delta_table_is_not_written(world):
     world.create(rows=["(1, 'a')"])
     world.spark.range(3).write.format("delta").save(world.audit)
     verdict = run(world)
@@ -344,7 +344,7 @@ def test_a_delta_table_of_somebody_else_is_left_alone(world):
     assert world.spark.read.format("delta").load(world.audit).columns == ["id"]
 
 
-def test_a_path_spark_does_not_know_is_told(world):
+def test_unknown_path_scheme_is_reported(world):
     world.environ["CDF_SINKS__AUDIT__PATH"] = "nowhere://bucket/audit"
     with pytest.raises(PermanentError, match="can't be reached"):
         world.settings.sink("audit").check()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.reading import documents, entries
 from tests.support.service import Ended, environment
 from tests.support.source import Source
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
 
     Here = Callable[..., Ended]
 
@@ -67,7 +67,7 @@ def test_a_wrong_configuration_ends_the_run_before_spark_starts(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_state_path_that_can_not_be_written_is_named(tmp_path: Path, here: Here):
+def test_unwritable_state_path_is_named(tmp_path: Path, here: Here):
     (tmp_path / "file").touch()
 
     ended = here(minimal(tmp_path, STATE_PATH=tmp_path / "file" / "state"), "run", "--once")
@@ -78,7 +78,7 @@ def test_a_state_path_that_can_not_be_written_is_named(tmp_path: Path, here: Her
     assert "mount a volume there or name another folder" in entry["message"]
 
 
-def test_a_state_path_of_a_newer_version_is_left_alone(tmp_path: Path, here: Here):
+def test_state_path_of_a_newer_version_is_unchanged(tmp_path: Path, here: Here):
     (tmp_path / "state").mkdir()
     format_file = tmp_path / "state" / "format.json"
     format_file.write_text(json.dumps({"format": 99, "owner": "newer"}))
@@ -101,14 +101,14 @@ def guarded() -> Iterator[Redis]:
         yield server
 
 
-def test_what_an_operator_must_correct_halts_its_route_and_helps_once_corrected(
+def test_wrong_input_halts_its_route_and_correction_ends_the_halt(
     spark: SparkSession, tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis, guarded: Redis, here: Here
 ):
     tables = {name: Source.created(spark, tmp_path / name, ROWS) for name in ("nokey", "locked", "mapped", "squatted")}
     mapping = {"mappings": {"properties": {"amount": {"type": "boolean"}}}}
     httpx.put(f"{elasticsearch.url}/mapped", json=mapping, trust_env=False).raise_for_status()
     with redis.Redis.from_url(redis_server.url) as client:
-        client.rpush("squatted:3", "somebody else's")
+        client.rpush("squatted:3", "not a row")
     given = wrong(tmp_path, elasticsearch, redis_server, guarded)
 
     refused = here(environment(tmp_path, **given), "run", "--once", *of_tables(*tables))
@@ -134,7 +134,7 @@ def test_what_an_operator_must_correct_halts_its_route_and_helps_once_corrected(
     assert documents(elasticsearch.url, "mapped-anew") == tables["mapped"].rows
 
 
-def test_what_is_away_ends_a_run_once_with_the_code_for_later(
+def test_unreachable_system_ends_run_once_with_the_retry_exit_code(
     spark: SparkSession, tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis, guarded: Redis, here: Here
 ):
     away = Source.created(spark, tmp_path / "away", ROWS)
@@ -162,7 +162,7 @@ def test_what_is_away_ends_a_run_once_with_the_code_for_later(
 
 
 def wrong(folder: Path, elasticsearch: Elasticsearch, cache: Redis, guarded: Redis) -> dict[str, object]:
-    """Return what each table of these tests is configured with; what is wrong is in the second half."""
+    """Return the configuration of each table of these tests; the mistakes are in the second half."""
     slugs = ("nokey", "locked", "mapped", "squatted", "missing", "away")
     paths = {f"TABLES__{slug.upper()}__PATH": folder / slug for slug in slugs}
     keys = {f"TABLES__{slug.upper()}__KEYS": "id" for slug in slugs}
@@ -192,7 +192,7 @@ def of_tables(*names: str) -> list[str]:
 
 
 def halted(ended: Ended, folder: Path, route: str, reason: str, what: str, next_step: str) -> None:
-    """Assert what the route says of itself, and that it has committed nothing."""
+    """Assert the reported failure of the route, and that it has committed nothing."""
     told = ended.entry(message="route failed", route=route)
     assert told["reason"] == reason
     assert re.search(what, told["what"])
@@ -205,7 +205,7 @@ def left_alone(server: Redis, squatted: Source, folder: Path) -> None:
     """Assert that a Redis key of another type is as it was, that its row is a dead letter, and the others are delivered."""
     assert entries(server.url, "squatted:") == {key: row for key, row in squatted.rows.items() if key != "3"}
     with redis.Redis.from_url(server.url) as client:
-        assert client.lrange("squatted:3", 0, -1) == [b"somebody else's"]
+        assert client.lrange("squatted:3", 0, -1) == [b"not a row"]
     (letter,) = squatted.spark.read.format("delta").load(str(folder / "state" / "dead_letters")).collect()
     assert (letter["table"], letter["key"], letter["code"]) == ("squatted", "3", "wrong_type")
     assert "something other than a string" in letter["reason"]

@@ -35,7 +35,7 @@ def refused(table, **wanted):
     return caught.value.verdict.message
 
 
-def test_the_feed_is_printed_as_table_changes_gives_it(world):
+def test_printed_feed_equals_table_changes(world):
     world.create("id bigint, name string, tags array<string>", rows=["(1, 'a', null)", "(2, '', array('x,y'))"])
     world.sql("UPDATE {t} SET name = 'say \"hi\"' WHERE id = 1")
     world.sql("UPDATE {t} SET id = 20 WHERE id = 2")
@@ -88,7 +88,7 @@ def test_the_feed_is_printed_as_table_changes_gives_it(world):
     assert len(objects(table, first="2000-01-01", last="2100-01-01T00:00:00+14:00")) == 7
 
 
-def test_a_feed_turned_on_late_off_and_on_again_is_valid_from_the_last_time(world):
+def test_feed_enabled_twice_is_valid_from_the_last_enabling(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
     assert "is off" in refused(world.source(), first=0)
     assert "the change feed is on from version 2 on" in enabled(world.source())
@@ -108,7 +108,7 @@ def test_a_feed_turned_on_late_off_and_on_again_is_valid_from_the_last_time(worl
     assert "is on since version 8. " in enabled(world.source()), "the log starts at version 8"
 
 
-def test_a_feed_that_can_not_be_turned_on_or_read_says_why(world):
+def test_feed_that_cannot_be_enabled_or_read_reports_the_reason(world):
     world.create("id bigint, _change_type string", delta__enableChangeDataFeed="false")
     with pytest.raises(Exception, match="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS") as caught:
         enabled(world.source())

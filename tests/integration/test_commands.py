@@ -1,4 +1,4 @@
-"""Commands that need no process of their own, from their words to what they print and to what the sinks hold."""
+"""Tests of commands within this process, from their arguments to their output and to the content of the sinks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
     Here = Callable[..., Ended]
 
@@ -51,7 +51,7 @@ def test_changes_prints_data_on_stdout_and_its_log_on_stderr(spark: SparkSession
     assert "changes of versions 0 to 2 are available" in absent.log
 
 
-def test_enable_says_from_which_version_the_feed_is_valid(spark: SparkSession, tmp_path: Path, here: Here):
+def test_enable_prints_the_first_version_of_the_feed(spark: SparkSession, tmp_path: Path, here: Here):
     path = tmp_path / "plain"
     spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta")
     ended = here({}, "enable", str(path))
@@ -59,7 +59,7 @@ def test_enable_says_from_which_version_the_feed_is_valid(spark: SparkSession, t
     assert f"{path}): the change feed is on from version 1 on. Changes made before are not in it" in ended.output
 
 
-def test_a_run_from_a_version_and_a_replay_where_no_service_runs(
+def test_run_from_a_version_and_replay_without_a_service(
     spark: SparkSession, tmp_path: Path, redis_server: Redis, here: Here
 ):
     """The command takes the lease and does the work itself; each change is in the audit table once."""

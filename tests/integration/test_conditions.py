@@ -37,7 +37,7 @@ def started(world):
 
 @pytest.fixture
 def live(world):
-    """Start the route as the service does; what was started is stopped."""
+    """Start the route as the service does, and stop it at the end of the test."""
     stop, runners = threading.Event(), []
 
     def start():
@@ -80,7 +80,7 @@ def forget(world):
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def test_changes_that_vacuum_removed_are_not_passed_over(started):
+def test_changes_removed_by_vacuum_are_not_skipped(started):
     started.sql("UPDATE {t} SET name = upper(name)")
     started.insert("(3, 'c')")
     started.overwrite(started.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
@@ -93,7 +93,7 @@ def test_changes_that_vacuum_removed_are_not_passed_over(started):
     mended(started)
 
 
-def test_a_log_with_a_gap(started):
+def test_log_with_a_gap_halts_the_route(started):
     started.insert("(3, 'c')")
     assert started.run() is None
     started.insert("(4, 'd')")
@@ -108,7 +108,7 @@ def test_a_log_with_a_gap(started):
     assert started.delivered().keys() == {"1", "2", "3"}
 
 
-def test_a_start_where_the_change_feed_was_off(world):
+def test_start_at_a_version_without_change_feed_halts(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     world.insert("(2, 'b')")
@@ -120,7 +120,7 @@ def test_a_start_where_the_change_feed_was_off(world):
     mended(world)
 
 
-def test_a_table_feature_of_the_future(started):
+def test_unknown_table_feature_halts_the_route(started):
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
     features = {"readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture", "changeDataFeed"]}
     commit_file(started, 2).write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
@@ -133,7 +133,7 @@ def test_a_table_feature_of_the_future(started):
     assert started.run() is None, "nothing is lost"
 
 
-def test_a_damaged_file_is_tried_again_and_then_told(world):
+def test_damaged_file_is_retried_then_reported(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"], delta__enableDeletionVectors="true")
     assert world.run() is None
     before = set(Path(world.table).glob("*.parquet"))
@@ -155,7 +155,7 @@ def test_a_damaged_file_is_tried_again_and_then_told(world):
 
 
 class damaged:  # noqa: N801 - reads as a word
-    """Files whose bytes are not what was written, as long as it lasts."""
+    """Damage files of the table until the block ends."""
 
     def __init__(self, *files):
         assert files
@@ -171,7 +171,7 @@ class damaged:  # noqa: N801 - reads as a word
             file.write_bytes(content)
 
 
-def test_a_table_that_goes_away_is_waited_for_and_followed_on(started, live):
+def test_removed_table_is_retried_and_followed_after_it_returns(started, live):
     started.insert("(3, 'c')")
     runner = live()
     until(lambda: "3" in started.delivered())
@@ -189,7 +189,7 @@ def test_a_table_that_goes_away_is_waited_for_and_followed_on(started, live):
     assert (started.state().epoch, started.state().generation) == (1, 0)
 
 
-def test_a_table_that_is_replaced_while_the_route_runs(started, live):
+def test_table_replaced_during_a_run_halts_the_route(started, live):
     started.insert("(3, 'c')")
     runner = live()
     until(lambda: "3" in started.delivered())
@@ -220,7 +220,7 @@ def test_a_damaged_schema_log_is_rebuilt_by_a_resync(world, damaged):
     mended(world)
 
 
-def test_a_pinned_version_beyond_the_retention_is_pinned_anew(world):
+def test_pinned_version_beyond_the_retention_is_pinned_again(world):
     """Where an operator has switched Delta's refusal on: a newer snapshot is loaded instead."""
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     world.trouble("1")
@@ -238,7 +238,7 @@ def test_a_pinned_version_beyond_the_retention_is_pinned_anew(world):
     assert any("can no longer be read" in what for what in events)
 
 
-def test_a_second_instance_on_one_checkpoint(started):
+def test_second_instance_on_one_checkpoint_halts_the_route(started):
     started.insert("(3, 'c')")
     deliver = batch_module.BatchWriter.write
 
@@ -256,8 +256,8 @@ def test_a_second_instance_on_one_checkpoint(started):
     assert started.delivered() == started.expected()
 
 
-def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
-    """A sink that is away keeps the batch open for longer than the service may take to stop."""
+def test_stop_during_a_batch_is_no_failure(started):
+    """An unreachable sink keeps the batch open for longer than the service may take to stop."""
     started.environ |= {"CDF_DELIVERY__RETRY_SECONDS": "600", "CDF_SHUTDOWN_SECONDS": "0.5"}
     started.insert("(3, 'c')")
     started.trouble("away")
@@ -272,7 +272,7 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
     assert runner.failure is None
     route = started.board.snapshot().routes[0]
     assert (route.state, route.last_error) == ("stopped", None)
-    families = runner._service.metrics.registry.collect()
+    families = started.metrics.registry.collect()
     batches = [s for family in families for s in family.samples if s.name == "cdf_batches_total"]
     counted = {sample.labels["outcome"]: sample.value for sample in batches}
     assert counted["failed"] == 0
@@ -282,8 +282,8 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(started):
 
 
 @pytest.mark.parametrize("rival", ["the same batch", "another schema"])
-def test_an_append_that_meets_another_writer_is_tried_again(world, rival):
-    """The other one commits while our append is under way; Delta refuses ours, and the next try knows what is there."""
+def test_append_that_conflicts_with_another_writer_is_retried(world, rival):
+    """The other writer commits during the append of the route. Delta refuses this append, and the retry reads the new version."""
     from connectors import load
 
     world.environ |= {"CDF_SINKS__AUDIT__TYPE": "delta_audit", "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit")}
@@ -324,7 +324,7 @@ def test_an_append_that_meets_another_writer_is_tried_again(world, rival):
     assert len(world.audited("id")) == 1, "recorded once, by either writer"
 
 
-def test_what_delta_itself_says_is_judged_as_the_table_says(world):
+def test_errors_of_delta_match_their_condition(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     spark, table = world.spark, world.table
 
@@ -367,7 +367,7 @@ def streamed(frame, folder):
     writer.start().awaitTermination()
 
 
-def test_a_query_whose_former_run_does_not_end_is_waited_for(world):
+def test_query_with_a_running_predecessor_is_retried(world):
     world.create(rows=["(1, 'a')"])
     former = world.spark.readStream.format("rate").load().writeStream.format("noop").queryName("orders_files").start()
     try:

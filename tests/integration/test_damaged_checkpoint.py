@@ -40,7 +40,7 @@ def agree(world):
     return world.delivered() == world.expected() and kept == sorted((tuple(row) for row in made), key=repr)
 
 
-def test_a_file_that_is_cut_off_anywhere_costs_nothing(both):
+def test_file_truncated_at_any_byte_loses_nothing(both):
     chosen = random.Random(6)
     for name in FILES:
         for route in ROUTES:
@@ -53,7 +53,7 @@ def test_a_file_that_is_cut_off_anywhere_costs_nothing(both):
 
 
 @pytest.mark.parametrize("gone", ["", "offsets"])
-def test_a_part_that_is_gone_costs_nothing(both, gone):
+def test_missing_part_of_the_checkpoint_loses_nothing(both, gone):
     for route in ROUTES:
         part = both.state_path.checkpoint(route, 0) / gone
         shutil.rmtree(part) if part.is_dir() else part.unlink()
@@ -63,7 +63,7 @@ def test_a_part_that_is_gone_costs_nothing(both, gone):
 
 
 @pytest.mark.parametrize("delivered", [0, 1, 3])
-def test_a_state_path_that_is_brought_back_from_a_copy_costs_nothing(both, delivered):
+def test_restored_state_path_loses_nothing(both, delivered):
     """Other changes reuse its batch numbers: the audit table must not treat them as already delivered."""
     copy = both.folder / "copy"
     for number in range(4):
@@ -82,8 +82,8 @@ def test_a_state_path_that_is_brought_back_from_a_copy_costs_nothing(both, deliv
     assert agree(both)
 
 
-def test_a_copy_from_before_the_first_start_leaves_no_row_that_was_deleted_meanwhile(both):
-    """The route begins again with a snapshot, and the target holds an epoch of which the state path knows nothing."""
+def test_state_path_restored_from_before_the_first_start_leaves_no_deleted_row(both):
+    """The route starts with a snapshot again, and the target holds an epoch that the state path does not record."""
     for folder in (both.folder / "state" / "routes").iterdir():
         shutil.rmtree(folder)
     both.sql("DELETE FROM {t} WHERE id = 1")
@@ -97,7 +97,7 @@ def test_a_copy_from_before_the_first_start_leaves_no_row_that_was_deleted_meanw
     assert last == [(30, "insert", both.version())]
 
 
-def test_a_resync_after_a_copy_was_brought_back_loads_the_snapshot(both):
+def test_resync_after_a_restored_state_path_loads_the_snapshot(both):
     """Its number is that of the resync which the copy does not know."""
     copy = both.folder / "copy"
     shutil.copytree(both.folder / "state", copy)

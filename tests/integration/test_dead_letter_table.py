@@ -1,4 +1,4 @@
-"""The table of dead letters: what a micro-batch reads of it, and what becomes of it when a disk or a power cut tears it."""
+"""Tests of the table of dead letters: its reads by a micro-batch, and its repair after damage by a disk or a power cut."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def copies(world):
 
 
 @pytest.mark.parametrize("share", [0, 0.5])
-def test_a_torn_commit_is_moved_aside_and_every_letter_is_there(started, share):
+def test_torn_commit_is_moved_aside_and_no_dead_letter_is_lost(started, share):
     kept = started.buried("id", "key", "state", "created_at", "closed_at")
     torn(started, share)
     started.insert("(5, 'bad')", "(6, 'f')")
@@ -57,7 +57,7 @@ def test_a_torn_commit_is_moved_aside_and_every_letter_is_there(started, share):
     assert warning["copies"] == [copy.name]
 
 
-def test_a_data_file_that_is_gone_is_named_with_what_finds_its_letters_again(started):
+def test_damaged_data_file_is_reported_with_the_resync_command(started):
     folder = started.state_path.dead_letters / "route=orders_files"
     whole = {row["key"]: row["file"] for row in files_of_keys(started)}
     (folder / whole["3"]).write_bytes(b"PAR1")
@@ -74,7 +74,7 @@ def files_of_keys(world):
     return frame.selectExpr("key", "regexp_extract(_metadata.file_path, '[^/]+$', 0) AS file").collect()
 
 
-def test_a_route_without_letters_does_not_read_the_table(started, monkeypatch):
+def test_route_without_dead_letters_does_not_read_the_table(started, monkeypatch):
     def never(_):
         raise AssertionError("it was read")
 
@@ -87,7 +87,7 @@ def test_a_route_without_letters_does_not_read_the_table(started, monkeypatch):
     assert copies(started) == [], "nor does it move what is torn"
 
 
-def test_a_recovery_that_was_broken_off_is_finished(started):
+def test_interrupted_recovery_is_completed(started):
     table = started.state_path.dead_letters
     table.rename(table.with_name("dead_letters.damaged-20260131T120000"))
     started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -98,7 +98,7 @@ def test_a_recovery_that_was_broken_off_is_finished(started):
     assert started.board.snapshot().routes[0].dead_letters == 1
 
 
-def test_an_open_letter_costs_later_micro_batches_no_look_at_the_table(started, monkeypatch):
+def test_later_micro_batches_do_not_read_the_table_of_open_letters(started, monkeypatch):
     looks = []
     frame = DeadLetterTable.frame
     monkeypatch.setattr(DeadLetterTable, "frame", lambda table: looks.append("frame") or frame(table))

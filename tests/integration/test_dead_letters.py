@@ -18,7 +18,7 @@ def started(world):
     return world
 
 
-def test_a_refused_row_is_kept_with_its_reason_and_the_rest_goes_on(started):
+def test_refused_row_is_kept_with_its_reason_and_delivery_continues(started):
     started.insert("(3, 'bad')", "(4, 'd')")
     assert started.run() is None
     assert started.delivered().keys() == {"1", "2", "4"}
@@ -38,7 +38,7 @@ def test_a_key_whose_newest_row_is_refused_is_absent(started):
     assert started.delivered().keys() == {"2"}
 
 
-def test_it_is_absent_however_the_commits_were_split(started):
+def test_refused_key_is_absent_for_every_split_of_the_commits(started):
     """The older entry's own insert may come in the same micro-batch or in one before it."""
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     started.insert("(3, 'c')")
@@ -92,7 +92,7 @@ def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
     assert started.buried("key") == [("3",)]
 
 
-def test_rows_without_a_key_are_letters_of_their_own(world):
+def test_each_row_without_a_key_is_a_dead_letter(world):
     world.create(rows=["(1, 'a')", "(NULL, 'x')", "(NULL, 'y')"])
     assert world.run() is None
     world.insert("(NULL, 'z')", "(2, 'b')")
@@ -106,7 +106,7 @@ def test_rows_without_a_key_are_letters_of_their_own(world):
     ]
 
 
-def test_too_many_refusals_halt_the_route_and_the_checkpoint_stays(started):
+def test_too_many_rejections_halt_the_route_and_keep_the_checkpoint(started):
     started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
     verdict = started.run()
     assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
@@ -119,7 +119,7 @@ def test_too_many_refusals_halt_the_route_and_the_checkpoint_stays(started):
     assert len(started.buried("key")) == 101
 
 
-def test_a_hundred_refusals_are_always_allowed(started):
+def test_a_hundred_rejections_never_halt(started):
     started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 200)")
     assert started.run() is None
     assert len(started.buried("key")) == 100
@@ -134,7 +134,7 @@ def test_a_resync_voids_the_letters_of_older_epochs(started):
     assert started.delivered().keys() == {"1", "2"}
 
 
-def test_an_append_sink_keeps_what_it_took_of_a_key_it_later_refuses(world):
+def test_append_sink_keeps_earlier_rows_of_a_refused_key(world):
     world.into_lines()
     world.create(rows=["(1, 'a')"])
     assert world.run("orders_lines") is None

@@ -47,7 +47,7 @@ def guards(world):
     return {row["customer"]: row["_cdf_guard"] for row in world.spark.table(world.features).collect()}
 
 
-def test_the_features_equal_the_aggregation_after_everything(world, lose_commit):
+def test_features_equal_the_aggregation_after_every_operation(world, lose_commit):
     world.create(
         "id bigint, customer string, amount decimal(10,2), test boolean",
         rows=[
@@ -88,7 +88,7 @@ def test_the_features_equal_the_aggregation_after_everything(world, lose_commit)
     assert held(world) == expected(world)
 
 
-def test_other_aggregates_need_a_resync_which_repairs_too(world):
+def test_changed_aggregates_need_a_resync(world):
     world.create("id bigint, customer string, test boolean", rows=["(1, 'a', false)", "(2, 'b', false)"])
     second = {"first": "min(id)", "mark": "max('x')"}
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"n": "count(*)"})
@@ -110,7 +110,7 @@ def test_other_aggregates_need_a_resync_which_repairs_too(world):
     )
 
 
-def test_a_struct_that_lost_a_field_is_merged_into_the_wider_one_of_the_table(world):
+def test_narrower_struct_is_merged_into_the_wider_struct_of_the_table(world):
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"s": "max_by(s, id)"})
     columns = "id bigint, customer string, s struct<a:int,b:string,c:string>, test boolean"
     world.create(columns, delta__columnMapping__mode="name")
@@ -132,7 +132,7 @@ def test_a_struct_that_lost_a_field_is_merged_into_the_wider_one_of_the_table(wo
 @pytest.mark.parametrize(
     "text", ["count(DISTINCT id)", "sum(amount) / count(*)", "max_by(struct(id, day), amount)", "1"]
 )
-def test_an_aggregate_of_the_rows_of_an_entity_is_accepted(spark, text):
+def test_aggregate_over_the_rows_of_an_entity_is_accepted(spark, text):
     assert check_aggregates(source(spark), ("customer", "day"), {"n": text}, "r").names == ["customer", "day", "n"]
 
 
@@ -151,7 +151,7 @@ def test_an_aggregate_of_the_rows_of_an_entity_is_accepted(spark, text):
         ("explode(collect_list(id))", "several rows of one"),
     ],
 )
-def test_an_aggregate_that_can_not_be_kept_up_to_date_is_refused_with_the_reason(spark, text, why):
+def test_aggregate_that_cannot_be_maintained_is_refused_with_the_reason(spark, text, why):
     with pytest.raises(PermanentError, match=why) as caught:
         check_aggregates(source(spark), ("customer",), {"fine": "count(*)", "wrong": text}, "orders_features")
     assert "AGGREGATES of route orders_features: wrong (" in caught.value.reason

@@ -1,4 +1,4 @@
-"""The replica equals the table, whatever is done to the table, and whatever is repeated."""
+"""Tests of the replica: it equals the table after every operation and every repetition."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def same(world):
     return rows(world.sql("SELECT * FROM {t} WHERE id IS NOT NULL")) == rows(world.spark.table(world.copy))
 
 
-def test_the_replica_equals_the_table_after_everything(world, lose_commit):
+def test_replica_equals_the_table_after_every_operation(world, lose_commit):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, NULL)"])
     assert run(world) is None
     assert same(world)
     world.sql("UPDATE {t} SET name = 'b2' WHERE id = 2")
     world.sql("UPDATE {t} SET id = 30 WHERE id = 3")
     world.sql("DELETE FROM {t} WHERE id = 1")
-    world.insert("(NULL, 'nobody')", "(1, 'again')", "(5, 'e')")
+    world.insert("(NULL, 'no key')", "(1, 'again')", "(5, 'e')")
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (5, 'x'), (6, 'f') AS s(id, name)) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id = 4 THEN DELETE"
@@ -92,15 +92,15 @@ def test_the_replica_equals_the_table_after_everything(world, lose_commit):
 
 
 @pytest.mark.parametrize("route", ["orders_copy", "orders_files"])
-def test_a_batch_that_comes_to_nothing_is_delivered(world, route):
-    world.create(rows=["(NULL, 'nobody')"])
+def test_batch_without_net_changes_is_delivered(world, route):
+    world.create(rows=["(NULL, 'no key')"])
     assert world.run(route) is None
     world.sql("DELETE FROM {t}")
     assert world.run(route) is None
     assert world.buried("code") == [("null_key",)]
 
 
-def test_rows_without_a_key_are_judged_by_their_share_of_a_batch_given_again_too(world, lose_commit):
+def test_share_of_rows_without_key_counts_in_a_repeated_batch_too(world, lose_commit):
     world.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "0.2"
     world.create(rows=["(0, 'a')"])
     assert run(world) is None
@@ -109,7 +109,7 @@ def test_rows_without_a_key_are_judged_by_their_share_of_a_batch_given_again_too
     lose_commit("orders_copy")
     assert run(world) is None
     assert world.letters.open("orders_copy").count() == 150
-    world.sql("INSERT INTO {t} SELECT NULL, concat('nobody ', id) FROM range(150)")
+    world.sql("INSERT INTO {t} SELECT NULL, concat('no key ', id) FROM range(150)")
     assert run(world).reason == "too_many_rejected"
 
 
@@ -147,15 +147,15 @@ def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
     kept = f"{world.folder}/copy/orders keeps columns the route no longer has: s.b, l.element.b, m.value.b."
     assert kept in [event.what for event in world.board.snapshot().events]
 
-    def told(name):
-        return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS told FROM {name} ORDER BY id").collect()
+    def shown(name):
+        return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS nested FROM {name} ORDER BY id").collect()
 
-    assert told(world.copy) == told(f"delta.`{world.table}`")
+    assert shown(world.copy) == shown(f"delta.`{world.table}`")
     assert run(world, ask=Command("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
-    assert told(world.copy) == told(f"delta.`{world.table}`")
+    assert shown(world.copy) == shown(f"delta.`{world.table}`")
 
 
-def test_a_deleted_row_stays_where_it_is_asked_for_and_so_does_history(world):
+def test_configured_replica_keeps_deleted_rows_and_history(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     world.environ["CDF_SINKS__COPY__HISTORY"] = "true"
     assert run(world) is None
@@ -187,7 +187,7 @@ def test_a_deleted_row_stays_where_it_is_asked_for_and_so_does_history(world):
     assert (verdict.reason, verdict.remedy) == ("target_gone", "Run: cdf-replicator resync orders_copy")
 
 
-def test_a_kill_between_the_tombstones_and_the_merge_is_mended_by_the_next_delivery(spark, tmp_path):
+def test_delivery_repairs_a_kill_between_the_tombstones_and_the_merge(spark, tmp_path):
     sink, route = copy_to(tmp_path), ROUTE
     sink.prepare(SCHEMA, route)
 
@@ -207,7 +207,7 @@ def test_a_kill_between_the_tombstones_and_the_merge_is_mended_by_the_next_deliv
     assert sorted(row["key"] for row in buried) == ["gone", "kept"], "the tombstones of the batch are there once"
 
 
-def test_a_first_load_passes_over_no_row_that_somebody_has_written_since_the_table_was_seen_empty(spark, tmp_path):
+def test_first_load_detects_another_writer_of_an_empty_table(spark, tmp_path):
     sink = copy_to(tmp_path)
     sink.prepare(SCHEMA, ROUTE)
 
@@ -225,7 +225,7 @@ def test_a_first_load_passes_over_no_row_that_somebody_has_written_since_the_tab
     assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"a": "one", "b": "two", "c": "two"}
 
 
-def test_a_table_that_somebody_else_fills_is_left_alone(spark, tmp_path):
+def test_table_filled_by_another_writer_is_unchanged(spark, tmp_path):
     def refused(why):
         with pytest.raises(PermanentError, match=why) as caught:
             sink.prepare(SCHEMA, ROUTE)
@@ -252,7 +252,7 @@ def test_clustering_is_done_while_compacting_or_not_at_all():
         DeltaReplicaSink.Settings(type="delta_replica", path="/copy", zorder_by=("id",))
 
 
-def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world, monkeypatch):
+def test_maintenance_compacts_beside_the_stream_once_per_interval(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     assert run(world) is None
@@ -284,7 +284,7 @@ def test_upkeep_compacts_beside_the_stream_and_once_in_its_time(world, monkeypat
     assert same(world)
 
 
-def test_a_replica_with_v2_checkpoints_is_claimed_by_a_thread_that_spark_has_not_seen(spark, tmp_path):
+def test_replica_with_v2_checkpoints_is_claimed_from_a_new_thread(spark, tmp_path):
     sink = copy_to(tmp_path)
     sink.prepare(SCHEMA, ROUTE)
     path = sink.target(ROUTE)
@@ -297,7 +297,7 @@ def test_a_replica_with_v2_checkpoints_is_claimed_by_a_thread_that_spark_has_not
         assert route_thread.submit(sink.claim, ROUTE).result().owner == "us"
 
 
-def test_a_constraint_that_somebody_else_has_set_is_named(spark, tmp_path):
+def test_violated_constraint_of_another_owner_is_named(spark, tmp_path):
     sink = copy_to(tmp_path)
     sink.prepare(SCHEMA, ROUTE)
     spark.sql(f"ALTER TABLE delta.`{sink.target(ROUTE)}` ADD CONSTRAINT short CHECK (length(name) < 5)")
@@ -306,7 +306,7 @@ def test_a_constraint_that_somebody_else_has_set_is_named(spark, tmp_path):
     assert f"ALTER TABLE delta.`{sink.target(ROUTE)}` DROP CONSTRAINT short" in caught.value.hint
 
 
-def test_a_replica_that_somebody_truncated_wants_a_resync(world):
+def test_truncated_replica_needs_a_resync(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert run(world) is None
     world.insert("(3, 'c')")

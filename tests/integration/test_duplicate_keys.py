@@ -1,4 +1,4 @@
-"""Keys that do not identify a row: no row of several wins silently, and what the feed can't show is found by comparing."""
+"""Tests of keys that do not identify a row: the sink shows none of several rows, and a comparison finds those that the feed can't show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def letters(world):
     ]
 
 
-def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_commit):
+def test_duplicate_key_shows_no_row_and_later_changes_keep_its_report(started, lose_commit):
     started.insert("(1, 'again')", "(5, 'x')", "(5, 'y')", "(6, 'twin')", "(6, 'twin')", "(7, 'one')")
     started.sql(
         "UPDATE {t} SET name = 'both' WHERE id = 1"
@@ -59,7 +59,7 @@ def test_none_of_several_rows_wins_and_no_later_change_hides_that(started, lose_
 
 
 @pytest.mark.parametrize("files", ["1", "1000"])
-def test_what_is_shown_and_kept_does_not_depend_on_how_the_commits_were_split(started, files):
+def test_entries_and_dead_letters_do_not_depend_on_commit_splits(started, files):
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = files
     started.insert("(5, 'x')", "(5, 'y')", "(6, 'x')", "(6, 'y')", "(NULL, 'same')")
     started.sql("UPDATE {t} SET name = name WHERE id = 5 OR id = 3")  # of 5 that is no pair of images
@@ -83,7 +83,7 @@ def test_what_is_shown_and_kept_does_not_depend_on_how_the_commits_were_split(st
     assert letters(started) == kept
 
 
-def test_rows_of_one_key_that_do_not_pass_the_filter_do_not_count(started):
+def test_filtered_rows_do_not_count_as_duplicates(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
     assert started.run(ask=Command("resync", "orders_files")) is None
     started.insert("(5, 'x')", "(5, 'draft')", "(6, 'x')", "(6, 'y')", "(6, 'draft')", "(7, NULL)", "(7, 'z')")
@@ -96,7 +96,7 @@ def test_rows_of_one_key_that_do_not_pass_the_filter_do_not_count(started):
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE name <> 'draft'")
 
 
-def test_rows_of_one_key_that_never_meet_are_seen_by_a_comparison_alone(started):
+def test_duplicates_of_different_commits_are_found_by_comparison_only(started):
     """In different commits, or in files of one commit that went into two micro-batches."""
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     started.insert("(1, 'second')")
@@ -118,7 +118,7 @@ def test_rows_of_one_key_that_never_meet_are_seen_by_a_comparison_alone(started)
     ]
 
 
-def test_rows_of_one_key_in_the_first_load_are_letters_up_to_the_cap(world, lose_commit):
+def test_duplicates_in_the_first_load_are_dead_letters_up_to_the_limit(world, lose_commit):
     world.create(rows=["(1, 'a')", "(2, 'x')", "(2, 'y')", "(3, 'bad')", "(NULL, 'z')"])
     assert world.run() is None
     kept = [(None, "null_key"), ("2", "duplicate_key"), ("2", "duplicate_key"), ("3", "bad_name")]

@@ -1,4 +1,4 @@
-"""Rows joined with other tables on the way: which values they get, when, and what a filter over them does."""
+"""Tests of rows joined with other tables: their values, the time of the join, and filters over joined columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def carriers(world):
         return world.spark.sql(statement.replace("{c}", f"delta.`{path}`"))
 
     sql("CREATE TABLE {c} (code string, name string, key int, unused string) USING delta")
-    sql("INSERT INTO {c} VALUES ('AA', 'American', 1, 'x'), ('UA', 'United', 2, 'x'), (NULL, 'nobody', 3, 'x')")
+    sql("INSERT INTO {c} VALUES ('AA', 'American', 1, 'x'), ('UA', 'United', 2, 'x'), (NULL, 'no code', 3, 'x')")
     return sql
 
 
@@ -41,7 +41,7 @@ def row(number, carrier, qty, name, key):
     return {"id": number, "carrier": carrier, "qty": qty, "carrier_name": name, "key": key}
 
 
-def test_rows_get_the_newest_values_of_the_joined_table_when_they_are_delivered(world, carriers):
+def test_delivered_rows_get_the_newest_values_of_the_joined_table(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)", "(2, 'ZZ', 1)", "(3, NULL, 1)"])
     assert world.run() is None
     first, second = row(1, "AA", 1, "American", 1), row(2, "ZZ", 1, None, None)
@@ -69,7 +69,7 @@ def test_rows_get_the_newest_values_of_the_joined_table_when_they_are_delivered(
     assert world.last_batch().applied == {"update_preimage": 1, "update_postimage": 2}
 
 
-def test_a_filter_over_joined_columns_makes_deletes_of_what_fails_it(world, carriers):
+def test_row_that_fails_a_filter_over_joined_columns_becomes_a_delete(world, carriers):
     world.environ |= {ROUTE + "FILTER": "key < 3 AND qty > 0", ROUTE + "COLUMNS": "id,carrier_name"}
     world.environ[ROUTE + "COMPUTED"] = json.dumps({"label": "concat(carrier, ':', carrier_name)"})
     world.create(COLUMNS, rows=["(1, 'AA', 1)", "(2, 'UA', 1)", "(3, 'ZZ', 1)", "(4, 'UA', 0)"])
@@ -107,7 +107,7 @@ def frames(world, first=1):
     )
 
 
-def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, carriers):
+def test_repeated_evaluation_of_a_micro_batch_reads_one_version(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     frame, route, dimensions, schema = frames(world)
     joined = dimensions.snapshot_join()
@@ -131,7 +131,7 @@ def test_one_micro_batch_sees_one_version_however_often_it_is_evaluated(world, c
     assert (caught.value.verdict.action, caught.value.verdict.reason) == ("restart", "schema_change")
 
 
-def test_a_joined_table_that_is_made_anew_at_the_version_that_was_checked_is_checked_again(world, carriers):
+def test_joined_table_recreated_at_the_checked_version_is_checked_again(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     frame, _, dimensions, _ = frames(world)
     assert dimensions.snapshot_join()(frame).count() == 1
@@ -144,7 +144,7 @@ def test_a_joined_table_that_is_made_anew_at_the_version_that_was_checked_is_che
         dimensions.snapshot_join()
 
 
-def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world, carriers):
+def test_rows_with_changed_join_keys_or_odd_names_are_joined(world, carriers):
     path = str(world.folder / "odd")
     world.spark.sql(
         f"CREATE TABLE delta.`{path}` (`the code` string, `na.me``s` string) USING delta "
@@ -165,7 +165,7 @@ def test_rows_that_change_the_key_of_the_join_or_have_odd_names_are_joined(world
     assert (found[change.KEY], found[change.CHANGE_TYPE], found["row"].asDict()) == ("1", "insert", values)
 
 
-def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world, carriers):
+def test_incompatible_joined_table_halts_before_any_write(world, carriers):
     world.create(COLUMNS + ", carrier_id int", rows=["(1, 'AA', 1, 1)"])
     wrong = {
         "ON": ("carrier=nope", "it has no column nope; it has code, name, key, unused"),
@@ -186,7 +186,7 @@ def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world
     world.environ |= {CARRIERS + "ON": "carrier=code", CARRIERS + "COLUMNS": "name=QTY"}
     with pytest.raises(RouteHaltError, match="joins a column QTY, qty, and table orders has one of that name already"):
         frames(world)
-    carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'nobody', 4, 'x')")
+    carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'no code', 4, 'x')")
     world.environ[CARRIERS + "COLUMNS"] = "name=carrier_name"
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "bad_dimension")
@@ -200,7 +200,7 @@ def test_a_joined_table_that_does_not_fit_halts_before_anything_is_written(world
     assert [found["carrier_name"] for found in world.delivered().values()] == ["American"]
 
 
-def test_a_joined_table_that_is_away_is_waited_for(world, carriers):
+def test_missing_joined_table_is_retried(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     home = world.folder / "carriers"
     shutil.move(home, world.folder / "moved")

@@ -54,14 +54,14 @@ def test_the_filter_is_pushed_down_to_the_files(world):
     assert "Not(EqualTo(name,draft))" in frame._jdf.queryExecution().toString()
 
 
-def test_columns_are_chosen_and_renamed_and_keys_need_not_be_among_them(world):
+def test_columns_are_selected_and_renamed_with_or_without_the_keys(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__COLUMNS"] = "name"
     world.environ["CDF_ROUTES__ORDERS_FILES__RENAME"] = "name=title"
     world.create(rows=["(1, 'a')"])
     assert [(key, row) for key, _, _, row in changes(world)] == [("1", {"title": "a"})]
 
 
-def test_odd_column_names_are_just_names(world):
+def test_odd_column_names_are_kept(world):
     world.environ["CDF_TABLES__ORDERS__KEYS"] = '["a.b", "the id"]'
     world.environ["CDF_ROUTES__ORDERS_FILES__RENAME"] = '{"tick`s": "row"}'
     world.create(
@@ -89,7 +89,7 @@ def test_a_key_with_a_null_is_null(world):
         ("ROUTES__ORDERS_FILES__RENAME", "nope=x"),
     ],
 )
-def test_a_column_that_is_not_there_is_named(world, variable, value):
+def test_missing_column_is_named(world, variable, value):
     world.environ["CDF_" + variable] = value
     world.create()
     with pytest.raises(RouteHaltError, match=r"has no column nope; it has id, name\."):
@@ -123,7 +123,7 @@ def test_a_delete_and_an_insert_of_one_commit_leave_the_insert(spark):
     assert latest(spark, *rows) == latest(spark, *reversed(rows)) == [("1", 11, "insert")]
 
 
-def test_of_mixed_versions_the_newest_stays(spark):
+def test_newest_of_mixed_versions_stays(spark):
     rows = [
         ("1", 13, "insert", 1, "c"),
         ("1", 14, "update_preimage", 1, "c"),
@@ -134,18 +134,18 @@ def test_of_mixed_versions_the_newest_stays(spark):
     assert latest(spark, *rows) == [("1", 14, "update_preimage"), ("2", 15, "update_postimage")]
 
 
-def test_each_row_without_a_key_stays_by_itself_and_its_delete_goes(spark):
+def test_rows_without_a_key_stay_separate_and_their_deletes_are_dropped(spark):
     rows = [(None, 11, "insert", None, "a"), (None, 11, "insert", None, "b"), (None, 12, "delete", None, "a")]
     assert latest(spark, *rows) == [("", 11, "insert"), ("", 11, "insert")]
 
 
-def test_an_append_sink_gets_no_preimages_unless_asked(spark):
+def test_append_sink_gets_preimages_only_if_configured(spark):
     rows = [("1", 14, "update_preimage", 5, None, (1, "a")), ("1", 15, "update_postimage", 5, None, (1, "b"))]
     frame = change_frame.without_preimages(spark.createDataFrame(rows, CHANGES))
     assert [row["change_type"] for row in frame.collect()] == ["update_postimage"]
 
 
-def test_several_rows_of_a_key_in_one_commit_leave_a_delete_that_says_so(spark):
+def test_duplicate_rows_of_a_commit_become_a_marked_delete(spark):
     rows = [
         ("twice", 11, "insert", 1, "a"),
         ("twice", 11, "insert", 1, "b"),

@@ -47,7 +47,7 @@ def test_duplicate_keys_in_a_snapshot_are_named(world):
     mended(world)
 
 
-def test_a_recreated_table_is_not_followed_unseen(started):
+def test_recreated_table_halts_the_route(started):
     shutil.rmtree(started.table)
     started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     started.create(rows=["(2, 'bb')", "(3, 'c')"])
@@ -59,7 +59,7 @@ def test_a_recreated_table_is_not_followed_unseen(started):
     assert started.delivered().keys() == {"2", "3"}, "what the new table never had is swept"
 
 
-def test_a_column_mapped_table_that_is_recreated_before_its_first_commit_is_not_followed_unseen(world, live):
+def test_mapped_table_recreated_before_its_first_commit_halts_the_route(world, live):
     world.create(rows=["(1, 'a')", "(2, 'b')"], delta__columnMapping__mode="name")
     (runner,) = live("orders_files")
 
@@ -86,13 +86,13 @@ def test_a_column_mapped_table_that_is_recreated_before_its_first_commit_is_not_
         ("CDF_TABLES__ORDERS__KEYS", "id,name"),
     ],
 )
-def test_a_changed_definition_is_not_mixed_with_the_old_one(started, variable, value):
+def test_changed_definition_is_not_mixed_with_the_former_definition(started, variable, value):
     started.environ[variable] = value
     verdict = halted(started, "route_changed")
     assert f"{variable.rsplit('__', 1)[1].lower()} was" in verdict.message
 
 
-def test_a_resync_takes_up_a_changed_definition(started):
+def test_resync_applies_a_changed_definition(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "id > 1"
     ask = Command("resync", "orders_files")
     assert started.run(ask=ask) is None
@@ -102,14 +102,14 @@ def test_a_resync_takes_up_a_changed_definition(started):
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1") == {}
 
 
-def test_a_target_that_is_gone_is_not_filled_with_the_newest_changes_only(started):
+def test_missing_target_is_not_filled_with_the_newest_changes_only(started):
     shutil.rmtree(started.files / "orders")
     started.insert("(3, 'c')")
     halted(started, "target_gone")
     mended(started)
 
 
-def test_a_target_filled_from_another_state_path_is_left_alone(started):
+def test_target_filled_from_another_state_path_is_unchanged(started):
     started.environ["CDF_STATE_PATH"] = str(started.folder / "another")
     started.sql("DELETE FROM {t} WHERE id = 1")
     halted(started, "target_claimed")
@@ -118,7 +118,7 @@ def test_a_target_filled_from_another_state_path_is_left_alone(started):
     assert started.state().epoch == 2
 
 
-def test_commits_that_log_cleanup_removed_are_not_passed_over(started):
+def test_commits_removed_by_log_cleanup_are_not_skipped(started):
     started.insert("(3, 'c')")
     started.insert("(4, 'd')")
     assert started.run() is None
@@ -130,7 +130,7 @@ def test_commits_that_log_cleanup_removed_are_not_passed_over(started):
     mended(started)
 
 
-def test_a_change_feed_that_is_off_is_told_how_to_be_switched_on(world):
+def test_disabled_change_feed_halts_with_the_command_to_enable_it(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
@@ -141,7 +141,7 @@ def test_a_change_feed_that_is_off_is_told_how_to_be_switched_on(world):
     assert world.delivered() == world.expected()
 
 
-def test_a_table_that_is_not_there_yet_is_waited_for(world):
+def test_table_that_does_not_exist_yet_is_retried(world):
     verdict = world.run()
     assert (verdict.action, verdict.reason) == ("wait", "table_missing")
     world.create(rows=["(1, 'a')"])
@@ -149,14 +149,14 @@ def test_a_table_that_is_not_there_yet_is_waited_for(world):
     assert world.delivered() == world.expected()
 
 
-def test_a_sink_that_refuses_us_halts_the_route_with_its_hint(started):
+def test_sink_that_refuses_access_halts_the_route_with_its_hint(started):
     started.insert("(3, 'c')")
     started.trouble("forbidden")
     verdict = started.run()
     assert (verdict.action, verdict.message, verdict.remedy) == ("halt", "The folder is locked.", "Unlock it.")
 
 
-def test_a_filter_spark_can_not_read_is_told(world):
+def test_filter_that_spark_cannot_parse_is_reported(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "colour = 'red'"
     world.create()
     verdict = world.run()
@@ -172,7 +172,7 @@ def test_a_damaged_state_is_rebuilt_by_a_resync(started):
     assert (started.state().epoch, started.state().generation) == (2, 1)
 
 
-def test_a_halted_route_waits_for_its_operator_and_an_old_error_does_not_speak_again(started):
+def test_halted_route_waits_for_its_operator_and_reports_no_old_error(started):
     """A live route fails by a sink error first, then by a schema change: each is classified separately."""
     started.environ["CDF_TRIGGER_SECONDS"] = "0.2"
     stop = threading.Event()

@@ -18,7 +18,7 @@ RESTART_SECONDS = 30
 
 
 def restarts(runner):
-    return runner._service.board.snapshot().routes[0].restarts
+    return runner._report._board.snapshot().routes[0].restarts
 
 
 def used(spark):
@@ -31,7 +31,7 @@ def used(spark):
     return heap.totalMemory() - heap.freeMemory(), process.memory_info().rss, files, threading.active_count()
 
 
-def test_a_sink_that_is_away_for_an_hour_costs_neither_memory_nor_anybody_elses_time(world, live, pytestconfig):
+def test_sink_outage_of_an_hour_costs_neither_memory_nor_other_routes_time(world, live, pytestconfig):
     """The first quarter of the restarts is warm-up. The service restarts twice a minute: 120 restarts are an hour."""
     many = pytestconfig.getoption("restarts")
     few = many // 4

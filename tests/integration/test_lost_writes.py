@@ -1,4 +1,4 @@
-"""A target loses what it acknowledged, at each step of a bootstrap, a batch, a mark and a resync: nothing stays missing.
+"""Tests of targets that lose acknowledged writes at each step of a bootstrap, a batch, a watermark and a resync: no row stays missing.
 
 A step is a call by which the driver reads or writes the target or the state path. A run of the history without a fault counts
 them; then the history runs again for each of them, or for a sample, and the target goes back to what it held at an earlier
@@ -117,7 +117,7 @@ def told(next_step: str) -> Command:
 
 
 @pytest.mark.parametrize("kind", [Snapshots, CutLog, FailOver, RestoredIndex, *RestoredTable.__subclasses__()])
-def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request, monkeypatch, pytestconfig):
+def test_writes_lost_at_any_step_are_delivered_again(world, kind, request, monkeypatch, pytestconfig):
     steps, draw = Steps(), random.Random(SEED)
     steps.before(monkeypatch, StateStore, "save")
     steps.before(monkeypatch, batch_writer, "deliver")
@@ -133,7 +133,7 @@ def test_what_a_target_loses_at_any_step_is_delivered_again(world, kind, request
 
 
 @pytest.mark.parametrize("kind", RestoredTable.__subclasses__())
-def test_a_restore_between_the_check_of_a_write_and_its_commit_is_noticed(world, kind, request, monkeypatch):
+def test_restore_between_the_check_and_the_commit_is_detected(world, kind, request, monkeypatch):
     steps = Steps()
     steps.before(monkeypatch, *kind.commits)
     with kind.opened(world, request) as target:
@@ -145,7 +145,7 @@ def test_a_restore_between_the_check_of_a_write_and_its_commit_is_noticed(world,
         assert target.held() == world.expected()
 
 
-def test_a_commit_of_a_target_is_read_once_though_a_write_and_its_mark_check_it(world, request, monkeypatch):
+def test_write_and_watermark_read_a_commit_of_the_target_once(world, request, monkeypatch):
     with RestoredReplica.opened(world, request) as target:
         history = bootstrapped(world, target, Steps())
         before, read, text = target.newest(), [], table.commit_text

@@ -1,4 +1,4 @@
-"""Columns whatever they are called: what is in a name is the name, in every sink, in keys and in what selects them."""
+"""Tests of odd column names: every sink, key and expression keeps them unchanged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def follow(world, route):
     return ROW | {"guard": 33}
 
 
-def test_elasticsearch_takes_a_dot_as_a_path_and_all_else_as_it_is(odd, elasticsearch):
+def test_elasticsearch_reads_a_dot_as_a_path_and_keeps_other_names(odd, elasticsearch):
     route = shaped(odd, "search", {"TYPE": "elasticsearch", "HOSTS": elasticsearch.url})
     row, reader = follow(odd, route), Reader(elasticsearch.url)
     assert reader.document("orders", KEY) == row
@@ -73,7 +73,7 @@ def test_elasticsearch_takes_a_dot_as_a_path_and_all_else_as_it_is(odd, elastics
     assert reader.search("orders", {"match": {"st.in.ner": 9}}) == [KEY]
 
 
-def test_elasticsearch_refuses_a_dot_that_makes_a_value_a_part_of_another(odd, elasticsearch):
+def test_elasticsearch_refuses_a_dot_that_nests_one_value_in_another(odd, elasticsearch):
     options = {"INDEX": "clash", "RENAME": json.dumps({"qu'o": "a"})}
     verdict = odd.run(shaped(odd, "search", {"TYPE": "elasticsearch", "HOSTS": elasticsearch.url}, options))
     assert (verdict.action, verdict.reason) == ("halt", "sink_refused")
@@ -110,7 +110,7 @@ def test_the_audit_table_keeps_every_name(odd):
     assert [gone["the id"] for gone in audit.where("change_type = 'delete'").collect()] == [8]
 
 
-def test_a_column_with_the_name_of_an_audit_column_is_to_be_renamed(odd):
+def test_column_named_like_an_audit_column_needs_a_rename(odd):
     route = shaped(
         odd, "audit", {"TYPE": "delta_audit", "PATH": str(odd.folder / "audit")}, {"RENAME": '{"key": "batch"}'}
     )

@@ -41,7 +41,7 @@ def is_paused(world, behind):
     return (route(world).state, route(world).lag_versions) == ("paused", behind) and route(world).lag_seconds > 0
 
 
-def test_it_delivers_nothing_until_it_is_resumed(world, runner):
+def test_paused_route_delivers_nothing_until_it_is_resumed(world, runner):
     assert ask(world, runner, "pause") == command_queue.CommandStatus("done", "paused", 1.0)
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
@@ -56,7 +56,7 @@ def test_it_delivers_nothing_until_it_is_resumed(world, runner):
     assert [what for what in told if "requested" in what] == ["resume requested", "pause requested"]
 
 
-def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, runner):
+def test_replay_interrupted_by_a_pause_continues_and_is_answered(world, runner):
     replay = Command("replay", ROUTE, 0)
     world.trouble("hang")
     command_queue.enqueue(world.state_path.requests, replay)
@@ -71,7 +71,7 @@ def test_a_replay_that_is_under_way_goes_on_afterwards_and_is_answered(world, ru
     assert command_queue.pending(world.state_path.requests) == []
 
 
-def test_it_rests_after_a_restart_too_and_tells_how_far_behind_it_is(world, runner, live):
+def test_paused_route_stays_paused_after_a_restart_and_reports_its_lag(world, runner, live):
     ask(world, runner, "pause")
     world.insert("(2, 'b')")
     assert world.run() is None, "a run of once"
@@ -82,7 +82,7 @@ def test_it_rests_after_a_restart_too_and_tells_how_far_behind_it_is(world, runn
     until(lambda: world.delivered() == world.expected(), WITHIN)
 
 
-def test_nothing_is_written_for_it_meanwhile(world, runner):
+def test_paused_route_refuses_commands_that_write(world, runner):
     ask(world, runner, "pause")
     for kind, what in (("replay", {"starting_version": 0}), ("resync", {}), ("redrive", {})):
         refused = ask(world, runner, kind, **what)
@@ -91,7 +91,7 @@ def test_nothing_is_written_for_it_meanwhile(world, runner):
     assert world.state().generation == 0
 
 
-def test_one_that_has_never_run_may_be_paused(world, live):
+def test_route_that_has_never_run_can_be_paused(world, live):
     world.create(rows=["(1, 'a')"])
     world.state_path.set_paused(ROUTE)
     (runner,) = live(ROUTE)
@@ -101,7 +101,7 @@ def test_one_that_has_never_run_may_be_paused(world, live):
     until(lambda: world.delivered() == world.expected(), WITHIN)
 
 
-def test_one_that_has_never_asked_its_sink_raises_no_alert(world, live):
+def test_paused_route_with_an_unchecked_sink_raises_no_alert(world, live):
     world.create(rows=["(1, 'a')"])
     world.state_path.set_paused(ROUTE)
     live(ROUTE)

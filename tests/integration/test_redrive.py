@@ -1,4 +1,4 @@
-"""A letter that is redriven writes what the source holds now, whatever the letter says; one given up is kept."""
+"""Tests of redrive and discard: a redrive writes the present row of the source, and a discarded letter is kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def letter_of(world, key):
     return found
 
 
-def test_a_mended_sink_gets_the_rows(started):
+def test_repaired_sink_gets_the_rows(started):
     started.trouble("tolerant")
     answer = redrive(started)
     assert (answer.state, answer.message) == ("done", "2 keys written as of version 2, 0 of them refused again")
@@ -43,8 +43,8 @@ def test_a_mended_sink_gets_the_rows(started):
     assert started.board.snapshot().routes[0].dead_letters == 0
 
 
-def test_the_present_row_is_written_before_the_stream_gets_there_and_a_deleted_key_stays_away(started):
-    started.sql("UPDATE {t} SET name = 'mended' WHERE id = 3")
+def test_redrive_writes_the_present_row_and_no_deleted_key(started):
+    started.sql("UPDATE {t} SET name = 'repaired' WHERE id = 3")
     started.sql("DELETE FROM {t} WHERE id = 4")
     started.trouble("tolerant")
     assert redrive(started).message == "2 keys written as of version 4, 0 of them refused again"
@@ -52,7 +52,7 @@ def test_the_present_row_is_written_before_the_stream_gets_there_and_a_deleted_k
     assert set(started.delivered()) == {"1", "2", "3"}
 
 
-def test_what_is_refused_again_is_one_letter_of_the_present_row(started):
+def test_row_refused_again_is_one_dead_letter_of_the_present_row(started):
     started.sql("UPDATE {t} SET name = 'bad still' WHERE id = 3")
     for _ in range(2):
         assert "1 of them refused again" in redrive(started, letter_of(started, "3")).message
@@ -63,20 +63,20 @@ def test_what_is_refused_again_is_one_letter_of_the_present_row(started):
     assert set(started.delivered()) == {"1", "2"}
 
 
-def test_a_sink_that_is_away_for_a_moment_is_asked_again(started):
+def test_redrive_retries_a_sink_after_a_short_outage(started):
     started.trouble("away once")
     assert redrive(started).message == "2 keys written as of version 2, 2 of them refused again"
     assert (started.files / "asked").exists()
 
 
-def test_a_sink_that_stays_away_is_told_with_what_to_do(started):
+def test_redrive_reports_an_unreachable_sink_with_the_next_step(started):
     started.trouble("away")
     ask = Command("redrive", ROUTE)
     started.run(ROUTE, ask=ask)
     answer = started.answer(ask)
     assert (answer.state, answer.message) == (
         "failed",
-        "unreachable: nobody answers Repeat the command once the error is over.",
+        "unreachable: no answer Repeat the command once the error is over.",
     )
     assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
 
@@ -88,7 +88,7 @@ def test_only_the_letters_that_are_named_are_redriven(started):
     assert set(started.delivered()) == {"1", "2", "4"}
 
 
-def test_a_hundred_and_one_refused_again_do_not_halt_the_route(started):
+def test_101_rows_refused_again_do_not_halt_the_route(started):
     started.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
     started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
     assert started.run() is None
@@ -96,7 +96,7 @@ def test_a_hundred_and_one_refused_again_do_not_halt_the_route(started):
     assert redrive(started).message == "103 keys written as of version 3, 103 of them refused again"
 
 
-def test_rows_without_a_key_and_keys_of_several_rows_are_settled_once_the_source_is_mended(world):
+def test_redrive_closes_letters_of_missing_and_duplicate_keys_after_source_repair(world):
     world.create(rows=["(1, 'a')"])
     assert world.run() is None
     world.insert("(NULL, 'x')", "(5, 'one')", "(5, 'two')")
@@ -110,7 +110,7 @@ def test_rows_without_a_key_and_keys_of_several_rows_are_settled_once_the_source
     assert {state for (state,) in world.buried("state")} == {"redriven"}
 
 
-def test_a_replica_takes_the_present_row_too(world):
+def test_replica_gets_the_present_row(world):
     world.environ |= {"CDF_TABLES__ORDERS__SINKS": "copy", "CDF_SINKS__COPY__TYPE": "delta_replica"}
     world.environ["CDF_SINKS__COPY__PATH"] = str(world.folder / "copy")
     del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
@@ -134,7 +134,7 @@ def test_an_append_sink_has_no_present_row(world):
     assert "replay orders_lines --starting-version N --ending-version N" in answer.message
 
 
-def test_a_letter_that_is_given_up_is_kept_and_its_key_stays_away(started):
+def test_discarded_letter_is_kept_and_its_key_stays_absent(started):
     assert redrive(started, letter_of(started, "3"), kind="discard").message == "1 discarded"
     assert started.buried("key", "state") == [("3", "discarded"), ("4", "open")]
     assert started.board.snapshot().routes[0].dead_letters == 1
@@ -144,14 +144,14 @@ def test_a_letter_that_is_given_up_is_kept_and_its_key_stays_away(started):
     assert set(started.delivered()) == {"1", "2", "4"}
 
 
-def test_a_letter_nobody_knows_is_told_and_nothing_is_done(started):
+def test_unknown_letter_is_reported_and_nothing_changes(started):
     for kind in ("redrive", "discard"):
         answer = refused(started, kind, "no-such-id")
         assert "has no open dead letter of no-such-id" in answer.message
     assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
 
 
-def test_there_may_never_have_been_a_letter(world):
+def test_redrive_and_discard_fail_without_a_dead_letter(world):
     world.create(rows=["(1, 'a')"])
     assert world.run() is None
     for kind in ("redrive", "discard"):
@@ -166,17 +166,17 @@ def refused(world, kind, *letters):
     return answer
 
 
-def test_letters_of_a_table_that_is_gone_can_be_given_up(started):
+def test_letters_of_a_removed_table_can_be_discarded(started):
     shutil.rmtree(started.table)
     ask = Command("discard", ROUTE, letters=())
     started.run(ask=ask)
     assert started.answer(ask).message == "2 discarded"
 
 
-def test_a_column_that_the_route_leaves_out_is_left_out_here_too(started):
+def test_redrive_omits_columns_that_the_route_omits(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
     started.sql("ALTER TABLE {t} ADD COLUMNS (extra STRING)")
-    started.sql("UPDATE {t} SET extra = 'not asked for'")
+    started.sql("UPDATE {t} SET extra = 'not configured'")
     started.trouble("tolerant")
     assert redrive(started).state == "done"
     assert {tuple(row) for row in started.delivered().values()} == {("id", "name")}

@@ -56,7 +56,7 @@ def test_fixed_arguments_of_a_container_never_stop_a_restart(world):
     assert world.delivered() == world.expected()
 
 
-def test_a_version_out_of_range_is_told_the_range(world):
+def test_version_out_of_range_is_refused_with_the_range(world):
     verdict = world.run(asked=9)
     assert (verdict.action, verdict.reason) == ("halt", "start_out_of_range")
     assert "versions 0 to 3 are available" in verdict.message
@@ -66,7 +66,7 @@ def test_a_version_out_of_range_is_told_the_range(world):
     assert world.state().generation == 0, "nothing was begun"
 
 
-def test_a_table_may_say_where_its_routes_start(world):
+def test_setting_of_a_table_is_the_start_of_its_routes(world):
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "3"
     assert world.run() is None
     assert world.delivered().keys() == {"3"}
@@ -79,7 +79,7 @@ def test_a_starting_timestamp_is_resolved_once(world):
     assert world.delivered() == world.expected()
 
 
-def test_a_replay_delivers_again_and_goes_on(world):
+def test_replay_delivers_again_and_continues(world):
     assert world.run() is None
     for file in (world.files / "orders").glob("*.json"):
         file.unlink()
@@ -88,7 +88,7 @@ def test_a_replay_delivers_again_and_goes_on(world):
     assert world.run(ask=ask) is None
     assert world.delivered() == world.expected()
     assert (world.answer(ask).state, world.answer(ask).ratio) == ("done", 1.0)
-    assert (world.state().generation, world.state().epoch, world.state().asked) == (1, 1, None)
+    assert (world.state().generation, world.state().epoch, world.state().requested_start_version) == (1, 1, None)
     world.insert("(4, 'd')")
     assert world.run() is None
     assert world.delivered() == world.expected()
@@ -103,7 +103,7 @@ def test_a_replay_does_not_bring_a_deleted_key_back(world):
     assert world.delivered() == world.expected()
 
 
-def test_every_command_is_answered_whatever_comes_after_it(world):
+def test_every_command_is_answered_despite_later_commands(world):
     assert world.run() is None
     asked = [
         Command("replay", "orders_files", 2),
@@ -118,7 +118,7 @@ def test_every_command_is_answered_whatever_comes_after_it(world):
 
 
 @pytest.mark.parametrize("version", [9, 4])
-def test_a_replay_that_can_not_be_is_refused_and_the_route_goes_on(world, version):
+def test_impossible_replay_is_refused_and_the_route_continues(world, version):
     assert world.run() is None
     ask = Command("replay", "orders_files", version)
     world.insert("(5, 'e')")
@@ -134,7 +134,7 @@ def test_a_replay_that_can_not_be_is_refused_and_the_route_goes_on(world, versio
     assert world.delivered() == world.expected()
 
 
-def test_a_replay_before_the_bootstrap_is_done_is_refused(world):
+def test_replay_before_the_end_of_the_bootstrap_is_refused(world):
     world.trouble("1")
     world.run()
     world.trouble(None)
@@ -144,7 +144,7 @@ def test_a_replay_before_the_bootstrap_is_done_is_refused(world):
     assert world.delivered() == world.expected(), "the bootstrap went on"
 
 
-def test_a_resync_sweeps_what_the_table_no_longer_holds(world):
+def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
     assert world.run() is None
     world.sql("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
@@ -166,7 +166,7 @@ def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
     assert world.delivered() == world.expected()
 
 
-def test_a_request_while_the_table_is_away_is_answered(world):
+def test_command_is_answered_while_the_table_is_missing(world):
     assert world.run() is None
     (world.folder / "orders").rename(world.folder / "elsewhere")
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -175,7 +175,7 @@ def test_a_request_while_the_table_is_away_is_answered(world):
     assert world.answer(ask).state == "failed"
 
 
-def test_redis_follows_too(world, redis_server):
+def test_redis_follows_a_replay(world, redis_server):
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "cache",
         "CDF_SINKS__CACHE__TYPE": "redis",
@@ -206,7 +206,7 @@ def entries(server):
         client.close()
 
 
-def test_a_replay_that_fails_is_under_way_no_more(world, live):
+def test_failed_replay_is_no_longer_reported_as_running(world, live):
     (runner,) = live("orders_files")
     until(lambda: world.delivered() == world.expected())
     replay = Command("replay", "orders_files", 0)
@@ -222,7 +222,7 @@ def test_a_replay_that_fails_is_under_way_no_more(world, live):
     assert world.sample("cdf_replay_progress_ratio") == 0
 
 
-def test_a_bounded_replay_across_a_rename_says_what_to_do_instead(world):
+def test_bounded_replay_across_a_rename_is_refused_with_the_alternative(world):
     world.into_lines()
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")  # version 4
     world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
@@ -234,7 +234,7 @@ def test_a_bounded_replay_across_a_rename_says_what_to_do_instead(world):
     assert "and the versions from it on, one after the other" in world.answer(ask).message
 
 
-def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, monkeypatch):
+def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, monkeypatch):
     """Seen before anything is switched; where a file goes only then, the route goes back to where it was."""
     world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
     world.insert("(4, 'd')")
@@ -264,7 +264,7 @@ def test_a_replay_that_can_not_be_read_leaves_the_route_as_it_was(world, live, m
     until(lambda: (found := world.answer(again)) is not None and found.state == "done")
 
 
-def test_a_starting_version_beyond_what_is_delivered_is_refused_with_what_it_would_leave_out(world):
+def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
     assert world.run() is None
     state = world.state()
     world.sql("DELETE FROM {t} WHERE id = 1")
@@ -282,7 +282,7 @@ def test_a_starting_version_beyond_what_is_delivered_is_refused_with_what_it_wou
     assert (world.delivered().keys(), world.state().generation) == ({"2", "4"}, 1)
 
 
-def test_a_replay_into_a_target_that_is_gone_is_a_new_epoch(world):
+def test_replay_into_a_missing_target_is_a_new_epoch(world):
     assert world.run() is None
     shutil.rmtree(world.files / "orders")
     ask = Command("replay", "orders_files", 3)

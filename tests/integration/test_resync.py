@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from cdf_replicator.commands.dry_run import _waiting, resync_plan
+from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
@@ -48,7 +49,7 @@ def forge(world, key, guard, row):
     entry(world, key).write_text(json.dumps({"key": key, "guard": guard, "row": row}))
 
 
-def test_a_target_brought_back_from_before_a_resync_wants_another(followed, tmp_path):
+def test_target_restored_from_before_a_resync_needs_another_resync(followed, tmp_path):
     """Its version counts for nothing: what the resync removed is in it again."""
     world, held = followed, followed.files / "orders"
     shutil.copytree(held, tmp_path / "copy")
@@ -88,7 +89,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert resynced(world)[0] is None
         state = world.state()
         assert state.phase == "streaming"
-        world.state_path.save(replace(state, phase="bootstrapping", start_version=None, streamed=False))
+        world.state_path.save(replace(state, phase="bootstrapping", start_version=None, query_started=False))
         shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
     kills = (killed_after_the_pin, killed_in("0"), killed_in("3"), killed_in("count"), killed_in("sweep"))
@@ -103,7 +104,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert world.state().epoch == epoch, "it went on where it was"
 
 
-def test_a_sweep_that_would_remove_too_much_is_refused_until_it_is_allowed(followed):
+def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     world = followed
     del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
     assert "target  10 entries, of which at least 0 (0.0%) would be removed" in dry_run(world)
@@ -133,7 +134,7 @@ def test_a_sweep_that_would_remove_too_much_is_refused_until_it_is_allowed(follo
     assert [batch.batch_id for batch in world.board.snapshot().routes[0].batches] == [1], "nothing was loaded again"
 
 
-def test_a_resync_overwrites_whatever_somebody_else_wrote_into_the_sink(followed):
+def test_resync_overwrites_foreign_entries_of_the_sink(followed):
     world = followed
     forge(world, "1", guard_of(9, 5, upsert=True), {"id": 1, "name": "theirs"})
     forge(world, "2", 1, {"id": 2, "name": "theirs"})
@@ -148,7 +149,7 @@ def test_a_resync_overwrites_whatever_somebody_else_wrote_into_the_sink(followed
     assert world.delivered() == world.expected()
 
 
-def test_an_entry_no_epoch_can_replace_is_told(followed):
+def test_entry_with_the_highest_epoch_is_reported(followed):
     world = followed
     forge(world, "1", 2**63 - 1, {"id": 1, "name": "theirs"})
     verdict, _ = resynced(world)
@@ -160,7 +161,7 @@ def test_an_entry_no_epoch_can_replace_is_told(followed):
     assert world.delivered() == world.expected()
 
 
-def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_server):
+def test_resync_repairs_elasticsearch_and_redis(world, elasticsearch, redis_server):
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "cache,search",
         "CDF_SINKS__CACHE__TYPE": "redis",
@@ -200,7 +201,48 @@ def test_elasticsearch_and_redis_are_mended_too(world, elasticsearch, redis_serv
         assert {hit["_id"]: hit["_source"] for hit in hits} == world.expected()
 
 
-def test_a_sweep_that_was_refused_goes_on_under_a_later_lease(world, elasticsearch, monkeypatch):
+def test_sink_without_orphan_deletion_is_resynced_only_into_an_emptied_target(world):
+    world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
+    world.create(rows=[f"({number}, 'a')" for number in range(10)])
+    assert world.run() is None
+    world.sql("DELETE FROM {t} WHERE id = 3")
+    with pytest.raises(
+        RouteHaltError, match="Sink files can't delete entries of keys that table orders no longer holds"
+    ):
+        dry_run(world)
+    failure, answer = resynced(world)
+    assert failure is None, "the route goes on as before"
+    assert answer.state == "failed"
+    assert "Sink files can't delete entries" in answer.message
+    assert answer.message.endswith("claim included. Then run: cdf-replicator resync orders_files")
+    assert (world.state().epoch, world.delivered()) == (1, world.expected())
+
+    shutil.rmtree(world.files / "orders")
+    assert dry_run(world).endswith("target  empty: nothing would be removed\nNothing was written.")
+    assert resynced(world)[0] is None
+    assert (world.state().epoch, world.delivered()) == (2, world.expected())
+
+
+def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world, tmp_path):
+    """The entries of keys that were deleted since would stay."""
+    world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    route, state_path = world.settings.routes[ROUTE], world.state_path
+    start_position.resolve(route, world.source(), world.settings.sink(route.sink), state_path)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    assert world.run() is None
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    verdict = world.run()
+    assert (verdict.action, verdict.reason) == ("halt", "not_resyncable")
+    assert verdict.remedy.startswith("Delete that target")
+    shutil.rmtree(world.files / "orders")
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
+
+
+def test_refused_sweep_continues_under_a_later_lease(world, elasticsearch, monkeypatch):
     """The index is then reached through another alias."""
     spec, lease = StateStore.route_spec, iter(range(1, 9))
     monkeypatch.setattr(

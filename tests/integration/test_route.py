@@ -41,7 +41,7 @@ def test_an_empty_table_is_followed_from_its_first_row(world):
     assert world.delivered() == world.expected()
 
 
-def test_every_operation_in_small_pieces_leaves_the_rows_of_the_table(world):
+def test_every_operation_in_small_micro_batches_leaves_the_rows_of_the_table(world):
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "0"
     world.create()
@@ -60,7 +60,7 @@ def test_every_operation_in_small_pieces_leaves_the_rows_of_the_table(world):
     assert world.delivered() == world.expected()
 
 
-def test_a_split_overwrite_leaves_the_rows_of_the_table_wherever_it_is_cut(world):
+def test_overwrite_split_at_any_place_leaves_the_rows_of_the_table(world):
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert world.run() is None
@@ -72,7 +72,7 @@ def test_a_split_overwrite_leaves_the_rows_of_the_table_wherever_it_is_cut(world
     assert world.delivered() == world.expected()
 
 
-def test_a_bootstrap_that_died_goes_on_at_the_version_it_was_pinned_to(world):
+def test_interrupted_bootstrap_continues_at_its_pinned_version(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     world.trouble("1")
     verdict = world.run()
@@ -88,7 +88,7 @@ def test_a_bootstrap_that_died_goes_on_at_the_version_it_was_pinned_to(world):
     assert (world.state().epoch, world.state().start_version) == (1, 2)
 
 
-def test_a_micro_batch_that_died_half_written_is_written_again(world):
+def test_half_written_micro_batch_is_written_again(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert world.run() is None
     world.sql("UPDATE {t} SET name = upper(name)")
@@ -101,10 +101,10 @@ def test_a_micro_batch_that_died_half_written_is_written_again(world):
     assert world.delivered() == world.expected()
 
 
-def test_what_a_server_took_before_it_was_started_anew_is_sent_again(world):
+def test_writes_before_a_server_restart_are_sent_again(world):
     world.create(rows=["(1, 'a')"])
     for phase in ("bootstrapping", "streaming"):
-        world.trouble("started anew")
+        world.trouble("restarted")
         verdict = world.run()
         assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "lost", phase)
         for file in (world.files / "orders").glob("*.json"):
@@ -126,7 +126,7 @@ def test_a_redelivered_micro_batch_changes_nothing(world, lose_commit):
     assert world.last_batch().received == {"insert": 1}
 
 
-def test_a_pinned_version_that_vacuum_removed_is_pinned_anew_and_orphans_are_swept(world):
+def test_vacuumed_pinned_version_is_pinned_again_and_orphans_are_deleted(world):
     """A row deleted between the two pins is removed, however large its share: no other writer wrote it."""
     world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"] = "0"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
@@ -140,7 +140,7 @@ def test_a_pinned_version_that_vacuum_removed_is_pinned_anew_and_orphans_are_swe
     assert world.delivered() == world.expected()
 
 
-def test_a_restart_after_one_micro_batch_needs_no_start_that_log_cleanup_removed(world):
+def test_restart_after_a_micro_batch_does_not_need_the_starting_version(world):
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
     world.create(rows=["(1, 'a')"])
     assert world.run() is None
@@ -152,7 +152,7 @@ def test_a_restart_after_one_micro_batch_needs_no_start_that_log_cleanup_removed
     assert world.last_batch().received == {"insert": 2}, "what was delivered is not delivered again"
 
 
-def test_a_live_route_follows_until_it_is_told_to_stop(world):
+def test_live_route_follows_until_it_is_stopped(world):
     world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
     world.create(rows=["(1, 'a')"])
     stop = threading.Event()
@@ -180,7 +180,7 @@ def test_a_live_route_follows_until_it_is_told_to_stop(world):
     assert world.board.snapshot().routes[0].state == "stopped"
 
 
-def test_a_sink_that_is_away_is_told_apart_from_a_fault(world):
+def test_unreachable_sink_is_distinguished_from_a_fault(world):
     world.create(rows=["(1, 'a')"])
     world.trouble("away")
     verdict = world.run()
@@ -191,7 +191,7 @@ def test_a_sink_that_is_away_is_told_apart_from_a_fault(world):
     assert world.delivered() == world.expected()
 
 
-def test_after_an_error_that_spark_did_not_foresee_delta_reads_its_tables_anew(world, monkeypatch):
+def test_delta_reads_tables_again_after_an_unknown_spark_error(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, RouteStream.run, []
 
@@ -208,7 +208,7 @@ def test_after_an_error_that_spark_did_not_foresee_delta_reads_its_tables_anew(w
     assert world.delivered() == world.expected()
 
 
-def test_a_query_that_ended_is_let_go_by_both_sides(world):
+def test_ended_query_is_released_by_python_and_the_jvm(world):
     """Its sink calls back from the JVM into Python: held from there too, neither would ever free it, nor its plans."""
     world.create(rows=["(1, 'a')"])
     called_back = world.spark.sparkContext._gateway.gateway_property.pool.dict
@@ -225,7 +225,7 @@ def test_a_query_that_ended_is_let_go_by_both_sides(world):
     until(freed)
 
 
-def test_after_a_restart_in_the_middle_of_a_commit_it_is_not_said_to_be_delivered(world, live, monkeypatch):
+def test_restart_within_a_commit_does_not_report_it_as_delivered(world, live, monkeypatch):
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     world.create(rows=["(0, 'a')"])
     assert world.run() is None

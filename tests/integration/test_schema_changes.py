@@ -76,7 +76,7 @@ def test_three_sinks_follow_a_growing_table_while_they_run(world, live, elastics
         return {key: json.loads(value) for key, value in held.items() if value}
 
     def filled(rows):
-        """With null for what was added since a row was written."""
+        """Return the rows with null in columns that were added after a row was written."""
         names = [field.name for field in world.spark.read.format("delta").load(world.table).schema]
         return {key: {**dict.fromkeys(names), **row} for key, row in rows.items()}
 
@@ -172,7 +172,7 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
         ("CDF_ROUTES__ORDERS_FILES__COLUMNS", "id,price", "id", "DROP COLUMN price"),
     ],
 )
-def test_a_definition_that_names_what_has_gone_is_corrected_by_a_resync(world, variable, before, after, statement):
+def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, variable, before, after, statement):
     world.environ[variable] = before
     world.create("id bigint, price int", rows=["(1, 10)", "(2, 20)"], **MAPPED)
     assert world.run() is None
@@ -185,7 +185,7 @@ def test_a_definition_that_names_what_has_gone_is_corrected_by_a_resync(world, v
     assert world.delivered() == {}
 
 
-def test_column_mapping_that_is_switched_on_under_a_route_is_taken_up(started, live):
+def test_column_mapping_enabled_under_a_route_is_followed(started, live):
     (runner,) = live("orders_files")
     started.sql(
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
@@ -212,7 +212,7 @@ def test_column_mapping_that_is_switched_on_under_a_route_is_taken_up(started, l
         ("SELECT string(id) id, name, price FROM {t}", (), "retyped column id from long to string"),
     ],
 )
-def test_what_no_stream_gets_past_is_told_and_mended_by_a_resync(started, query, by, words):
+def test_schema_change_that_blocks_a_stream_halts_until_a_resync(started, query, by, words):
     frame = started.spark.createDataFrame(started.sql(query).collect())
     frame = started.spark.createDataFrame(frame.collect(), started.sql(query).schema)
     writer = frame.write.format("delta").mode("overwrite").options(**OVERWRITE)
@@ -222,7 +222,7 @@ def test_what_no_stream_gets_past_is_told_and_mended_by_a_resync(started, query,
     resynced(started)
 
 
-def test_a_column_that_vanishes_while_the_route_runs_is_not_delivered_as_null(started, live):
+def test_column_dropped_during_a_run_is_not_delivered_as_null(started, live):
     (runner,) = live("orders_files")
     started.insert("(3, 'c', 30)")
     until(lambda: "3" in started.delivered())
@@ -235,9 +235,7 @@ def test_a_column_that_vanishes_while_the_route_runs_is_not_delivered_as_null(st
     resynced(started)
 
 
-def test_columns_moved_widened_and_added_between_the_plan_and_the_start_of_a_query_arrive_as_they_are(
-    world, monkeypatch
-):
+def test_columns_changed_between_plan_and_start_of_a_query_are_delivered(world, monkeypatch):
     """Spark takes columns by their position and with the types of the plan, and raises nothing."""
     world.create("id bigint, qty int, price int", rows=["(1, 1, 10)"], delta__enableTypeWidening="true")
     meanwhile, follow = [], StreamingQueryRunner.follow
@@ -245,7 +243,7 @@ def test_columns_moved_widened_and_added_between_the_plan_and_the_start_of_a_que
     def followed(*arguments):
         while meanwhile:
             world.sql(meanwhile.pop(0))
-        follow(*arguments)
+        return follow(*arguments)
 
     monkeypatch.setattr(StreamingQueryRunner, "follow", followed)
     for key, change, row in (
@@ -264,7 +262,7 @@ def test_columns_moved_widened_and_added_between_the_plan_and_the_start_of_a_que
         assert world.delivered()[key] == world.expected()[key]
 
 
-def test_a_change_feed_that_was_off_for_a_while_is_noticed(started, live):
+def test_temporarily_disabled_change_feed_is_detected(started, live):
     started.insert("(3, 'c', 30)")
     assert started.run() is None
     started.insert("(4, 'd', 40)")
@@ -283,7 +281,7 @@ def test_a_change_feed_that_was_off_for_a_while_is_noticed(started, live):
     assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in runner.failure.remedy
 
 
-def test_a_route_that_is_to_fail_halts_before_anything_new_is_delivered(started):
+def test_route_configured_to_fail_halts_before_it_delivers_new_columns(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "fail"
     started.insert("(3, 'c', 30)")
     assert started.run() is None
@@ -297,7 +295,7 @@ def test_a_route_that_is_to_fail_halts_before_anything_new_is_delivered(started)
     assert started.delivered()["4"] == {"id": 4, "name": "d", "price": 40, "paid": True}
 
 
-def test_a_route_that_is_to_ignore_delivers_the_columns_its_epoch_began_with(world):
+def test_route_configured_to_ignore_delivers_the_first_columns_of_its_epoch(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
     columns = "id bigint, box struct<a: int>, boxes array<struct<a: int>>, named map<string, struct<a: int>>"
     row = "({0}, struct({0}{1}), array(struct({0}{1})), map('k', struct({0}{1})))"

@@ -15,7 +15,7 @@ SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>
 
 
 def judged(world, schema, **settings):
-    """The schema of the rows that a route with these settings delivers; raises what the route would halt with."""
+    """Return the schema of the rows that a route with these settings delivers, or raise the error that would halt it."""
     world.environ = {name: value for name, value in world.environ.items() if not name.startswith(ROUTE)}
     world.environ |= {ROUTE + name.upper(): value for name, value in settings.items()}
     return change_frame.row_schema(schema, world.settings.routes["orders_files"])
@@ -78,7 +78,7 @@ def test_a_projection_may_keep_the_key_alone(world):
     assert world.delivered() == {"1": {"id": 1}, "2": {"id": 2}}
 
 
-def test_a_filter_or_expression_that_changes_its_mind_halts_the_route(world):
+def test_nondeterministic_filter_or_expression_halts_the_route(world):
     schema = world.spark.createDataFrame([], SOME).schema
     fickle = {
         "day > 'today'": "changes every day",
@@ -120,7 +120,7 @@ def test_a_filter_or_expression_that_changes_its_mind_halts_the_route(world):
             judged(world, schema, computed=json.dumps({"x": text}))
 
 
-def test_what_says_the_same_of_a_row_for_good_is_taken(world):
+def test_deterministic_filter_or_expression_is_accepted(world):
     schema = world.spark.createDataFrame([], SOME).schema
     for text in ("name = 'today'", "`a.b` > 1", "exists(tags, t -> t = name)", "day > '2026-01-01'", "NAME IS NULL"):
         judged(world, schema, filter=text)
@@ -130,7 +130,7 @@ def test_what_says_the_same_of_a_row_for_good_is_taken(world):
     assert types.simpleString() == "struct<id:bigint,x:string,y:int,z:string>"
 
 
-def test_a_wrong_expression_halts_before_anything_is_written(world):
+def test_wrong_expression_halts_before_any_write(world):
     world.environ[ROUTE + "FILTER"] = "nope > 1"
     world.create(rows=["(1, 'a')"])
     verdict = world.run()
@@ -157,7 +157,7 @@ def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
     assert world.run().reason == "bad_expression", "the feed still has the row, and the route skips nothing"
 
 
-def test_names_that_differ_by_case_alone_are_one_name(world):
+def test_names_that_differ_only_by_case_are_equal(world):
     schema = world.spark.createDataFrame([], SOME).schema
     with pytest.raises(RouteHaltError, match="gives two columns the name NAME, name"):
         judged(world, schema, computed='{"NAME": "id"}')

@@ -15,7 +15,7 @@ def place(world, request):
 
 
 def through(world, sink, settings, state):
-    """Follow the table through a sink of that name alone, under a state path; returns the route."""
+    """Follow the table through only the sink of that name, under a state path; return the route."""
     for name in [name for name in world.environ if name.startswith("CDF_SINKS__")]:
         del world.environ[name]
     world.environ |= {f"CDF_SINKS__{sink.upper()}__{name}": value for name, value in settings.items()}
@@ -24,7 +24,7 @@ def through(world, sink, settings, state):
 
 
 @pytest.mark.parametrize("place", ["delta_audit", "redis"], indirect=True)
-def test_a_target_of_another_route_is_left_alone_until_a_resync_takes_it_over(world, place):
+def test_target_of_another_route_is_unchanged_until_a_resync(world, place):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     first = through(world, "first", place, "state")
     assert world.run(first) is None

@@ -43,7 +43,7 @@ def test_new_commits_are_seen(world):
     assert source.log.latest_version() == 2
 
 
-def test_after_log_cleanup_the_range_begins_where_changes_can_still_be_read(world):
+def test_range_after_log_cleanup_begins_at_the_first_readable_version(world):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     world.forget_log_before(2)
@@ -59,13 +59,13 @@ def test_after_log_cleanup_the_range_begins_where_changes_can_still_be_read(worl
 
 
 @pytest.mark.parametrize("version", [-1, 4, 100])
-def test_a_version_out_of_range_is_told_the_range(dated, version):
+def test_version_out_of_range_is_refused_with_the_range(dated, version):
     with pytest.raises(RouteHaltError, match=f"Starting version {version} .* versions 0 to 3 are available") as raised:
         dated.check_range(version)
     assert raised.value.verdict.remedy
 
 
-def test_the_ends_of_the_range_are_in_it(dated):
+def test_range_includes_its_ends(dated):
     dated.check_range(0)
     dated.check_range(3)
 
@@ -89,17 +89,17 @@ def test_a_timestamp_after_the_newest_commit_is_refused(dated):
         dated.version_at("2024-05-01T12:03:01Z")
 
 
-def test_a_commit_is_dated_by_its_file(dated):
+def test_commit_time_is_the_time_of_its_file(dated):
     assert dated.log.committed_at(2) == NOON.timestamp() + 120
     assert dated.log.committed_at(9) is None
 
 
-def test_history_older_than_a_week_can_be_read_while_its_files_are_there(dated):
+def test_history_older_than_a_week_is_readable_while_its_files_exist(dated):
     assert {row["id"] for row in dated.changes(2, 3).collect()} == {2, 3}
     assert {row["id"] for row in dated.snapshot(2).collect()} == {1, 2}
 
 
-def test_a_table_may_be_known_by_name(world):
+def test_table_is_found_by_its_name(world):
     world.spark.sql("CREATE TABLE named (id bigint) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     try:
         world.spark.sql("INSERT INTO named VALUES (7)")
@@ -117,28 +117,28 @@ def test_a_table_may_be_known_by_name(world):
         world.spark.sql("DROP TABLE named")
 
 
-def test_a_table_that_is_not_there_is_waited_for(world):
+def test_missing_table_is_retried(world):
     with pytest.raises(Exception) as raised:
         world.source()
     verdict = classify_error(raised.value, route="orders_files")
     assert (verdict.action, verdict.reason) == ("wait", "table_missing")
 
 
-def test_a_folder_that_is_no_delta_table_is_waited_for(world):
+def test_folder_without_a_delta_table_is_retried(world):
     world.spark.range(3).write.parquet(world.table)
     with pytest.raises(Exception) as raised:
         world.source()
     assert classify_error(raised.value, route="orders_files").reason == "table_missing"
 
 
-def test_column_mapping_and_the_change_feed_are_seen(world):
+def test_column_mapping_and_the_change_feed_are_detected(world):
     world.create(delta__columnMapping__mode="name")
     assert world.source().metadata.column_mapping
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     assert not world.source().metadata.change_feed
 
 
-def test_how_long_changes_are_kept_is_the_shorter_of_the_two_retentions(world):
+def test_retention_of_changes_is_the_shorter_of_both_retentions(world):
     days = {
         "delta__logRetentionDuration": "interval 40 days",
         "delta__deletedFileRetentionDuration": "interval 36 hours",
@@ -157,7 +157,7 @@ def test_how_long_changes_are_kept_is_the_shorter_of_the_two_retentions(world):
     assert world.source().retention_seconds() == 39 * 86400
 
 
-def test_a_vacuum_that_was_told_a_shorter_time_is_found_in_the_history(world):
+def test_vacuum_with_a_shorter_retention_is_found_in_the_history(world):
     world.create(rows=["(1, 'a')"])
     assert world.source().shortest_vacuum_retention(100) == math.inf
     world.sql("VACUUM {t} RETAIN 200 HOURS")
@@ -167,5 +167,5 @@ def test_a_vacuum_that_was_told_a_shorter_time_is_found_in_the_history(world):
     assert world.source().shortest_vacuum_retention(1) == math.inf, "searches no further back than the limit"
 
 
-def test_the_first_version_since_a_moment(dated):
+def test_first_version_since_a_timestamp(dated):
     assert [dated.log.first_since(NOON.timestamp() + seconds) for seconds in (-1, 0, 1, 180, 181)] == [0, 0, 1, 3, 4]

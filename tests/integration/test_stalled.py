@@ -30,7 +30,7 @@ def wait(world, state, restarts):
     until(lambda: (route(world).state, route(world).restarts) == (state, restarts), WITHIN)
 
 
-def test_it_is_begun_anew_once_and_then_only_told_of_until_it_moves(stuck):
+def test_stalled_query_restarts_once_then_is_reported_until_it_moves(stuck):
     wait(stuck, "stalled", 1)
     until(lambda: "nothing has moved for 2 s" in route(stuck).reason, WITHIN)
     assert route(stuck).last_error.condition == "stalled"
@@ -40,7 +40,7 @@ def test_it_is_begun_anew_once_and_then_only_told_of_until_it_moves(stuck):
     until(lambda: stuck.delivered() == stuck.expected(), WITHIN)
 
 
-def test_after_it_has_moved_it_is_begun_anew_again(stuck):
+def test_query_that_moved_restarts_again_after_another_stall(stuck):
     wait(stuck, "stalled", 1)
     stuck.trouble(None)
     until(lambda: route(stuck).delivered_version == 2, WITHIN)

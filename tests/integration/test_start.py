@@ -1,4 +1,4 @@
-"""Where a route starts, what a kill leaves of a start, and the histories that have damaged others' starts.
+"""Tests of where a route starts, of kills during a start, and of histories that damage starts.
 
 More of it: ``test_route`` (a bootstrap half written, a pin that VACUUM removed, one batch and a cleaned log),
 ``test_replay`` (starting versions, replays), ``test_halts`` (a recreated table), ``test_audit`` (twins, redelivery),
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 ROUTE = "orders_files"
 
 
-def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
+def test_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
     """One table, a fresh state path and target for each step; between kill and restart a row goes and one comes."""
     world.create(rows=[f"({number}, 'a')" for number in range(6)])
 
@@ -71,11 +71,13 @@ def test_a_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
 def begin_again(world, *, loaded):
     """As if the route had been killed before it wrote down that the bootstrap is done."""
     state = world.state()
-    world.state_path.save(replace(state, phase="bootstrapping", start_version=None, loaded=loaded, streamed=False))
+    world.state_path.save(
+        replace(state, phase="bootstrapping", start_version=None, snapshot_loaded=loaded, query_started=False)
+    )
     shutil.rmtree(world.state_path.checkpoint(ROUTE, state.generation))
 
 
-def test_a_start_before_the_oldest_version_that_is_left_is_told_the_range(world):
+def test_start_before_the_oldest_version_is_refused_with_the_range(world):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     world.forget_log_before(world.version())
@@ -91,7 +93,7 @@ def test_a_start_before_the_oldest_version_that_is_left_is_told_the_range(world)
 
 
 def test_a_starting_timestamp_means_the_same_in_every_time_zone(world, monkeypatch):
-    """Naive text is UTC, whatever the zones of the session, of this process and of the JVM."""
+    """Text without an offset is UTC in every time zone of the session, of this process and of the JVM."""
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     noon = 1_714_564_800  # 2024-05-01T12:00:00Z
@@ -128,7 +130,7 @@ def test_a_starting_timestamp_means_the_same_in_every_time_zone(world, monkeypat
         time.tzset()
 
 
-def test_a_starting_timestamp_goes_by_in_commit_timestamps_where_a_table_has_them(world):
+def test_starting_timestamp_uses_in_commit_timestamps_if_present(world):
     world.create(rows=["(1, 'a')"], delta__enableInCommitTimestamps="true")
     world.insert("(2, 'b')")
     commits = [Path(world.table, "_delta_log", f"{version:020d}.json") for version in range(3)]
@@ -145,7 +147,7 @@ def test_a_starting_timestamp_goes_by_in_commit_timestamps_where_a_table_has_the
     assert world.delivered().keys() == {"2"}
 
 
-def test_a_resync_of_a_recreated_table_wins_over_the_higher_versions_of_the_old_one(world):
+def test_resync_of_a_recreated_table_beats_versions_of_the_old_table(world):
     world.create(rows=["(1, 'old')", "(2, 'old')"])
     for _ in range(3):
         world.sql("UPDATE {t} SET name = concat(name, '!')")
@@ -161,7 +163,7 @@ def test_a_resync_of_a_recreated_table_wins_over_the_higher_versions_of_the_old_
     assert world.delivered() == world.expected() == {"1": {"id": 1, "name": "newer"}}
 
 
-def test_a_bounded_replay_of_an_upsert_sink_is_refused_and_an_unbounded_one_leaves_no_deleted_key(world):
+def test_upsert_sink_refuses_bounded_replay_and_full_replay_restores_no_key(world):
     """Once its tombstone has expired, nothing but the later delete keeps a replayed row out."""
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     world.create(rows=["(1, 'a')", "(2, 'b')"])
@@ -180,7 +182,7 @@ def test_a_bounded_replay_of_an_upsert_sink_is_refused_and_an_unbounded_one_leav
     assert world.delivered() == world.expected()
 
 
-def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(world):
+def test_batches_after_a_replay_are_not_dropped_by_txn_version(world):
     """A generation's batch ids begin at 0 again; Delta drops a write whose txnVersion is not above the last one."""
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "audit",
@@ -211,8 +213,8 @@ def test_batches_after_a_replay_are_not_dropped_as_old_by_their_txn_version(worl
     assert [row[0] for row in kept if row[1:] == ("snapshot", 2)] == [1, 2, 3, 4, 5]
 
 
-def test_a_bootstrap_under_way_tells_how_far_behind_it_is(world, live, monkeypatch):
-    monkeypatch.setattr("cdf_replicator.pipeline.route_stream.LOOK_ON_SECONDS", 0.2)
+def test_running_bootstrap_reports_its_lag(world, live, monkeypatch):
+    monkeypatch.setattr("cdf_replicator.monitoring.lag.BOOTSTRAP_SECONDS", 0.2)
     world.create(rows=["(1, 'a')"])
     world.trouble("hang")
     live(ROUTE)

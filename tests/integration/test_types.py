@@ -122,7 +122,7 @@ def test_a_redis_hash_shows_every_value_as_documented(everything):
         assert found == {"id": str(number).encode(), **fields}
 
 
-def test_elasticsearch_keeps_every_value_and_says_what_it_can_not_find(everything):
+def test_elasticsearch_keeps_every_value_and_reports_values_it_cannot_find(everything):
     everything.reader("POST", "/orders/_refresh")
     reply = everything.reader._send("POST", "/orders/_search", {"query": {"match_all": {}}, "size": 50})
     hits = {hit["_id"]: hit for hit in read_json(reply.text)["hits"]["hits"]}
@@ -143,7 +143,7 @@ def test_elasticsearch_maps_every_type_as_documented(everything):
     assert {name: properties[name].get("type", "object") for name in COLUMNS} == {c.column: c.field for c in CASES}
 
 
-def test_what_elasticsearch_refuses_is_a_dead_letter_with_its_code(everything):
+def test_value_refused_by_elasticsearch_is_a_dead_letter_with_code(everything):
     numbered = [(str(number), one.code) for number, one in enumerate(REFUSED_BY_ELASTICSEARCH, FIRST_REFUSED)]
     assert everything.letters == [("search", key, code) for key, code in numbered]
     for key, _ in numbered:
@@ -151,7 +151,7 @@ def test_what_elasticsearch_refuses_is_a_dead_letter_with_its_code(everything):
 
 
 @pytest.mark.parametrize("sink", ["audit", "replica"])
-def test_delta_tables_hold_every_value_as_it_is(everything, sink):
+def test_delta_tables_hold_every_value_unchanged(everything, sink):
     spark, world = everything.world.spark, everything.world
     source = spark.read.format("delta").load(world.table).alias("source")
     written = spark.read.format("delta").load(str(world.folder / sink / "orders")).alias("written")
@@ -171,7 +171,7 @@ def test_delta_tables_hold_every_value_as_it_is(everything, sink):
     assert differences == {"rows": len(rows()) + len(REFUSED_BY_ELASTICSEARCH)}
 
 
-def test_a_replay_into_the_audit_table_knows_every_value_again(everything):
+def test_replay_into_the_audit_table_recognizes_every_value(everything):
     assert everything.world.run("orders_audit", asked=1) is None
     audit = everything.world.spark.read.format("delta").load(everything.world.audit)
     assert audit.count() == len(rows()) + len(REFUSED_BY_ELASTICSEARCH)
@@ -196,7 +196,7 @@ def test_the_key_text_of_each_type_is_as_documented(spark):
 
 
 @pytest.mark.parametrize("kind", KEYLESS)
-def test_a_type_that_can_not_be_a_key_is_named(spark, world, kind):
+def test_type_that_cannot_be_a_key_is_named(spark, world, kind):
     table = spark.createDataFrame([], f"id {kind}").schema
     with pytest.raises(RouteHaltError, match=r"Key column id \(.+\) of table orders has a type that can't be a key"):
         change_frame.row_schema(table, world.settings.routes["orders_files"])
@@ -208,7 +208,7 @@ KEYS = st.tuples(PART, PART, st.binary(max_size=3), st.sampled_from([0, -1, 2**6
 
 @settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(keys=st.lists(KEYS, min_size=200, max_size=400, unique=True))
-def test_no_two_keys_have_one_text(spark, keys):
+def test_different_keys_have_different_texts(spark, keys):
     types = (StringType(), StringType(), BinaryType(), LongType(), DateType())
     schema = StructType([StructField(f"k{n}", kind) for n, kind in enumerate(types)])
     frame = spark.createDataFrame(keys, schema).coalesce(1)

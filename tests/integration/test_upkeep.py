@@ -7,15 +7,16 @@ import time
 
 from pyspark.sql import SparkSession
 
-from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.pipeline.context import Interrupt
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
+from connectors import Maintained
 from tests.contract.folder_sink import FolderSink
 
 began = threading.Event()
 
 
-class WantsUpkeep(FolderSink):
+class WantsUpkeep(FolderSink, Maintained):
     def next_maintenance_at(self, route):
         return 0.0
 
@@ -37,20 +38,20 @@ def upkeep_of(world, kind):
     route = world.settings.routes["orders_files"]
     sink = kind(kind.Settings(type="files", path=world.files))
     return MaintenanceRunner(
-        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, Metrics(), world.board, type(sink))
+        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, world.metrics, world.board, type(sink))
     )
 
 
-def test_a_failure_is_a_warning_and_is_not_repeated_at_once(world):
+def test_maintenance_failure_is_a_warning_and_not_repeated_at_once(world):
     upkeep = upkeep_of(world, BrokenSink)
     for _ in range(2):
-        upkeep.finish(lambda: False)
+        upkeep.finish(Interrupt(threading.Event()))
     told = [event.what for event in world.board.snapshot().events]
     assert told == ["upkeep failed, retrying later: no room left"]
     upkeep.cancel()
 
 
-def test_what_runs_is_stopped_when_the_route_stops(world):
+def test_running_maintenance_stops_with_the_route(world):
     upkeep = upkeep_of(world, SlowSink)
     upkeep.start_if_due()
     assert began.wait(30)

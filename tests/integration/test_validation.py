@@ -51,7 +51,7 @@ def test_keys_are_checked_in_one_scan_for_all_routes_of_a_table(world, monkeypat
         ("halt", 6, "error", "would halt (duplicate_keys)"),
     ],
 )
-def test_keys_of_several_rows_are_an_error_where_they_would_halt_the_route(world, kept, doubled, severity, follows):
+def test_duplicate_keys_are_an_error_if_they_would_halt_the_route(world, kept, doubled, severity, follows):
     world.environ["CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS"] = kept
     world.create()
     world.sql(f"INSERT INTO {{t}} SELECT id DIV 2, 'a' FROM range({2 * doubled}) UNION ALL SELECT 900, 'b'")
@@ -64,7 +64,7 @@ def test_keys_of_several_rows_are_an_error_where_they_would_halt_the_route(world
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_delta_sink_that_can_not_be_written_is_seen(world):
+def test_unwritable_delta_sink_is_reported(world):
     audit = {"CDF_TABLES__ORDERS__SINKS": "audit", "CDF_SINKS__AUDIT__TYPE": "delta_audit"}
     del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.environ |= audit | {"CDF_SINKS__AUDIT__PATH": "/proc/nope/audit"}

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from deploy.servers.server import PROJECT
+from deploy.local.servers.server import PROJECT
 from tests.benchmarks.__main__ import PARTS
 
 
 @pytest.mark.timeout(1200)
-def test_every_part_runs(tmp_path):
+def test_every_part_of_the_benchmarks_runs(tmp_path):
     kept = tmp_path / "results.json"
     words = [sys.executable, "-m", "tests.benchmarks", "--smoke", "--json", str(kept)]
     environ = {**os.environ, "COLUMNS": "200"}

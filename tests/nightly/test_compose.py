@@ -16,9 +16,9 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from deploy.readme import ROOT, RULES
-from deploy.servers import elasticsearch
-from deploy.servers.server import CACHE, PROJECT
+from deploy.local.servers import elasticsearch
+from deploy.local.servers.server import CACHE, PROJECT
+from docs.generate.readme import ROOT, RULES
 from tests.support.reading import documents, entries
 from tests.support.waiting import until
 from tests.system.conftest import installed  # noqa: F401 - a fixture
@@ -34,7 +34,7 @@ PODMAN_COMPOSE = "podman-compose==1.6.0"
 APT = "RUN apt-get update && apt-get install -y --no-install-recommends {}\n"
 STAND_INS = {
     "localhost/elasticsearch:9.2.4": "COPY java /java\nCOPY --chown=1000:0 elasticsearch /elasticsearch\n"
-    # As in deploy/servers/elasticsearch.py: the wheel's Java lacks this module.
+    # As in deploy/local/servers/elasticsearch.py: the wheel's Java lacks this module.
     "RUN sed -i /jdk.incubator.vector/d /elasticsearch/config/jvm.options\n"
     "ENV ES_JAVA_HOME=/java\nUSER 1000\nCMD /elasticsearch/bin/elasticsearch -Enetwork.host=0.0.0.0 "
     "-Ediscovery.type=single-node -Expack.security.enabled=false\n",
@@ -88,7 +88,7 @@ def asked(url: str) -> Any:
     return answer.json() if answer.is_success else None
 
 
-def test_the_whole_stack_follows_the_board(podman: Podman, compose: Callable[..., str]):
+def test_compose_stack_follows_the_departure_board(podman: Podman, compose: Callable[..., str]):
     services = ("elasticsearch", "redis", "board", "replicator", "prometheus")
     compose("up", "--detach", "--no-build", *services)
 

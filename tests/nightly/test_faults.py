@@ -1,4 +1,4 @@
-"""Each fault alone, under a writer that goes on: afterwards the service catches up by itself, and nothing differs."""
+"""Tests of each single fault under a continuous writer: afterwards the service catches up by itself, and nothing differs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chaos(spark, tmp_path_factory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_after_the_fault_nothing_differs(chaos: World, name: str):
+def test_sinks_equal_the_table_after_the_fault(chaos: World, name: str):
     with Writer(chaos, list(FAULTS).index(name), pause_seconds=0.5) as writer:
         inject(chaos, name, HELD_SECONDS)
     assert writer.commits

@@ -31,7 +31,8 @@ LATER_FAULTS = (
     Act("resync"),
     Act("merge", 3, 1),
 )
-EVERY_OPERATION = (Act("deliver"), *WRITING, *FAULTS, *EMPTIED_AND_FILLED, *KEEPING, *LATER_FAULTS)
+EVERY_WRITE = (Act("deliver"), *WRITING, *FAULTS, *EMPTIED_AND_FILLED, *KEEPING)
+EVERY_OPERATION = (*EVERY_WRITE, *LATER_FAULTS)
 SHAPES = {
     "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
     "every feature": Shape(

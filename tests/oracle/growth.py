@@ -1,4 +1,4 @@
-"""Operations that change a table's columns. None of them is taken back: RESTORE goes back to a version after them at most."""
+"""Operations that change a table's columns. RESTORE never returns to a version before one of them."""
 
 from __future__ import annotations
 

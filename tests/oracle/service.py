@@ -12,8 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.runtime.route_runner import RouteRunner
+from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from cdf_replicator.errors.exceptions import ErrorDecision
-    from deploy.servers import Elasticsearch, Redis
+    from cdf_replicator.runtime.route_runner import RouteRunner
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
@@ -150,7 +150,7 @@ class Replicator:
         return {route: kept[route] for route in self.routes if route in kept}
 
     def forget(self) -> None:
-        """Forget what the sinks held before a resync of a recreated table."""
+        """Remove the recorded content of the sinks before a resync of a recreated table."""
         self.pinned.clear()
         self.epochs.clear()
         self.replayed.clear()
@@ -161,10 +161,9 @@ class Replicator:
         board = StatusStore()
         for name, sink in self.settings.sinks.items():
             board.add_sink(name, sink.type, "")
-        service = ServiceContext(
-            self.table.spark, self.settings, self.state_path, letters, Metrics(), board, once, stop
-        )
-        return {name: RouteRunner(service, route, None) for name, route in self.settings.routes.items()}, board
+        metrics = Metrics(board)
+        factory = RouteFactory(self.table.spark, self.settings, self.state_path, letters, metrics, board, once, stop)
+        return {name: factory.runner(route, None) for name, route in self.settings.routes.items()}, board
 
     def deliver(
         self, ask: Mapping[str, Sequence[command_queue.Command]] | None = None, moments: Moments | None = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from deploy.servers import Elasticsearch, Redis
+from deploy.local.servers import Elasticsearch, Redis
 from tests.oracle.history import LENGTH, history_of
 from tests.oracle.oracle import Findings, live
 from tests.support.session import started

@@ -1,4 +1,4 @@
-"""Copies of what a route has written, each in the way of its server: Redis keys, a snapshot of an index, a table's version."""
+"""Copy and restore the content of targets, each by the means of its server: Redis keys, a snapshot of an index, a table's version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
 
 REPOSITORY = "/_snapshot/oracle"
 _numbers = itertools.count()

@@ -1,4 +1,4 @@
-"""Every sink holds what the table holds after every kind of operation, on a table with every feature."""
+"""Test that every sink equals the table after every kind of operation, on a table with every feature."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.oracle.operations import OPERATIONS
 pytestmark = pytest.mark.timeout(1800)
 
 
-def test_after_every_kind_of_operation_every_sink_equals_the_table(life):
+def test_every_sink_equals_the_table_after_every_kind_of_operation(life):
     found = life(History(SHAPES["every feature"], EVERY_OPERATION))
 
     assert found.differences == []
     assert set(found.operations) == {*OPERATIONS, *SERVICE}
 
 
-def test_random_histories_are_drawn_from_every_operation_there_is():
+def test_random_histories_use_every_operation():
     assert {*WRITES, *RARE, *EVENTS} == set(OPERATIONS)
     assert set(SERVICE) == set(ACTS)
 

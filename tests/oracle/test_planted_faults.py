@@ -18,7 +18,7 @@ MOVES = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("swap_keys", 
 SAME_KEY = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("merge_same_key", 0, 0)))
 
 
-def test_a_service_that_ignored_preimages_would_be_found(life, monkeypatch):
+def test_oracle_finds_a_service_that_ignores_preimages(life, monkeypatch):
     shaped = change_frame.change_frame
     monkeypatch.setattr(change_frame, "change_frame", lambda *a, **k: change_frame.without_preimages(shaped(*a, **k)))
 
@@ -28,7 +28,7 @@ def test_a_service_that_ignored_preimages_would_be_found(life, monkeypatch):
     assert any("Redis against deltalake's fold" in text for text in differences)
 
 
-def test_a_service_that_let_a_delete_beat_the_insert_of_its_version_would_be_found(life, monkeypatch):
+def test_oracle_finds_a_service_whose_deletes_beat_inserts_of_their_version(life, monkeypatch):
     latest = change_frame.latest_per_key
 
     def oldest_wins(frame):
@@ -40,7 +40,7 @@ def test_a_service_that_let_a_delete_beat_the_insert_of_its_version_would_be_fou
     assert any("found None" in text for text in life(SAME_KEY).differences)
 
 
-def test_a_service_that_appended_a_batch_twice_would_be_found(life, monkeypatch):
+def test_oracle_finds_a_service_that_appends_a_batch_twice(life, monkeypatch):
     written = DeltaAuditSink.write
 
     def twice(self, frame, batch):

@@ -1,4 +1,4 @@
-"""Faults of both servers at once, and of the service's own processes: afterwards it catches up by itself, and nothing differs.
+"""Tests of simultaneous faults of both servers and of the service's processes: afterwards it catches up, and nothing differs.
 
 ``tests/nightly/test_faults.py`` has each fault alone.
 """
@@ -31,7 +31,7 @@ def schedule(seed: int) -> list[tuple[str, ...]]:
     return rounds
 
 
-def test_after_faults_at_once_nothing_differs(spark: SparkSession, tmp_path: Path):
+def test_sinks_equal_the_table_after_simultaneous_faults(spark: SparkSession, tmp_path: Path):
     """Each fault has an effect, or ``held`` fails: a write is retried, or another process runs."""
     with world(spark, tmp_path, SEED, tables=("orders",)) as chaos:
         chaos.wait_caught_up()

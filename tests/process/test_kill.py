@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.support.source import Source
 
 ROWS = 20_000
@@ -61,7 +61,7 @@ def last_committed(route: Path) -> int:
     return offset["reservoirVersion"] - (offset["index"] < 0)
 
 
-def test_after_the_restart_nothing_differs_and_each_change_is_in_the_audit_once(
+def test_restart_after_a_kill_leaves_equal_sinks_and_one_audit_entry(
     service: Service,
     mass: Source,
     tmp_path: Path,

@@ -49,7 +49,7 @@ def recovered(chaos: World) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
+def test_sinks_equal_the_table_after_a_kill_at_the_point(chaos: World, point: str):
     doomed = chaos.service
     assert isinstance(doomed, Doomed)
     before = chaos.version("orders")
@@ -70,7 +70,7 @@ def test_after_a_kill_there_nothing_differs(chaos: World, point: str):
 
 
 @pytest.mark.parametrize("side", ["search", "cache"])
-def test_after_a_kill_in_the_middle_of_a_chunk_nothing_differs(chaos: World, side: str):
+def test_sinks_equal_the_table_after_a_kill_within_a_chunk(chaos: World, side: str):
     """The server has received a part of a request, and no client reads its response."""
     proxy = getattr(chaos, side)
     proxy.mode, proxy.stalled = "stall", 0

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.reading import documents, entries, folded
 from tests.support.service import Service, command, environment
 from tests.support.source import Source
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
 
 ORDERS = ("live_audit", "live_search", "live_cache")
 
@@ -94,7 +94,7 @@ def live(
             yield live
 
 
-def test_a_service_is_followed_watched_asked_stopped_and_started_again(live: Live):
+def test_service_delivers_reports_obeys_stops_and_restarts(live: Live):
     """One life of a service; what each step asserts is in its name."""
     for step in (
         it_waits_for_a_table_that_is_not_there_and_is_ready_once_it_is,

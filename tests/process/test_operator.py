@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from deploy.readme import ROOT
+from docs.generate.readme import ROOT
 from tests.chaos.proxy import Proxy
 from tests.support.reading import entries
 from tests.support.service import COMMAND, Ended, Service, command, environment
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 ROWS = 2000
@@ -44,7 +44,7 @@ def past(folder: Path, new_source: Callable[..., Source]) -> Source:
     return source
 
 
-def test_changes_ends_quietly_when_its_reader_has_seen_enough(folder: Path, past: Source):
+def test_changes_ends_silently_when_its_reader_closes_the_pipe(folder: Path, past: Source):
     """As ``| head`` does; for a path nothing needs to be configured."""
     given = environment(folder)
     bare = {name: value for name, value in given.items() if name != "CDF_STATE_PATH"}
@@ -60,7 +60,7 @@ def test_changes_ends_quietly_when_its_reader_has_seen_enough(folder: Path, past
     assert "Traceback" not in log
 
 
-def test_a_resync_killed_in_its_sweep_is_finished_and_mends_what_somebody_else_wrote(
+def test_resync_killed_in_its_sweep_completes_and_repairs_foreign_entries(
     tmp_path: Path, past: Source, redis_server: Redis, here: Callable[..., Ended]
 ):
     """Redis answers slowly, so that the sweep takes some seconds."""

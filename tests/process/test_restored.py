@@ -38,7 +38,7 @@ def search(chaos: World) -> Callable[..., Any]:
 
 
 def mended(chaos: World, route: str, verb: str) -> None:
-    """The route halts, and what it says to run is run; nothing differs then."""
+    """Wait for the halt of the route, run the command that it names, and compare."""
     chaos.service.wait_state(route, "halted")
     told = chaos.service.route(route)["last_error"]["next_step"]
     found = re.search(r"cdf-replicator ([\w -]*)", told)
@@ -51,12 +51,12 @@ def mended(chaos: World, route: str, verb: str) -> None:
 
 
 def made_up(chaos: World) -> None:
-    """Nothing is run: what is missing is delivered again."""
+    """Wait until the missing changes are delivered again without a command."""
     chaos.wait_caught_up()
     assert chaos.differences() == []
 
 
-def test_redis_is_emptied_while_the_service_runs(chaos: World):
+def test_redis_emptied_during_a_run_is_detected(chaos: World):
     chaos.change()
     chaos.wait_caught_up()
     with redis.Redis.from_url(chaos.redis.url) as client:
@@ -65,7 +65,7 @@ def test_redis_is_emptied_while_the_service_runs(chaos: World):
     mended(chaos, "orders_cache", "resync")
 
 
-def test_redis_is_brought_back_from_a_copy_while_the_service_runs(chaos: World):
+def test_redis_restored_from_a_copy_during_a_run_is_detected(chaos: World):
     chaos.change()
     chaos.wait_caught_up()
     with redis.Redis.from_url(chaos.redis.url) as client:
@@ -79,13 +79,13 @@ def test_redis_is_brought_back_from_a_copy_while_the_service_runs(chaos: World):
     made_up(chaos)
 
 
-def test_an_index_is_deleted_while_the_service_runs(chaos: World, search: Callable[..., Any]):
+def test_index_deleted_during_a_run_is_detected(chaos: World, search: Callable[..., Any]):
     search("DELETE", "/orders")
     chaos.change()
     mended(chaos, "orders_search", "resync")
 
 
-def test_an_index_is_brought_back_from_a_snapshot_while_the_service_is_down(chaos: World, search: Callable[..., Any]):
+def test_index_restored_while_the_service_is_stopped_is_detected(chaos: World, search: Callable[..., Any]):
     search("PUT", "/_snapshot/copies", {"type": "fs", "settings": {"location": "copies"}})
     chaos.change()
     chaos.wait_caught_up()

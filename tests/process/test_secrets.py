@@ -12,15 +12,15 @@ import httpx
 import psutil
 import pytest
 
-from deploy.servers import Redis
-from deploy.servers.server import free_port
+from deploy.local.servers import Redis
+from deploy.local.servers.server import free_port
 from tests.support.service import SPARK_CONF, Ended, Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch
     from tests.support.source import Source
 
 SECRETS = (
@@ -96,21 +96,21 @@ def found_in(text: str) -> list[str]:
     return [secret for secret in SECRETS if any(form in text for form in forms(secret))]
 
 
-def test_the_search_finds_what_it_is_to_find():
+def test_search_finds_planted_secrets():
     assert found_in(f"redis://:{quote(REDIS, safe='')}@host and elastic:{ELASTIC}") == [REDIS, ELASTIC]
 
 
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/readyz", "/livez", "/", "/openapi.json", "/docs"])
-def test_no_endpoint_shows_one(service: Service, path: str):
+def test_no_endpoint_shows_a_secret(service: Service, path: str):
     assert found_in(service.get(path).text) == []
 
 
-def test_the_log_holds_none(service: Service):
+def test_log_holds_no_secret(service: Service):
     assert "kept_refused" in (text := service.log.read_text())
     assert found_in(text) == []
 
 
-def test_no_argument_of_a_process_is_one(service: Service):
+def test_no_process_argument_is_a_secret(service: Service):
     driver = psutil.Process(service.pid)
     lines = []
     for process in (driver, *driver.children(recursive=True)):
@@ -120,7 +120,7 @@ def test_no_argument_of_a_process_is_one(service: Service):
     assert found_in("\n".join(lines)) == []
 
 
-def test_sparks_own_pages_and_event_log_hold_none(service: Service, folder: Path):
+def test_spark_pages_and_event_log_hold_no_secret(service: Service, folder: Path):
     port = json.loads(service.given["CDF_SPARK__CONF"])["spark.ui.port"]
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
         pages = [client.get(page).raise_for_status().text for page in UI]
@@ -132,7 +132,7 @@ def test_sparks_own_pages_and_event_log_hold_none(service: Service, folder: Path
     assert found_in("\n".join((*pages, *events))) == []
 
 
-def test_no_command_shows_one(service: Service, here: Callable[..., Ended]):
+def test_no_command_shows_a_secret(service: Service, here: Callable[..., Ended]):
     for ended in (
         here(service.given, "config", "show"),
         here(service.given, "config", "show", "--format", "json"),
@@ -148,7 +148,7 @@ def test_no_command_shows_one(service: Service, here: Callable[..., Ended]):
         assert found_in(ended.output + ended.log) == []
 
 
-def test_no_state_is_kept_with_one(service: Service, folder: Path):
+def test_no_state_file_holds_a_secret(service: Service, folder: Path):
     files = [file for file in (folder / "state").rglob("*") if file.is_file()]
     assert files
     assert found_in("\n".join(file.read_text(errors="replace") for file in files)) == []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.support.source import Source
 
 SINKS = ("audit", "search", "cache")
@@ -69,7 +69,7 @@ def scene(
         yield Scene(given, tmp_path, orders, elasticsearch, redis_server, cache)
 
 
-def test_a_standby_takes_over_from_one_that_was_paused_and_from_one_that_was_killed(scene: Scene):
+def test_standby_takes_over_from_a_paused_and_from_a_killed_holder(scene: Scene):
     """One history of three instances: the first is paused past its lease, wakes up and ends; the second is killed."""
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(kind(scene.given)) for kind in (Service, Standby, Standby))

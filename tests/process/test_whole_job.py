@@ -1,4 +1,4 @@
-"""The main job: a table's whole life, `run --once` with environment variables alone, every sink equal to the table."""
+"""Test of the main job: the whole history of a table, `run --once` with only environment variables, every sink equal to the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
 
 KEYS = ("region", "id")
 JVM_LINES = 3
@@ -102,10 +102,10 @@ def given(tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis) -> 
     )
 
 
-def test_after_each_run_every_sink_holds_what_the_table_holds(
+def test_every_sink_equals_the_table_after_each_run(
     spark: SparkSession, tmp_path: Path, given: dict[str, str], elasticsearch: Elasticsearch, redis_server: Redis
 ):
-    """The second run goes on from the state that the first process has left."""
+    """The second run continues from the state of the first process."""
     for life in (first_life, second_life):
         life(spark, f"delta.`{tmp_path / 'source'}`")
 

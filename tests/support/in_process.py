@@ -1,4 +1,4 @@
-"""The command within the test's own process, on the Spark session of the tests: for what needs no process of its own."""
+"""Run a command within the test's process, on the Spark session of the tests."""
 
 from __future__ import annotations
 

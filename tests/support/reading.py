@@ -74,7 +74,7 @@ def entries(url: str, prefix: str) -> Rows:
 
 
 def folded(spark: SparkSession, path: Path, keys: Sequence[str]) -> Rows:
-    """An audit table with preimages, replayed in its order: what it says the source table holds now."""
+    """Fold an audit table with preimages in its order into the present rows of the source table."""
     frame = spark.read.format("delta").load(str(path))
     data = StructType([field for field in frame.schema.fields if field.name not in AUDIT_COLUMNS])
     removals = ("delete", "update_preimage")

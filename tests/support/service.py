@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.servers.server import Server
+from deploy.local.servers.server import Server
 from tests.support.session import JAVA_OPTIONS
 from tests.support.waiting import PATIENCE_SECONDS, until
 

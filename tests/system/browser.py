@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: what a page shows to people with screens, phones, keyboards and readers."""
+"""Drive Debian's Chromium by Playwright: pages on screens and phones, by keyboard and by screen reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from deploy.servers.server import CACHE
+from deploy.local.servers.server import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

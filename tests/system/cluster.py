@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyspark
 
 from cdf_replicator.spark.java import java_home
-from deploy.servers.server import Server, free_port
+from deploy.local.servers.server import Server, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

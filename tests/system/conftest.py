@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from deploy.servers.server import CACHE
+from deploy.local.servers.server import CACHE
 from tests.process.conftest import new_source  # noqa: F401 - a fixture of theirs too
 
 

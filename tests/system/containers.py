@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deploy.servers.server import CACHE, PROJECT
+from deploy.local.servers.server import CACHE, PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyspark
 
 from cdf_replicator.spark.java import java_home
-from deploy.servers.server import Server
+from deploy.local.servers.server import Server
 from tests.support.session import JAVA_OPTIONS
 
 

@@ -9,8 +9,8 @@ import shutil
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
-from deploy.readme import RULES
-from deploy.servers.server import Server
+from deploy.local.servers.server import Server
+from docs.generate.readme import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,8 @@ import yaml
 from prometheus_client import generate_latest
 
 from cdf_replicator.monitoring.metrics import Metrics
-from deploy.readme import DASHBOARD, RULES
+from cdf_replicator.monitoring.status_store import StatusStore
+from docs.generate.readme import DASHBOARD, RULES
 
 CASES = Path(__file__).with_name("alerts.yml")
 
@@ -32,19 +33,19 @@ def promtool(installed, tmp_path):
     return run
 
 
-def test_the_rules_are_well_formed(promtool):
+def test_alert_rules_are_well_formed(promtool):
     promtool("check", "rules", "--lint-fatal", RULES.name)
 
 
-def test_each_alert_fires_when_it_should_and_for_nobody_else(promtool):
+def test_each_alert_fires_only_for_its_own_condition(promtool):
     promtool("test", "rules", CASES.name)
 
 
-def test_what_is_scraped_is_clean(promtool):
-    metrics = Metrics()
-    metrics.route("orders_search", "orders", "search")
-    metrics.sink("search")
-    promtool("check", "metrics", given=generate_latest(metrics.registry).decode())
+def test_scraped_metrics_are_clean(promtool):
+    board = StatusStore()
+    board.add_sink("search", "elasticsearch", "")
+    board.add_route("orders_search", "orders", "search")
+    promtool("check", "metrics", given=generate_latest(Metrics(board).registry).decode())
 
 
 def test_every_query_of_the_dashboard_is_promql(promtool, tmp_path):

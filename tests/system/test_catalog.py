@@ -1,4 +1,4 @@
-"""Tables that a catalog names: a real Hive metastore, in which a Spark of its own makes and writes them."""
+"""Tests of tables in a catalog: a separate Spark creates and writes them in a real Hive metastore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
 CREATED = (
     "CREATE TABLE sales.{} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) AS SELECT {} FROM range(10)"
@@ -76,7 +76,7 @@ def test_a_table_is_followed_by_its_name(given: dict[str, str], lake: Lake, redi
     assert [json.loads(line)["_change_type"] for line in shown.output.splitlines()] == ["delete"], shown.log
 
 
-def test_a_name_that_the_catalog_does_not_know_is_told(given: dict[str, str]):
+def test_name_unknown_to_the_catalog_is_reported(given: dict[str, str]):
     ended = command(given | {"CDF_TABLES__ORDERS__NAME": "sales.none"}, "validate")
     assert ended.code == 1
     assert "table orders: sales.none: " in ended.log

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 ROUTES = ("orders_audit", "orders_cache")
@@ -107,7 +107,7 @@ def writers(process: psutil.Process) -> list[psutil.Process]:
     return running(process, "pyspark.daemon")
 
 
-def test_executors_write_and_one_that_is_killed_does_no_harm(
+def test_executors_write_and_a_killed_executor_loses_nothing(
     service: Service,
     workers: tuple[Master, list[Worker]],
     orders: Source,

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import redis
 
-from deploy.servers.server import PROJECT, free_port
+from deploy.local.servers.server import PROJECT, free_port
 from tests.support.reading import documents, entries
 from tests.support.service import SHORT_LIVED
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.support.source import Source
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
@@ -113,7 +113,7 @@ def asked(given: dict[str, str]) -> Callable[[str], httpx.Response]:
 
 
 def keep(given: dict[str, str], sink: str) -> None:
-    """Leave it this sink alone."""
+    """Configure only this sink."""
     other = {"audit": "CACHE", "cache": "AUDIT"}[sink]
     for name in [name for name in given if other in name]:
         del given[name]
@@ -137,7 +137,7 @@ def is_delivered(asked: Callable[[str], httpx.Response], version: int) -> bool:
     return {route["delivered_version"] for route in routes} == {version}
 
 
-def test_it_replicates_is_scraped_drains_and_replays(
+def test_image_replicates_is_scraped_drains_and_replays(
     new_container: Callable[..., Container],
     asked: Callable[[str], httpx.Response],
     orders: Source,
@@ -176,7 +176,7 @@ def test_it_replicates_is_scraped_drains_and_replays(
     assert entries(redis_server.url, "orders:") == orders.rows
 
 
-def test_a_micro_batch_under_way_ends_before_it_does(
+def test_container_ends_after_its_running_micro_batch(
     delivering: Callable[..., Container], orders: Source, given: dict[str, str], redis_server: Redis
 ):
     keep(given, "cache")
@@ -194,7 +194,7 @@ def test_a_micro_batch_under_way_ends_before_it_does(
 
 
 @pytest.mark.parametrize("user", ["10001:10001", "123456:0", "123456:123456"])
-def test_it_and_its_commands_run_as_any_user(
+def test_image_and_its_commands_run_as_any_user(
     delivering: Callable[..., Container], orders: Source, redis_server: Redis, user: str
 ):
     container = delivering("cdf-image-any", user)
@@ -203,7 +203,7 @@ def test_it_and_its_commands_run_as_any_user(
     assert container.stop() == 0
 
 
-def test_it_is_the_executors_image_too(
+def test_image_serves_as_executor_image(
     new_container: Callable[..., Container],
     asked: Callable[[str], httpx.Response],
     orders: Source,
@@ -236,20 +236,20 @@ def test_it_is_the_executors_image_too(
         assert driver.stop() == 0
 
 
-def test_it_needs_no_network_to_start(new_container: Callable[..., Container], given: dict[str, str]):
+def test_image_starts_without_network(new_container: Callable[..., Container], given: dict[str, str]):
     keep(given, "audit")
     ended = new_container("cdf-image-alone").once("run", "--once", network="none")
     assert "batch delivered" in ended.log
 
 
-def test_what_is_wrong_is_told_and_ends_it_with_78(new_container: Callable[..., Container], given: dict[str, str]):
+def test_wrong_configuration_is_reported_and_exits_78(new_container: Callable[..., Container], given: dict[str, str]):
     given["CDF_SINKS__CACHE__URL"] = "not a url"
     ended = new_container("cdf-image-wrong").once("run", check=False)
     assert ended.code == 78
     assert "CDF_SINKS__CACHE__URL" in ended.log
 
 
-def test_it_is_described_and_not_root(podman: Podman):
+def test_image_is_described_and_does_not_run_as_root(podman: Podman):
     image = podman.image()
     config = image["Config"]
     assert isinstance(config, dict)
@@ -261,7 +261,7 @@ def test_it_is_described_and_not_root(podman: Podman):
     assert config["Entrypoint"] == ["tini", "--", "cdf-replicator"]
 
 
-def test_jars_of_ones_own_stand_in_for_those_that_are_fetched(podman: Podman, tmp_path: Path):
+def test_provided_jars_replace_fetched_jars(podman: Podman, tmp_path: Path):
     (tmp_path / "mine.jar").touch()
     tag = f"{IMAGE}-jars"
     podman.build(tag, PROJECT, "--build-context", f"jars={tmp_path}")

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cdf_replicator.settings.models import General
-from deploy.readme import PAGES_URL, ROOT, RULES
-from deploy.servers.server import CACHE
+from deploy.local.servers.server import CACHE
+from docs.generate.readme import PAGES_URL, ROOT, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,11 +161,11 @@ def rendered(run) -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
     return render
 
 
-def test_the_compose_file_keeps_to_its_specification(run):
+def test_compose_file_matches_its_specification(run):
     run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", ROOT / "deploy/compose.yaml")
 
 
-def test_what_the_compose_file_mounts_is_there():
+def test_mounts_of_the_compose_file_exist():
     services = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]
     mounts = [volume.split(":")[0] for service in services.values() for volume in service.get("volumes", ())]
     files = [mount for mount in mounts if mount.startswith("./")]
@@ -178,11 +178,11 @@ def test_the_dockerfile_is_clean(run):
     run("checkov", *CHECKOV, "--file", ROOT / "Dockerfile")
 
 
-def test_what_the_base_makes_is_valid(based, valid):
+def test_base_renders_valid_manifests(based, valid):
     valid(based(BASE))
 
 
-def test_what_the_overlay_makes_is_valid(based, kept_to):
+def test_overlay_renders_valid_manifests(based, kept_to):
     made = based(OVERLAY)
     objects = {found["kind"]: found for found in made}
     assert all(found["metadata"]["namespace"] == "replication" for found in made)
@@ -195,14 +195,14 @@ def test_what_the_overlay_makes_is_valid(based, kept_to):
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
-def test_what_the_chart_makes_is_valid(rendered, kept_to, values):
+def test_chart_renders_valid_manifests(rendered, kept_to, values):
     objects = rendered(values)
     kinds = [found["kind"] for found in objects]
     assert {"StatefulSet", "ConfigMap", "Service", "ServiceAccount"} <= set(kinds)
     kept_to(objects)
 
 
-def test_the_chart_makes_what_the_values_say(rendered):
+def test_chart_renders_its_values(rendered):
     objects = {found["kind"]: found for found in rendered(VALUES["all of it"])}
     assert {"Role", "RoleBinding", "ServiceMonitor", "PrometheusRule"} <= objects.keys()
     rules = RULES.read_text().replace(PAGES_URL, "https://git.mine.example/")
@@ -232,7 +232,7 @@ def test_a_standby_is_a_second_pod_without_a_volume(rendered):
     assert "volumeClaimTemplates" not in standby
 
 
-def test_a_standby_can_be_rolled_out_and_the_service_finds_the_one_that_writes(rendered):
+def test_standby_can_be_rolled_out_and_service_selects_the_lease_holder(rendered):
     """Both pods become ready (tests/unit/server/test_server.py), so the label that each sets says which of them writes."""
     made = rendered(VALUES["a standby"])
     objects = {found["kind"]: found for found in made}
@@ -255,7 +255,7 @@ def test_a_standby_can_be_rolled_out_and_the_service_finds_the_one_that_writes(r
     assert "PodDisruptionBudget" not in {found["kind"] for found in rendered({})}, "of one pod it would block a drain"
 
 
-def test_the_chart_takes_what_a_container_may_need(rendered):
+def test_chart_accepts_settings_of_a_container(rendered):
     values = VALUES["all of it"]
     objects = {found["kind"]: found for found in rendered(values)}
     template = objects["StatefulSet"]["spec"]["template"]
@@ -292,7 +292,7 @@ def plain(request, based, rendered) -> dict[str, dict[str, Any]]:
     return {found["kind"]: found for found in made}
 
 
-def test_one_pod_is_run_probed_and_given_time_to_end(plain):
+def test_chart_runs_one_pod_with_probes_and_grace_period(plain):
     spec = plain["StatefulSet"]["spec"]
     assert spec["replicas"] == 1
     pod = spec["template"]["spec"]
@@ -305,7 +305,7 @@ def test_one_pod_is_run_probed_and_given_time_to_end(plain):
     assert asked == {"startup": live, "liveness": live, "readiness": ready}
 
 
-def test_its_metrics_are_found_without_an_operator(plain):
+def test_metrics_are_found_without_prometheus_operator(plain):
     assert not {"ServiceMonitor", "PrometheusRule"} & plain.keys()
     service = plain["Service"]
     assert service["metadata"]["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "9102"}
@@ -324,7 +324,7 @@ def test_its_metrics_are_found_without_an_operator(plain):
         ({"replicas": 3}, "replicas"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_in_words(run, values, said):
+def test_invalid_values_are_refused_with_a_message(run, values, said):
     refused = run("python", "-c", RENDER, CHART, json.dumps(values), check=False)
     assert refused.returncode != 0
     assert said in refused.stderr

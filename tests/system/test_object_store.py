@@ -1,4 +1,4 @@
-"""Source table, audit table, dead letters and the state path on an object store: whatever is killed or away, nothing is lost."""
+"""Source table, audit table, dead letters and the state path on an object store: kills and outages lose nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from deploy.jars.fetch import artifacts, fetch
-from deploy.servers.s3 import BUCKET, S3
-from deploy.servers.server import CACHE
+from deploy.local.jars.fetch import artifacts, fetch
+from deploy.local.servers.s3 import BUCKET, S3
+from deploy.local.servers.server import CACHE
 from tests.support.reading import entries
 from tests.support.service import SPARK_CONF, Service, Standby, command, environment
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
 
 JARS = CACHE / "downloads" / "s3"
 ORDERS, AUDIT = f"delta.`s3a://{BUCKET}/orders`", f"delta.`s3a://{BUCKET}/audit/orders`"
@@ -99,7 +99,7 @@ def change(lake: Lake) -> Callable[[str], int]:
 
 @pytest.fixture
 def same(lake: Lake, given: dict[str, str], redis_server: Redis) -> Callable[[], None]:
-    """The cache holds what the source holds, and the audit table each change once."""
+    """Assert that the cache equals the source, and that the audit table has each change once."""
 
     def check() -> None:
         source = {str(row["id"]): row for row in lake.sql(f"SELECT * FROM {ORDERS}")}
@@ -123,7 +123,7 @@ def delivered(service: Service, version: int) -> None:
         service.wait_delivered(route, version)
 
 
-def test_what_was_killed_goes_on_once_its_lease_has_fallen_silent(
+def test_killed_service_continues_after_its_lease_expires(
     service: Service, change: Callable[[str], int], same: Callable[[], None]
 ):
     delivered(service, change("UPDATE {} SET amount = amount + 1 WHERE id < 100"))
@@ -139,7 +139,7 @@ def test_what_was_killed_goes_on_once_its_lease_has_fallen_silent(
     assert command(service.given, "run", "--once").code == 0, "a clean shutdown releases the lease"
 
 
-def test_a_running_service_does_what_another_command_asks_for(
+def test_running_service_executes_the_request_of_another_command(
     service: Service, change: Callable[[str], int], same: Callable[[], None], redis_server: Redis
 ):
     version = change("UPDATE {} SET amount = amount + 2 WHERE id < 50")
@@ -153,7 +153,7 @@ def test_a_running_service_does_what_another_command_asks_for(
     same()
 
 
-def test_a_standby_takes_over_from_one_that_is_paused_which_ends_when_it_wakes_up(
+def test_standby_takes_over_and_paused_holder_ends_when_it_resumes(
     service: Service, change: Callable[[str], int], same: Callable[[], None]
 ):
     delivered(service, change("UPDATE {} SET amount = amount + 3 WHERE id < 50"))
@@ -169,7 +169,7 @@ def test_a_standby_takes_over_from_one_that_is_paused_which_ends_when_it_wakes_u
         assert second.end() == 0
 
 
-def test_a_store_that_is_away_is_waited_for(
+def test_unreachable_store_is_retried(
     service: Service, store: S3, change: Callable[[str], int], same: Callable[[], None]
 ):
     delivered(service, change("UPDATE {} SET amount = amount + 5 WHERE id < 50"))

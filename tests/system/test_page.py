@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -123,7 +123,7 @@ def card(page: Page, route: str):
     return page.get_by_role("article", name=route)
 
 
-def test_a_healthy_service_in_every_look(healthy: Service, browser: Browser):
+def test_page_of_a_healthy_service_in_every_theme(healthy: Service, browser: Browser):
     looked_at(browser, healthy.url, "healthy")
     with opened(browser, healthy.url) as page:
         expect(page).to_have_title("Healthy · cdf-replicator")
@@ -131,7 +131,7 @@ def test_a_healthy_service_in_every_look(healthy: Service, browser: Browser):
             expect(card(page, route)).to_contain_text("Running")
 
 
-def test_all_of_it_can_be_reached_by_keyboard_and_stays_open(healthy: Service, browser: Browser):
+def test_page_works_by_keyboard_and_details_stay_open(healthy: Service, browser: Browser):
     with opened(browser, healthy.url) as page:
         summary = card(page, "items_audit").locator("summary")
         for _ in range(20):
@@ -147,7 +147,7 @@ def test_all_of_it_can_be_reached_by_keyboard_and_stays_open(healthy: Service, b
         expect(summary).to_be_focused()
 
 
-def test_what_somebody_copies_or_has_scrolled_to_stays(healthy: Service, browser: Browser):
+def test_selection_and_scroll_position_stay(healthy: Service, browser: Browser):
     with opened(browser, healthy.url, viewport={"width": 700, "height": 900}) as page:
         shown = card(page, "items_audit")
         shown.locator("summary").click()
@@ -163,14 +163,14 @@ def test_what_somebody_copies_or_has_scrolled_to_stays(healthy: Service, browser
         refreshed(page)
 
 
-def test_it_needs_no_script(healthy: Service, browser: Browser):
+def test_page_needs_no_script(healthy: Service, browser: Browser):
     with opened(browser, healthy.url, java_script_enabled=False) as page:
         photograph(page, "no-script")
         refreshed(page)
         expect(card(page, "orders_cache")).to_contain_text("Running")
 
 
-def test_a_replay_shows_how_far_it_is(healthy: Service, browser: Browser, orders: Source):
+def test_replay_shows_its_progress(healthy: Service, browser: Browser, orders: Source):
     first = orders.version
     for _ in range(REPLAYED):
         orders.sql(f"UPDATE {{}} SET amount = amount + 1 WHERE id < {ROWS * 6 // 10}")
@@ -205,7 +205,7 @@ def test_a_sink_that_is_down_comes_first(healthy: Service, browser: Browser, ord
     healthy.wait_state("orders_cache", "running")
 
 
-def test_a_halted_route_says_what_to_do(healthy: Service, browser: Browser, items: Source):
+def test_halted_route_shows_the_next_step(healthy: Service, browser: Browser, items: Source):
     shutil.rmtree(items.path)
     items.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] # Spark Connect has none
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_halted_route_says_what_to_do(healthy: Service, browser: Browser, item
     assert ended.code == 0, ended.log
 
 
-def test_a_service_that_is_gone_is_told(service: Service, browser: Browser):
+def test_lost_service_is_reported(service: Service, browser: Browser):
     with browser.new_page() as page:  # its console may say so
         page.goto(service.url)
         expect(page.locator("header")).to_contain_text(re.compile(r"Updated \d s ago"))

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the real service: what it scrapes is what happened, and a dead sink's alert fires and is over."""
+"""Tests of a real Prometheus with the real service: the metrics match the deliveries, and the alert of a stopped sink fires and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 WITHIN = 90
@@ -52,7 +52,7 @@ def prometheus(installed: Callable[..., None], service: Service) -> Iterator[Pro
         yield server
 
 
-def test_a_sink_that_dies_is_alarmed_and_the_other_route_is_not(
+def test_alert_fires_for_a_stopped_sink_and_not_for_other_routes(
     service: Service, prometheus: Prometheus, orders: Source, redis_server: Redis
 ):
     for route in ("orders_audit", "orders_cache"):

@@ -6,7 +6,7 @@ import pytest
 
 from connectors import RouteSpec
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.contract.tls_contract import TlsContract
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deploy.servers import Redis
+    from deploy.local.servers import Redis
     from tests.support.source import Source
 
 ROUTES = ("orders_audit", "orders_cache")
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def state(folder: Path) -> Iterator[Path]:
-    """A file system of its own, of eight megabytes."""
+    """Return a separate file system of eight megabytes."""
     state = folder / "state"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", state], check=True)
@@ -81,7 +81,7 @@ def in_trouble(service: Service) -> bool:
 
 
 def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) -> None:
-    """The service goes on, by itself or when it is started again as its platform would, and nothing differs."""
+    """Wait until the service continues, by itself or after a restart as by its platform, and compare."""
     if not service.running:
         service.restart()
     delivered(service, orders.sql(f"INSERT INTO {{}} VALUES ({100 + orders.version}, 'after', 1)"))
@@ -89,7 +89,9 @@ def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) 
     assert folded(orders.spark, folder / "audit" / "orders", ["id"]) == orders.rows
 
 
-def test_it_is_full(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
+def test_service_recovers_from_a_full_state_path(
+    service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis
+):
     filled = subprocess.run(
         ["dd", "if=/dev/zero", f"of={state / 'ballast'}", "bs=4k"], capture_output=True, check=False
     )
@@ -100,7 +102,9 @@ def test_it_is_full(service: Service, state: Path, orders: Source, folder: Path,
     mended(service, orders, folder, redis_server)
 
 
-def test_it_can_only_be_read(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
+def test_service_recovers_from_a_read_only_state_path(
+    service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis
+):
     # A mount over it, since the lease's open file keeps the one below writable.
     subprocess.run(["mount", "--bind", state, state], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", state], check=True)
@@ -110,7 +114,9 @@ def test_it_can_only_be_read(service: Service, state: Path, orders: Source, fold
     mended(service, orders, folder, redis_server)
 
 
-def test_it_is_gone(service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis):
+def test_service_recovers_from_a_missing_state_path(
+    service: Service, state: Path, orders: Source, folder: Path, redis_server: Redis
+):
     """A target that seems to belong to another state path is not changed until an operator runs a resync."""
     service.end()
     for part in state.iterdir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from cdf_replicator.monitoring.status import BatchStatus
+from cdf_replicator.monitoring.totals import BatchStatus
 
 if TYPE_CHECKING:
     from cdf_replicator.monitoring.status_store import StatusStore
@@ -38,5 +38,5 @@ def deliver(board: StatusStore, *, version: int, at: datetime) -> None:
         for n in range(12):
             seconds = {"prepare": 0.1, "write": 0.4, "record": 0.1}
             board.batch(route, BatchStatus(n, (n, n + 1), {"insert": 1000 + n}, seconds, "delivered", at))
-        board.source(route, version, None)
-        board.delivered(route, version)
+        board.update(route, source_version=version, oldest_undelivered_commit_at=None)
+        board.update(route, delivered_version=version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field, SecretStr
 
-from connectors import FrameResult, FrameSink, RouteOptions, SinkSettings
+from connectors import Capabilities, FrameResult, FrameSink, RouteOptions, SinkSettings
 
 GOOD = {
     "CDF_STATE_PATH": "/state",
@@ -36,7 +36,7 @@ class LogSink(FrameSink):
     def check(self):
         pass
 
-    def claim(self, route):
+    def read_claim(self, route):
         return None
 
     def prepare(self, schema, route):
@@ -48,7 +48,7 @@ class LogSink(FrameSink):
 
 class StoreSink(LogSink):
     mode = "upsert"
-    targets_are_prefixes = True
+    capabilities = Capabilities(prefix_targets=True)
 
     class Settings(SinkSettings):
         hosts: tuple[str, ...] = Field(min_length=1, description="Addresses.")

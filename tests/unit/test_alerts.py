@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy.readme import CHART_RULES, PAGES_URL, ROOT, RULES
+from docs.generate.readme import CHART_RULES, PAGES_URL, ROOT, RULES
 
 (GROUP,) = yaml.safe_load(RULES.read_text())["groups"]
 CASES = yaml.safe_load((ROOT / "tests/system/alerts.yml").read_text())["tests"]
@@ -26,7 +26,7 @@ def test_every_alert_has_its_section_in_the_runbook():
         assert f"### {rule['alert']}\n" in page
 
 
-def test_the_command_of_the_runbook_puts_a_place_of_ones_own_into_every_link(tmp_path):
+def test_runbook_command_replaces_the_address_in_every_link(tmp_path):
     (command,) = re.findall(r"^ {4}(sed .*)", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE)
     copy = tmp_path / RULES.relative_to(ROOT)
     copy.parent.mkdir(parents=True)
@@ -37,12 +37,12 @@ def test_the_command_of_the_runbook_puts_a_place_of_ones_own_into_every_link(tmp
     assert places == {"https://git.mine.example/cdf-replicator/blob/main"}
 
 
-def test_the_chart_brings_the_same_rules():
+def test_chart_has_the_same_rules():
     assert CHART_RULES.read_text() == RULES.read_text(), "run: make docs"
 
 
 @pytest.mark.parametrize("fires", [True, False])
-def test_every_alert_is_seen_to_fire_and_to_be_quiet(fires):
+def test_every_alert_has_a_firing_and_a_silent_case(fires):
     cases = [case for world in CASES for case in world["alert_rule_test"]]
     seen = {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires}
     assert seen == {rule["alert"] for rule in GROUP["rules"]}

@@ -22,12 +22,12 @@ def of_pipeline(found):
     return verdict
 
 
-def test_a_ratio_is_that_of_the_medians():
+def test_ratio_is_the_ratio_of_the_medians():
     assert result(105).ratio("ours", "pipeline.set") == 4
 
 
 @pytest.mark.parametrize("control", [89, 111])
-def test_a_control_that_is_too_far_away_forbids_any_ratio(control):
+def test_control_with_a_large_deviation_forbids_every_ratio(control):
     assert result(control).ratio("ours", "pipeline.set") is None
 
 
@@ -47,20 +47,20 @@ def test_every_arm_runs_once_a_round_and_the_first_one_twice():
     assert len(held.control) == len(held.samples["ours"]) == len(held.samples["theirs"]) == 3
 
 
-def test_a_target_that_is_met_is_held_and_one_that_can_not_be_told_is_missed():
+def test_met_target_is_held_and_unknown_target_is_missed():
     met, unsure = (of_pipeline(verdicts({"redis bootstrap": result(control)}, {})) for control in (100, 50))
     assert (met.held, met.measured) == (True, "4.00 x")
     assert (unsure.held, unsure.measured) == (False, "too noisy to say")
     assert summary([met, unsure]) == "targets: 1 held, 1 missed"
 
 
-def test_what_was_not_measured_is_missed():
+def test_unmeasured_target_is_missed():
     found = verdicts({}, {})
     assert len(found) == len(TARGETS) + len(LIMITS)
     assert {(verdict.measured, verdict.held) for verdict in found} == {("not measured", False)}
 
 
-def test_what_was_read_back_is_what_was_kept():
+def test_results_read_back_equal_the_stored_results():
     kept = result(100)
     assert Result.from_json(kept.to_json()) == kept
 
@@ -71,6 +71,6 @@ def test_a_limit_is_held_up_to_its_value():
     assert [(verdict.measured, verdict.held) for verdict in found] == [("0.60 s", True), ("1.51 s", False)]
 
 
-def test_no_target_is_there_twice():
+def test_targets_are_unique():
     names = [(target.contest, target.against) for target in TARGETS]
     assert len(names) == len(set(names))

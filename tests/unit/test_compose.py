@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from deploy.readme import DASHBOARD, ROOT, RULES
+from docs.generate.readme import DASHBOARD, ROOT, RULES
 
 FOLDER = ROOT / "deploy"
 SERVICES = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]

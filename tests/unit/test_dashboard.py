@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from deploy.readme import DASHBOARD
+from docs.generate.readme import DASHBOARD
 
 BOARD = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
@@ -16,7 +16,7 @@ QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 PROCESS = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total"}
 
 
-def test_it_can_be_found_and_chosen_for():
+def test_dashboard_has_a_name_and_variables():
     assert (BOARD["uid"], BOARD["schemaVersion"], BOARD["editable"]) == ("cdf-replicator", 36, True)
     names = [variable["name"] for variable in BOARD["templating"]["list"]]
     assert names == ["datasource", "job", "instance", "table", "sink"]
@@ -25,7 +25,7 @@ def test_it_can_be_found_and_chosen_for():
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_a_panel_says_what_it_shows_and_in_what_unit(panel):
+def test_every_panel_has_a_description_and_a_unit(panel):
     assert panel["title"]
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
@@ -34,7 +34,7 @@ def test_a_panel_says_what_it_shows_and_in_what_unit(panel):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_asks_for_metrics_there_are_of_the_jobs_that_were_chosen(query):
+def test_queries_use_existing_metrics_of_the_selected_jobs(query):
     series = {
         suffix
         for metric in all_metrics()
@@ -50,7 +50,7 @@ def test_a_query_asks_for_metrics_there_are_of_the_jobs_that_were_chosen(query):
     assert all("[$__rate_interval]" in part for part in re.findall(r"\b(?:rate|increase)\((.*?\])", query))
 
 
-def test_panels_do_not_lie_on_each_other():
+def test_panels_do_not_overlap():
     taken = set()
     for panel in BOARD["panels"]:
         place = panel["gridPos"]

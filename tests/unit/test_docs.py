@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from deploy.readme import PAGES, PAGES_URL, ROOT
+from docs.generate.readme import PAGES, PAGES_URL, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,12 +46,12 @@ def test_every_test_that_a_page_names_without_its_file_exists_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_within_the_project_leads_somewhere(page):
+def test_every_internal_link_has_a_target(page):
     for path, heading in LINK.findall(page.read_text()):
         leads_somewhere((page.parent / path).resolve() if path else page, heading)
 
 
-def test_every_alert_leads_to_its_runbook():
+def test_every_alert_links_to_its_runbook():
     (group,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
     for rule in group["rules"]:
         url = rule["annotations"]["runbook_url"]
@@ -71,6 +71,6 @@ def test_pages_for_users_name_no_test():
     assert [page.name for page in users if re.search(r"`test_\w+`|::test_", page.read_text())] == []
 
 
-def test_the_index_leads_to_every_page():
+def test_index_links_to_every_page():
     linked = {path for path, _ in LINK.findall((ROOT / "docs/README.md").read_text())}
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == {"README.md"}

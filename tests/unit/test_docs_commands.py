@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from cdf_replicator.cli.app import app
-from deploy.readme import PAGES, ROOT
+from docs.generate.readme import PAGES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def calls() -> list[set[str]]:
     ]
 
 
-def test_what_can_not_be_run_here_is_listed_with_its_reason():
+def test_commands_that_cannot_run_here_are_listed_with_a_reason():
     assert {found for page in PAGES for found in OTHERS.findall(page.read_text())} == NOT_RUN.keys()
 
 

@@ -1,4 +1,4 @@
-"""The example files: they load, say the same, and the JSON Schema takes what the service takes."""
+"""Tests of the example files: they load, are equal, and the JSON Schema accepts the same settings as the service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from cdf_replicator.settings import ConfigurationError, Settings, load
 from cdf_replicator.settings.json_schema import json_schema
-from deploy.readme import ROOT
+from docs.generate.readme import ROOT
 from tests.support.json_schema import matches
 from tests.unit.example_sinks import GOOD
 
@@ -44,7 +44,7 @@ def loaded_from_env(secrets: Path) -> Settings:
     return load({name: value for name, _, value in lines})
 
 
-def test_both_examples_are_whole_and_say_the_same(secrets: Path) -> None:
+def test_both_examples_are_complete_and_equal(secrets: Path) -> None:
     file, variables = loaded_from_yaml(secrets), loaded_from_env(secrets)
     assert list(file.routes) == ["orders_audit", "orders_cache", "orders_search", "stock_cache"]
     for name in ("state_path", "trigger_seconds", "shutdown_seconds", "http", "spark", "log", "delivery", "tables"):
@@ -57,7 +57,7 @@ def test_the_examples_set_something_in_every_group(secrets: Path) -> None:
     assert {"state_path", "tables", "sinks", "routes", "http", "delivery", "spark", "log"} <= groups
 
 
-def test_the_schema_takes_the_example() -> None:
+def test_schema_accepts_the_example() -> None:
     schema = json_schema()
     assert matches(yaml.safe_load((EXAMPLES / "orders.yaml").read_text()), schema, schema)
 
@@ -82,7 +82,7 @@ def test_the_schema_takes_the_example() -> None:
         '{spark: {conf: \'{"spark.a": "b"}\'}}',
     ],
 )
-def test_the_schema_takes_what_the_service_takes(tmp_path: Path, text: str) -> None:
+def test_schema_accepts_settings_that_the_service_accepts(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text("hunter2")
     document = text.replace("TOKEN", str(tmp_path / "token"))
     file = tmp_path / "cdf.yaml"
@@ -119,7 +119,7 @@ def set_in(document: object, variable: str) -> bool:
         "{sinks: {store: {limits: {row: 1}}}}",
     ],
 )
-def test_the_schema_refuses_what_the_service_refuses(tmp_path: Path, text: str) -> None:
+def test_schema_refuses_settings_that_the_service_refuses(tmp_path: Path, text: str) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError):

@@ -49,7 +49,7 @@ def client(proxy):
         yield connected
 
 
-def test_what_is_cut_arrives_in_part_and_the_connection_ends(proxy, client):
+def test_cut_response_arrives_in_part_and_ends_the_connection(proxy, client):
     proxy.mode = "cut"
     client.sendall(b"a" * 5000)
     received = b""
@@ -59,7 +59,7 @@ def test_what_is_cut_arrives_in_part_and_the_connection_ends(proxy, client):
     assert len(received) < 5000
 
 
-def test_a_hanging_server_takes_what_it_is_sent_and_says_nothing(proxy, client):
+def test_hanging_server_reads_requests_and_sends_nothing(proxy, client):
     proxy.mode = "hang"
     client.settimeout(0.5)
     client.sendall(b"hello")
@@ -71,20 +71,20 @@ def test_a_hanging_server_takes_what_it_is_sent_and_says_nothing(proxy, client):
             another.recv(10)
 
 
-def test_one_that_refuses_ends_every_connection(proxy, client):
+def test_refusing_proxy_closes_every_connection(proxy, client):
     proxy.mode = "refuse"
     assert client.recv(10) == b""
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=1) as another:
         assert another.recv(10) == b""
 
 
-def test_garbage_is_an_answer_of_no_protocol(proxy, client):
+def test_garbage_is_a_response_of_no_protocol(proxy, client):
     proxy.mode = "garbage"
     client.sendall(b"hello")
     assert client.recv(2000) == NONSENSE
 
 
-def test_a_slow_one_passes_everything_on_after_a_while(proxy, client):
+def test_slow_proxy_forwards_everything_after_a_delay(proxy, client):
     proxy.mode = "slow"
     began, data = time.monotonic(), b"s" * 20_000
     client.settimeout(10)
@@ -96,7 +96,7 @@ def test_a_slow_one_passes_everything_on_after_a_while(proxy, client):
     assert time.monotonic() - began > 0.2
 
 
-def test_after_all_that_it_passes_on_as_before(proxy, client):
+def test_proxy_forwards_unchanged_after_the_faults(proxy, client):
     for mode in ("hang", "pass"):
         proxy.mode = mode
         time.sleep(0.2)

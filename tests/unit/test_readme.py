@@ -1,11 +1,11 @@
-"""README.md says what is true: generated parts are current, every command and door is named."""
+"""Tests of README.md: generated parts are current, every command and route state is named."""
 
 import pytest
 import typer
 
 from cdf_replicator.cli.app import app
-from cdf_replicator.monitoring.metrics import STATES
-from deploy.readme import PAGES, README, ROOT, current
+from cdf_replicator.monitoring.status import STATES
+from docs.generate.readme import PAGES, README, ROOT, current
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,6 +1,6 @@
 """docs/types.md is generated from the data of its tests."""
 
-from deploy.types_page import PAGE, page
+from docs.generate.types_page import PAGE, page
 
 
 def test_the_page_is_current():

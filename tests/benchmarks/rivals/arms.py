@@ -14,7 +14,7 @@ from tests.benchmarks.rivals.relay import relay
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deploy.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Redis
     from tests.benchmarks.works import Work
 
 TUNED = {"es.batch.size.entries": "5000", "es.batch.size.bytes": "10mb", "es.batch.write.refresh": "false"}

@@ -11,8 +11,8 @@ import sys
 import venv
 from pathlib import Path
 
-from deploy.jars.fetch import fetch
-from deploy.servers.server import CACHE
+from deploy.local.jars.fetch import fetch
+from deploy.local.servers.server import CACHE
 
 FOLDER = CACHE / "spark35"
 VENV = FOLDER / "venv"

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cdf_replicator.spark.java import java_home
-from deploy.servers.server import LOGS
+from deploy.local.servers.server import LOGS
 from tests.benchmarks.rivals.environment import JARS, PYTHON, prepare
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from connectors import RouteOptions, RouteSpec
 from connectors.delta.replica import DeltaReplicaSink
-from connectors.testing import FrameContract
+from connectors.testing import FrameContract, FrameResyncContract
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def route():
     return RouteSpec(name="orders_copy", table="orders", keys=("id",), options=RouteOptions(), owner="us", epoch=1)
 
 
-class TestReplica(FrameContract):
+class TestReplica(FrameContract, FrameResyncContract):
     soft_delete = False
 
     @pytest.fixture
@@ -43,6 +43,7 @@ class TestReplica(FrameContract):
 class TestReplicaThatKeepsDeletedRows(TestReplica):
     soft_delete = keeps_deleted = True
     # These tests do not depend on the layout and run once, in TestReplica.
-    test_a_target_is_unclaimed_until_prepared = None
-    test_a_batch_delivered_twice_is_written_once = None
-    test_odd_keys_are_kept_apart = None
+    test_target_is_unclaimed_until_prepared = None
+    test_batch_delivered_twice_is_written_once = None
+    test_odd_keys_stay_distinct = None
+    test_empty_target_holds_nothing = None

@@ -7,11 +7,11 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 
 from connectors import load
 from connectors.elasticsearch import ElasticsearchSink
-from connectors.testing import SCHEMA, BadRowContract, FenceContract, SinkContract, upsert
+from connectors.testing import SCHEMA, BadRowContract, FenceContract, ResyncContract, SinkContract, upsert
 from tests.contract.elasticsearch_reader import id_of
 
 
-class TestElasticsearchSink(SinkContract, BadRowContract, FenceContract):
+class TestElasticsearchSink(SinkContract, ResyncContract, BadRowContract, FenceContract):
     @pytest.fixture
     def schema(self):
         return StructType([*SCHEMA.fields, StructField("counts", MapType(StringType(), IntegerType()))])

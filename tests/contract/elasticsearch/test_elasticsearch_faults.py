@@ -11,7 +11,7 @@ from cdf_replicator.delivery.back_pressure import BackPressure
 from cdf_replicator.delivery.worker import write_partition
 from connectors import PermanentError, RetryableError
 from connectors.testing import SCHEMA, render_chunk, upsert
-from deploy.servers import Elasticsearch
+from deploy.local.servers import Elasticsearch
 from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
 
 PASSWORD = "correct horse"
@@ -71,14 +71,14 @@ def test_the_check_needs_no_privilege(secured):
         sink.check()
 
 
-def test_a_user_who_may_not_create_the_index_is_told_the_privileges(secured):
+def test_missing_privilege_to_create_the_index_is_named(secured):
     with sink_of(secured, "reader") as sink, pytest.raises(PermanentError) as caught:
         sink.prepare(SCHEMA, route_to())
     assert "403" in caught.value.reason
     assert "create_index" in caught.value.hint
 
 
-def test_a_user_who_may_not_write_is_told_so(secured, sink, spark):
+def test_missing_privilege_to_write_is_named(secured, sink, spark):
     route = route_to()
     sink.prepare(SCHEMA, route)
     with sink_of(secured, "reader") as reader:
@@ -87,7 +87,7 @@ def test_a_user_who_may_not_write_is_told_so(secured, sink, spark):
             reader.write(render_chunk(spark, reader, route, SCHEMA, [upsert("a", 1)]))
 
 
-def test_the_privileges_of_the_hint_suffice(secured, spark):
+def test_privileges_of_the_hint_are_sufficient(secured, spark):
     route = route_to()
     with sink_of(secured, "granted") as sink:
         sink.prepare(SCHEMA, route)
@@ -97,7 +97,7 @@ def test_the_privileges_of_the_hint_suffice(secured, spark):
         assert sink.delete_orphans(route, 2**45) == 1
 
 
-def test_a_request_too_large_is_halved_and_a_row_too_large_rejected(es, sink, spark):
+def test_too_large_request_is_halved_and_too_large_row_is_rejected(es, sink, spark):
     route = route_to()
     sink.prepare(SCHEMA, route)
     sink.open(route)
@@ -108,7 +108,7 @@ def test_a_request_too_large_is_halved_and_a_row_too_large_rejected(es, sink, sp
     assert es.search(route.table, {"match_all": {}}) == ["k0", "k1", "k2", "k3", "k5"]
 
 
-def test_a_cluster_short_of_memory_is_sent_less_at_once(spark):
+def test_cluster_short_of_memory_gets_smaller_requests(spark):
     route = route_to()
     with (
         Elasticsearch.start(settings={"indexing_pressure.memory.limit": "500kb"}) as small,
@@ -127,13 +127,18 @@ def test_a_cluster_short_of_memory_is_sent_less_at_once(spark):
         assert es("GET", f"/{route.table}/_count")["count"] == 40
 
 
-def test_a_cluster_that_is_down_is_unreachable_until_it_is_back(secured, sink, spark, es):
+def test_stopped_cluster_is_unreachable_until_it_restarts(secured, sink, spark, es):
     route = route_to()
     sink.prepare(SCHEMA, route)
     sink.open(route)
     chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])
     secured.stop()
-    for call in (sink.check, lambda: sink.write(chunk), lambda: sink.prepare(SCHEMA, route), lambda: sink.claim(route)):
+    for call in (
+        sink.check,
+        lambda: sink.write(chunk),
+        lambda: sink.prepare(SCHEMA, route),
+        lambda: sink.read_claim(route),
+    ):
         with pytest.raises(RetryableError) as caught:
             call()
         assert caught.value.reason == "unreachable"
@@ -152,7 +157,7 @@ def test_a_cluster_that_hangs_times_out(secured):
         finally:
             secured.resume()
         assert caught.value.reason == "timeout"
-        assert sink.claim(route) is None
+        assert sink.read_claim(route) is None
 
 
 def test_a_request_without_an_answer_is_sent_once():
@@ -169,7 +174,7 @@ def test_a_request_without_an_answer_is_sent_once():
             listening.accept()
 
 
-def test_another_server_is_not_taken_for_elasticsearch(redis_server):
+def test_other_server_is_not_accepted_as_elasticsearch(redis_server):
     url = f"http://127.0.0.1:{redis_server.port}"
     with closing(sink_to(url, request_timeout=5)) as sink, pytest.raises(RetryableError):
         sink.check()

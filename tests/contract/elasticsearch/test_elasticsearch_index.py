@@ -25,7 +25,7 @@ def with_column(name, kind):
     return StructType([*SCHEMA.fields, StructField(name, kind)])
 
 
-def test_an_index_of_ours_remembers_deletes_for_as_long_as_set(elasticsearch, sink, es, route):
+def test_created_index_keeps_deletes_for_the_configured_time(elasticsearch, sink, es, route):
     assert sink.prepare(SCHEMA, route) == []
     assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "1h"
     with closing(sink_to(elasticsearch.url, gc_deletes="2h")) as longer:
@@ -63,7 +63,7 @@ def test_a_new_field_in_a_struct_is_mapped(sink, es, route):
     assert es.mapping(route.table)["properties"]["home"]["properties"] == {"zip": LONG, "no": LONG}
 
 
-def test_a_widened_column_stays_where_it_is(sink, es, route, write):
+def test_widened_column_keeps_its_field(sink, es, route, write):
     sink.prepare(with_column("n", IntegerType()), route)
     wider = with_column("n", LongType())
     assert sink.prepare(wider, route) == []
@@ -71,7 +71,7 @@ def test_a_widened_column_stays_where_it_is(sink, es, route, write):
     assert es.search(route.table, {"term": {"n": 2**40}}) == ["a"]
 
 
-def test_a_column_that_changed_to_another_kind_names_the_resync(sink, route):
+def test_column_of_another_kind_halts_with_the_resync_command(sink, route):
     sink.prepare(with_column("n", LongType()), route)
     with pytest.raises(PermanentError) as caught:
         sink.prepare(with_column("n", StringType()), route)
@@ -79,7 +79,7 @@ def test_a_column_that_changed_to_another_kind_names_the_resync(sink, route):
     assert "cdf-replicator resync orders_search" in caught.value.hint
 
 
-def test_an_index_somebody_made_is_used_as_it_is(sink, es, route, write):
+def test_existing_index_is_used_unchanged(sink, es, route, write):
     index = {
         "settings": {"index": {"gc_deletes": "30m", "refresh_interval": "7s"}},
         "mappings": {
@@ -96,17 +96,17 @@ def test_an_index_somebody_made_is_used_as_it_is(sink, es, route, write):
     assert mapping["properties"] == index["mappings"]["properties"]
     assert mapping["_meta"]["team"] == "search"
     assert es("GET", f"/{route.table}/_settings") == before
-    assert sink.claim(route) == Claim("us", 1, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, route=route.name)
     assert es.search(route.table, {"term": {"id": "a"}}) == ["a"]
 
 
-def test_an_index_without_a_mapping_gets_ours(sink, es, route):
+def test_index_without_mapping_gets_the_mapping_of_the_route(sink, es, route):
     es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "1h"}}})
     sink.prepare(with_column("at", TimestampType()), route)
     assert es.mapping(route.table)["properties"]["at"] == {"type": "date", "ignore_malformed": True}
 
 
-def test_dynamic_templates_are_left_to_choose_the_types(sink, es, route, write):
+def test_dynamic_templates_choose_the_types(sink, es, route, write):
     rule = {"strings": {"match_mapping_type": "string", "mapping": {"type": "keyword"}}}
     es("PUT", f"/{route.table}", {"mappings": {"dynamic_templates": [rule]}})
     sink.prepare(SCHEMA, route)
@@ -114,7 +114,7 @@ def test_dynamic_templates_are_left_to_choose_the_types(sink, es, route, write):
     assert es.mapping(route.table)["properties"]["name"] == {"type": "keyword"}
 
 
-def test_a_nested_field_may_gain_one(sink, es, route, write):
+def test_nested_field_gains_a_field(sink, es, route, write):
     homes = {"type": "nested", "properties": {"zip": {"type": "integer"}}}
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"home": homes}}})
     schema = with_column("home", StructType([StructField("zip", IntegerType()), StructField("no", LongType())]))
@@ -123,7 +123,7 @@ def test_a_nested_field_may_gain_one(sink, es, route, write):
     assert not write(route, upsert("a", 1, home=(1, 2)), schema=schema).rejected
 
 
-def test_an_index_that_forgets_deletes_soon_is_warned_about_and_left(sink, es, route):
+def test_index_with_short_delete_retention_is_warned_about_and_unchanged(sink, es, route):
     es("PUT", f"/{route.table}", {"settings": {"index": {"gc_deletes": "5m"}}})
     (warning,) = sink.prepare(SCHEMA, route)
     assert "forgets deletes after 5m" in warning
@@ -131,22 +131,22 @@ def test_an_index_that_forgets_deletes_soon_is_warned_about_and_left(sink, es, r
 
 
 @pytest.mark.parametrize("kind", ["long", "date", "object", "boolean"])
-def test_a_mapping_that_does_not_fit_is_named_field_by_field(sink, es, route, kind):
+def test_incompatible_mapping_is_reported_for_each_field(sink, es, route, kind):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"price": {"type": kind}}}})
     with pytest.raises(PermanentError) as caught:
         sink.prepare(with_column("price", DoubleType()), route)
     assert f"'price' is mapped as {kind}, the route sends double" in caught.value.reason
     assert "CDF_ROUTES__ORDERS_SEARCH__INDEX" in caught.value.hint
-    assert sink.claim(route) is None
+    assert sink.read_claim(route) is None
 
 
-def test_a_strict_index_that_lacks_a_column_is_refused(sink, es, route):
+def test_strict_index_without_a_column_is_refused(sink, es, route):
     es("PUT", f"/{route.table}", {"mappings": {"dynamic": "strict", "properties": {"id": {"type": "keyword"}}}})
     with pytest.raises(PermanentError, match="is strict and does not map name"):
         sink.prepare(SCHEMA, route)
 
 
-def test_a_row_the_mapping_refuses_is_rejected_while_the_rest_is_written(sink, es, route, write):
+def test_row_refused_by_the_mapping_is_rejected_and_other_rows_are_written(sink, es, route, write):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"name": {"type": "ip"}}}})
     sink.prepare(SCHEMA, route)
     result = write(route, upsert("a", 1, "10.0.0.1"), upsert("b", 1, "Bob"), deletion("c", 1))
@@ -162,7 +162,7 @@ def test_an_alias_with_a_write_index_is_written_through(sink, es, route, write):
     es("PUT", f"/{new}", {"aliases": {route.table: {"is_write_index": True}}})
     warnings = sink.prepare(SCHEMA, route)
     assert any(f"also covers {old}" in warning for warning in warnings)
-    assert sink.claim(route) == Claim("us", 1, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, route=route.name)
     write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
     assert es.document(new, "a")
     assert es.document(old, "a") is None
@@ -178,7 +178,7 @@ def test_an_alias_without_a_write_index_is_refused(sink, es, route):
         sink.prepare(SCHEMA, route)
 
 
-def test_an_index_that_vanishes_halts_the_route_and_stays_away(sink, es, route, write):
+def test_deleted_index_halts_the_route_and_is_not_created(sink, es, route, write):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
     es("DELETE", f"/{route.table}")
@@ -187,10 +187,10 @@ def test_an_index_that_vanishes_halts_the_route_and_stays_away(sink, es, route, 
     assert "gone" in caught.value.reason
     assert "cdf-replicator resync orders_search" in caught.value.hint
     assert es.missing(f"/{route.table}")
-    assert sink.claim(route) is None
+    assert sink.read_claim(route) is None
 
 
-def test_a_blocked_index_is_waited_for(sink, es, route, write):
+def test_blocked_index_is_retried(sink, es, route, write):
     sink.prepare(SCHEMA, route)
     es("PUT", f"/{route.table}/_settings", {"index.blocks.read_only_allow_delete": True})
     with pytest.raises(RetryableError, match="disk usage exceeded") as caught:
@@ -220,7 +220,7 @@ def test_answers_keep_their_positions(sink, route, write):
     assert result.sent_bytes > 0
 
 
-def test_a_sweep_goes_through_every_page(spark, sink, es, route):
+def test_sweep_reads_every_page(spark, sink, es, route):
     sink.prepare(SCHEMA, route)
     sink.open(route)
     changes = [upsert(f"k{number}", 1) for number in range(6000)]
@@ -230,7 +230,7 @@ def test_a_sweep_goes_through_every_page(spark, sink, es, route):
     assert es.search(route.table, {"match_all": {}}) == ["k7"]
 
 
-def test_a_sweep_finds_what_somebody_else_wrote(spark, sink, es, route):
+def test_sweep_deletes_foreign_documents(spark, sink, es, route):
     """Remove documents without an external version, also with a routing; count a higher version, but keep it."""
     sink.prepare(SCHEMA, route)
     sink.open(route)
@@ -255,7 +255,7 @@ def snapshots(es):
 
 
 @pytest.mark.parametrize("over_itself", [False, True])
-def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_is(
+def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
     elasticsearch, sink, es, route, write, snapshots, over_itself
 ):
     sink.prepare(SCHEMA, route)
@@ -265,14 +265,14 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
     es("PUT", f"{snapshots}/before?wait_for_completion=true", {"indices": route.table, "include_global_state": False})
     with closing(sink_to(elasticsearch.url)) as later:
         later.save_watermark(route, late)
-        assert later.claim(route) == Claim("us", 1, watermark=late, txn_version=9, route=route.name)
-    assert sink.kept()
+        assert later.read_claim(route) == Claim("us", 1, watermark=late, txn_version=9, route=route.name)
+    assert not sink.lost_acknowledged_writes()
     es("POST", f"/{route.table}/_close") if over_itself else es("DELETE", f"/{route.table}")
     es("POST", f"{snapshots}/before/_restore?wait_for_completion=true", {"indices": route.table})
-    assert not sink.kept()
+    assert sink.lost_acknowledged_writes()
     with pytest.raises(RetryableError, match="was replaced by another index"):
         sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, watermark=early, restored=True, txn_version=4, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, watermark=early, restored=True, txn_version=4, route=route.name)
     with (
         closing(sink_to(elasticsearch.url)) as later,
         pytest.raises(RetryableError, match="restored from a copy") as raised,
@@ -280,37 +280,37 @@ def test_an_index_brought_back_from_a_snapshot_is_noticed_and_tells_how_far_it_i
         later.save_watermark(route, late)
     assert raised.value.reason == "lost"
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route) == Claim("us", 1, watermark=early, txn_version=4, route=route.name)
+    assert sink.read_claim(route) == Claim("us", 1, watermark=early, txn_version=4, route=route.name)
 
 
-def test_a_mark_is_told_the_cluster_now_and_then_and_the_first_of_a_generation_at_once(sink, route):
+def test_watermark_is_written_periodically_and_first_of_generation_at_once(sink, route):
     sink.prepare(SCHEMA, route)
     for number in (4, 5):
         sink.save_watermark(route, Watermark(0, number, number))
-    assert sink.claim(route).watermark == Watermark(0, 4, 4)
+    assert sink.read_claim(route).watermark == Watermark(0, 4, 4)
     sink.save_watermark(route, Watermark(1, 0, 2))
-    assert sink.claim(route).watermark == Watermark(1, 0, 2)
+    assert sink.read_claim(route).watermark == Watermark(1, 0, 2)
 
 
-def test_a_mark_of_the_code_before_is_read(sink, es, route):
+def test_watermark_of_earlier_version_is_read(sink, es, route):
     sink.prepare(SCHEMA, route)
     meta = es("GET", f"/{route.table}/_mapping")[route.table]["mappings"]["_meta"]
     meta["cdf_replicator"]["mark"] = 7
     es("PUT", f"/{route.table}/_mapping", {"_meta": meta})
-    assert sink.claim(replace(route, watermark=Watermark(2, 5, 7))) == Claim(
+    assert sink.read_claim(replace(route, watermark=Watermark(2, 5, 7))) == Claim(
         "us", 1, watermark=Watermark(-1, 0, 7), route=route.name
     )
 
 
-def test_a_mark_of_an_index_that_is_gone_says_so(sink, es, route):
+def test_watermark_of_a_deleted_index_reports_the_missing_index(sink, es, route):
     sink.prepare(SCHEMA, route)
     es("DELETE", f"/{route.table}")
-    assert not sink.kept()
+    assert sink.lost_acknowledged_writes()
     with pytest.raises(PermanentError, match="is gone"):
         sink.save_watermark(route, Watermark(0, 4, 4))
 
 
-def test_another_state_path_takes_over_whatever_the_number_of_its_lease(sink, elasticsearch, spark):
+def test_other_state_path_takes_over_with_any_lease_number(sink, elasticsearch, spark):
     """Fence numbers of two state paths are not comparable: the new state path may have the lower number."""
     before = route_to(owner="lost", fence=9)
     after = replace(before, owner="ours", epoch=2, fence=3)

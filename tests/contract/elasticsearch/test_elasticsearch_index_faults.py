@@ -13,7 +13,7 @@ from tests.contract.elasticsearch_reader import sink_to
 
 
 @pytest.mark.parametrize("setting", ["index.default_pipeline", "index.final_pipeline"])
-def test_a_pipeline_that_is_not_there_halts_and_refuses_no_row(sink, es, route, write, setting):
+def test_missing_pipeline_halts_and_rejects_no_row(sink, es, route, write, setting):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
     es("PUT", f"/{route.table}/_settings", {setting: "enrich"})
@@ -23,7 +23,7 @@ def test_a_pipeline_that_is_not_there_halts_and_refuses_no_row(sink, es, route, 
     assert es.document(route.table, "a") == {"id": "a", "name": "one"}
 
 
-def test_an_index_that_demands_a_routing_halts_and_refuses_no_row(sink, es, route, write):
+def test_index_that_requires_routing_halts_and_rejects_no_row(sink, es, route, write):
     template = {"index_patterns": [route.table], "template": {"mappings": {"_routing": {"required": True}}}}
     es("PUT", f"/_index_template/{route.table}", template)
     try:
@@ -36,7 +36,7 @@ def test_an_index_that_demands_a_routing_halts_and_refuses_no_row(sink, es, rout
         es("DELETE", f"/_index_template/{route.table}")
 
 
-def test_rows_refused_for_one_reason_are_not_to_blame_where_an_empty_document_is_refused_too(sink, es, route, write):
+def test_refused_empty_document_blames_the_index_instead_of_the_rows(sink, es, route, write):
     settings = {"index.mode": "logsdb", "index.mapping.source.mode": "stored"}  # which demands a @timestamp
     es("PUT", f"/{route.table}", {"settings": settings, "mappings": {"properties": {"name": {"type": "keyword"}}}})
     sink.prepare(SCHEMA, route)
@@ -45,7 +45,7 @@ def test_rows_refused_for_one_reason_are_not_to_blame_where_an_empty_document_is
     assert "No document was deleted" in caught.value.hint
 
 
-def test_rows_that_are_to_blame_are_rejected_where_all_of_them_are(sink, es, route, write):
+def test_faulty_rows_are_rejected_even_if_all_rows_are_faulty(sink, es, route, write):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"name": {"type": "ip"}}}})
     sink.prepare(SCHEMA, route)
     result = write(route, upsert("a", 2, "Ann"), upsert("b", 2, "Bob"))
@@ -53,7 +53,7 @@ def test_rows_that_are_to_blame_are_rejected_where_all_of_them_are(sink, es, rou
     assert es.search(route.table, {"match_all": {}}) == [], "the empty document is not kept"
 
 
-def test_a_closed_index_is_waited_for_by_a_resync_too(sink, es, route, write):
+def test_resync_retries_on_a_closed_index(sink, es, route, write):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
     es("POST", f"/{route.table}/_close")
@@ -65,14 +65,14 @@ def test_a_closed_index_is_waited_for_by_a_resync_too(sink, es, route, write):
     assert sink.count_entries(route, 2**45).total == 1
 
 
-def test_one_silent_host_of_two_costs_a_start_seconds_and_is_remembered_by_the_next_run(elasticsearch, spark, route):
+def test_unresponsive_host_delays_one_start_and_next_run_avoids_it(elasticsearch, spark, route):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never says a word
         hosts = f"http://127.0.0.1:{silent.getsockname()[1]},{elasticsearch.url}"
         began = time.monotonic()
         for _ in range(2):  # runs of a route
             with closing(sink_to(hosts, request_timeout=15)) as sink:
                 sink.check()
-                sink.claim(route)
+                sink.read_claim(route)
                 sink.prepare(SCHEMA, route)
                 sink.open(route)
                 assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])).rejected

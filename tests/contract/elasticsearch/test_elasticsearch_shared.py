@@ -39,13 +39,13 @@ def through_alias(es, route, name):
 
 
 @pytest.mark.parametrize("alias", [False, True])
-def test_an_index_of_another_route_is_refused_and_a_later_epoch_takes_it_over(spark, sinks, es, alias):
+def test_index_of_another_route_is_refused_until_a_later_epoch(spark, sinks, es, alias):
     sink, other_sink = sinks
     route = route_to()
     sink.prepare(SCHEMA, route)
     sink.open(route)
     other = through_alias(es, route, "orders_copy") if alias else replace(route, name="orders_copy")
-    claim = other_sink.claim(other)
+    claim = other_sink.read_claim(other)
     assert claim.route == "orders_search"
     assert claim.other(other) == "route orders_search"
     assert claim.other(replace(other, owner="them")) == "route orders_search of another state path"
@@ -55,16 +55,16 @@ def test_an_index_of_another_route_is_refused_and_a_later_epoch_takes_it_over(sp
     assert "resync {route}" in refused.value.hint
     assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("a", 1, "one")])).rejected
     other_sink.prepare(SCHEMA, replace(other, epoch=2))
-    assert sink.claim(route).other(route) == "route orders_copy"
+    assert sink.read_claim(route).other(route) == "route orders_copy"
     with pytest.raises(PermanentError, match="has taken over"):
         sink.save_watermark(route, Watermark(0, 1, 1))
 
 
-def test_of_two_routes_that_create_an_index_at_the_same_time_one_is_refused(sinks):
+def test_one_of_two_routes_creating_the_same_index_is_refused(sinks):
     for _ in range(5):
         route = route_to()
         routes = (route, replace(route, name="orders_copy", owner="them"))
-        assert [sink.claim(each) for sink, each in zip(sinks, routes, strict=True)] == [None, None]
+        assert [sink.read_claim(each) for sink, each in zip(sinks, routes, strict=True)] == [None, None]
         together = Barrier(2)
 
         def prepared(sink, route, together=together):
@@ -77,13 +77,13 @@ def test_of_two_routes_that_create_an_index_at_the_same_time_one_is_refused(sink
 
         with ThreadPoolExecutor(2) as pool:
             outcomes = sorted(pool.map(prepared, sinks, routes))
-        holder = sinks[0].claim(route).route
+        holder = sinks[0].read_claim(route).route
         refused = next(outcome for outcome in outcomes if outcome != holder)
         assert f"is filled by route {holder} of another state path" in refused
 
 
 @pytest.mark.parametrize("first", [300, 400, 520])
-def test_the_field_limit_grows_with_the_mapping_and_is_never_lowered(sink, es, first):
+def test_field_limit_grows_with_the_mapping_and_is_never_lowered(sink, es, first):
     route = route_to()
     sink.prepare(wide(first), route)
     sink.prepare(wide(700), route)
@@ -120,7 +120,7 @@ def test_a_template_s_field_limit_is_not_lowered(sink, es):
     assert limit(es, route.table) == 3000
 
 
-def test_an_index_that_somebody_made_keeps_its_field_limit_and_the_setting_is_named(sink, es):
+def test_existing_index_keeps_its_field_limit_and_error_names_the_setting(sink, es):
     route = route_to()
     es("PUT", f"/{route.table}", {"settings": {"index.mapping.total_fields.limit": 20}})
     with pytest.raises(
@@ -129,4 +129,4 @@ def test_an_index_that_somebody_made_keeps_its_field_limit_and_the_setting_is_na
         sink.prepare(wide(10), route)
     assert "index.mapping.total_fields.limit of the index to 24" in full.value.hint
     assert limit(es, route.table) == 20
-    assert sink.claim(route) is None
+    assert sink.read_claim(route) is None

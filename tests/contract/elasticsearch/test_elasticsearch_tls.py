@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from deploy.servers import Elasticsearch
+from deploy.local.servers import Elasticsearch
 from tests.contract.elasticsearch_reader import route_to, sink_to
 from tests.contract.tls_contract import TlsContract
 

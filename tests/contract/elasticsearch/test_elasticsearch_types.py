@@ -1,4 +1,4 @@
-"""Every Spark type, from a row in the JVM to what a search finds."""
+"""Tests of every Spark type, from a row in the JVM to the result of a search."""
 
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -132,7 +132,7 @@ def deliver(sink, write):
     return deliver
 
 
-def test_a_row_of_every_type_is_kept_to_the_digit_and_found(deliver, es, route):
+def test_row_of_every_type_is_kept_exactly_and_found(deliver, es, route):
     result = deliver(route, EVERY_TYPE, upsert("a", 1, "Ann", **ROW), upsert("nulls", 1))
     assert not result.rejected
     assert es.document(route.table, "a") == SOURCE
@@ -141,7 +141,7 @@ def test_a_row_of_every_type_is_kept_to_the_digit_and_found(deliver, es, route):
         assert es.search(route.table, query) == ["a"], query
 
 
-def test_the_mapping_says_every_type(sink, es, route):
+def test_mapping_has_every_type(sink, es, route):
     sink.prepare(EVERY_TYPE, route)
     mapping = es.mapping(route.table)
     text = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
@@ -166,7 +166,7 @@ def test_the_mapping_says_every_type(sink, es, route):
     }
 
 
-def test_a_variant_is_kept_whatever_it_holds(spark, sink, es, route):
+def test_variant_of_any_content_is_kept(spark, sink, es, route):
     frame = spark.sql("""
         SELECT id AS key, 17592186044419L AS guard, 'insert' AS change_type,
                named_struct('id', id, 'body', parse_json(body), 'bodies', array(parse_json(body))) AS row
@@ -181,7 +181,7 @@ def test_a_variant_is_kept_whatever_it_holds(spark, sink, es, route):
     assert bodies == [{"a": {"b": [1, None]}}, [1, "x"], "2.5", "x"]
 
 
-def test_a_date_that_somebody_elses_index_does_not_take_is_rejected_while_the_rest_is_written(spark, sink, es, route):
+def test_date_refused_by_existing_index_is_rejected_and_other_rows_written(spark, sink, es, route):
     es("PUT", f"/{route.table}", {"mappings": {"properties": {"day": {"type": "date"}}}})
     frame = spark.sql("""
         SELECT id AS key, 17592186044419L AS guard, 'insert' AS change_type,
@@ -199,7 +199,7 @@ def test_a_date_that_somebody_elses_index_does_not_take_is_rejected_while_the_re
 @pytest.mark.parametrize(
     "name", ["_id", "_source", "_version", "_routing", "_primary_term", "", " ", "a..b", ".a", "a."]
 )
-def test_a_column_that_elasticsearch_refuses_is_named_with_the_variable_to_set(sink, es, name, route):
+def test_refused_column_is_named_with_the_variable_to_set(sink, es, name, route):
     with pytest.raises(PermanentError) as caught:
         sink.prepare(StructType([*SCHEMA.fields, StructField(name, LongType())]), route)
     assert repr(name) in caught.value.reason

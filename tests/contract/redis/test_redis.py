@@ -1,4 +1,4 @@
-"""RedisSink against a real server: the contract in both layouts and with a key template, then what is Redis' own."""
+"""Tests of RedisSink on a real server: the contract in both layouts and with a key template, then behaviour specific to Redis."""
 
 import json
 from contextlib import closing
@@ -30,13 +30,14 @@ from connectors.testing import (
     SCHEMA,
     BadRowContract,
     FenceContract,
+    ResyncContract,
     SinkContract,
     change_frame,
     deletion,
     render_chunk,
     upsert,
 )
-from deploy.servers import Redis
+from deploy.local.servers import Redis
 from tests.support.session import replaced
 from tests.support.waiting import until
 
@@ -88,7 +89,7 @@ def inner(key):
     return key.replace("{", "%7B").replace("}", "%7D")
 
 
-class TestJsonLayout(SinkContract, BadRowContract, FenceContract):
+class TestJsonLayout(SinkContract, ResyncContract, BadRowContract, FenceContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of()
@@ -107,7 +108,7 @@ class TestJsonLayout(SinkContract, BadRowContract, FenceContract):
         return upsert("queue", 7, "x")
 
 
-class TestHashLayout(SinkContract, BadRowContract):
+class TestHashLayout(SinkContract, ResyncContract, BadRowContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of(layout="hash")
@@ -122,7 +123,7 @@ class TestHashLayout(SinkContract, BadRowContract):
         return upsert("text", 7, "x")
 
 
-class TestKeyTemplate(SinkContract):
+class TestKeyTemplate(SinkContract, ResyncContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of(ttl_seconds=1000)
@@ -155,7 +156,7 @@ def test_a_json_entry_is_the_row_as_plain_text(sink_of, deliver, client):
     assert client.get("cdf:guard:{orders:1}") == f"{guard_of(1, 7, upsert=True):019d}"
 
 
-def test_a_hash_holds_text_leaves_nulls_out_and_writes_nested_values_as_json(sink_of, deliver, client):
+def test_hash_holds_text_omits_nulls_and_writes_nested_values_as_json(sink_of, deliver, client):
     schema = StructType(
         [
             *SCHEMA.fields,
@@ -214,7 +215,7 @@ def test_a_wide_hash_is_written_whole(sink_of, client, route):
     assert client.hgetall("orders:1") == columns
 
 
-def test_a_template_takes_its_values_from_the_key_whatever_the_order(sink_of, deliver, client):
+def test_template_takes_values_from_the_key_in_any_order(sink_of, deliver, client):
     options = RedisOptions(key_template="eu:{id}:of:{region}")
     route = RouteSpec("orders_cache", "orders", ("region", "id"), options, "us", 1)
     row = upsert("x", 1, "n")
@@ -257,7 +258,7 @@ def test_a_value_and_its_guard_expire_together(sink_of, deliver, client, layout)
 
 
 @pytest.mark.parametrize("layout", ["json", "hash"])
-def test_without_a_ttl_nothing_expires_but_tombstones(sink_of, deliver, client, layout):
+def test_only_tombstones_expire_without_a_ttl(sink_of, deliver, client, layout):
     sink = sink_of(layout=layout)
     deliver(sink, upsert("1", 1, "a"), upsert("2", 1, "a"))
     deliver(sink, deletion("2", 2), deletion("3", 2))
@@ -268,7 +269,7 @@ def test_without_a_ttl_nothing_expires_but_tombstones(sink_of, deliver, client, 
 
 
 @pytest.mark.parametrize("layout", ["json", "hash"])
-def test_a_guard_left_without_its_value_counts_as_absent(sink_of, deliver, client, layout):
+def test_guard_without_its_value_counts_as_absent(sink_of, deliver, client, layout):
     sink = sink_of(layout=layout)
     deliver(sink, upsert("1", 9, "evicted"))
     client.delete("orders:1")
@@ -278,7 +279,7 @@ def test_a_guard_left_without_its_value_counts_as_absent(sink_of, deliver, clien
 
 
 @pytest.mark.parametrize("layout", ["json", "hash"])
-def test_a_value_left_without_its_guard_is_taken_over(sink_of, deliver, client, layout):
+def test_value_without_its_guard_is_replaced(sink_of, deliver, client, layout):
     sink = sink_of(layout=layout)
     deliver(sink, upsert("1", 5, "a"))
     client.delete("cdf:guard:{orders:1}")
@@ -296,7 +297,7 @@ def test_a_resync_in_another_layout_rewrites_the_entries(sink_of, deliver, clien
     assert json.loads(client.get("orders:1"))["name"] == "json"
 
 
-def test_what_somebody_else_keeps_under_a_key_is_neither_overwritten_nor_deleted(sink_of, deliver, client):
+def test_foreign_value_under_a_key_is_neither_overwritten_nor_deleted(sink_of, deliver, client):
     client.rpush("orders:1", "theirs")
     sink = sink_of()
     result = deliver(sink, upsert("0", 5, "a"), upsert("1", 5, "a"))
@@ -308,7 +309,7 @@ def test_what_somebody_else_keeps_under_a_key_is_neither_overwritten_nor_deleted
     assert json.loads(client.get("orders:1"))["name"] == "b"
 
 
-def test_positions_are_those_of_the_chunk_however_many_calls_it_takes(sink_of, deliver, client):
+def test_positions_of_several_calls_are_positions_of_the_chunk(sink_of, deliver, client):
     sink = sink_of()
     client.rpush("orders:1700", "theirs")
     deliver(sink, *(upsert(str(row), 9, "new") for row in range(0, 1500, 500)))
@@ -322,7 +323,7 @@ def test_positions_are_those_of_the_chunk_however_many_calls_it_takes(sink_of, d
 
 
 @pytest.mark.parametrize("layout", ["json", "hash"])
-def test_a_row_too_large_is_rejected_and_the_rest_written(sink_of, deliver, client, layout):
+def test_too_large_row_is_rejected_and_other_rows_are_written(sink_of, deliver, client, layout):
     sink = sink_of(layout=layout, max_value_bytes=1_000_000)
     client.rpush("orders:theirs", "x")
     deliver(sink, upsert("newer", 9, "b"))
@@ -341,7 +342,7 @@ def test_a_row_too_large_is_rejected_and_the_rest_written(sink_of, deliver, clie
     assert [key for key in names if client.exists(f"orders:{key}")] == ["a", "newer", "large", "theirs"]
 
 
-def test_a_key_of_many_bytes_is_a_key(sink_of, deliver, client):
+def test_key_of_many_bytes_is_accepted(sink_of, deliver, client):
     deliver(sink_of(), upsert("k" * 5000, 1, "a"), upsert("k" * 5001, 1, "b"))
     assert client.exists("orders:" + "k" * 5000, "orders:" + "k" * 5001) == 2
 
@@ -367,9 +368,7 @@ def no_memory(client):
 
 @pytest.mark.parametrize("layout", ["json", "hash"])
 @pytest.mark.parametrize("ttl_seconds", [None, 500])
-def test_out_of_memory_is_waited_for_while_deletes_still_free_some(
-    sink_of, deliver, client, no_memory, layout, ttl_seconds
-):
+def test_out_of_memory_is_retried_while_deletes_still_succeed(sink_of, deliver, client, no_memory, layout, ttl_seconds):
     sink = sink_of(layout=layout, ttl_seconds=ttl_seconds)
     deliver(sink, upsert("1", 1, "a" * 5_000_000), upsert("2", 1, "a"), upsert("3", 1, "a"))
     no_memory()
@@ -392,7 +391,7 @@ def test_a_lost_script_is_loaded_again(sink_of, deliver, client, spark, route):
     assert client.dbsize() == 2000 + 1, "the claim too"
 
 
-def test_a_crash_is_retryable_and_forgotten_after_the_restart(redis_server, sink_of, spark, route):
+def test_crash_is_retryable_and_writes_succeed_after_the_restart(redis_server, sink_of, spark, route):
     sink = sink_of(timeout_seconds=2)
     sink.prepare(SCHEMA, route)
     sink.open(route)
@@ -400,7 +399,12 @@ def test_a_crash_is_retryable_and_forgotten_after_the_restart(redis_server, sink
     sink.write(chunk)
     redis_server.kill()
     try:
-        for attempt in (lambda: sink.write(chunk), sink.check, lambda: sink.claim(route), lambda: sink.open(route)):
+        for attempt in (
+            lambda: sink.write(chunk),
+            sink.check,
+            lambda: sink.read_claim(route),
+            lambda: sink.open(route),
+        ):
             with pytest.raises(RetryableError) as caught:
                 attempt()
             assert caught.value.reason == "unreachable"
@@ -424,7 +428,7 @@ def test_a_server_that_hangs_times_out(redis_server, sink_of, spark, route):
     assert not sink.write(chunk).stale
 
 
-def test_a_master_turned_replica_is_waited_for(sink_of, deliver, client):
+def test_demoted_master_is_retried(sink_of, deliver, client):
     sink = sink_of()
     deliver(sink, upsert("1", 1, "a"))
     client.replicaof("127.0.0.1", "1")
@@ -445,7 +449,7 @@ def test_a_cluster_is_refused(sink_of):
         assert caught.value.hint
 
 
-def test_a_server_that_may_evict_is_warned_of(sink_of, client, route):
+def test_server_with_eviction_causes_a_warning(sink_of, client, route):
     sink = sink_of()
     assert list(sink.prepare(SCHEMA, route)) == []
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -462,18 +466,18 @@ def test_a_server_that_may_evict_is_warned_of(sink_of, client, route):
 
 @pytest.fixture
 def user(client):
-    """An ACL user with just what the error's hint names."""
+    """Return an ACL user with exactly the rights that the error's hint names."""
     rights = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info"]
     client.execute_command("ACL", "SETUSER", "replicator", "on", ">s3cr3t", "~orders:*", "~cdf:*", "-@all", *rights)
     yield "replicator", "s3cr3t"
     client.acl_deluser("replicator")
 
 
-def test_an_acl_user_needs_no_more_than_the_hint_says(sink_of, deliver, client, user, route):
+def test_acl_user_needs_only_the_rights_of_the_hint(sink_of, deliver, client, user, route):
     sink = sink_of(username=user[0], password=user[1])
     sink.check()
     sink.prepare(SCHEMA, route)
-    assert sink.claim(route)
+    assert sink.read_claim(route)
     deliver(sink, upsert("1", 1, "a"), deletion("2", 1))
     assert client.get("orders:1")
     assert sink.delete_orphans(route, guard_of(2, 0, upsert=False)) == 1
@@ -504,8 +508,8 @@ def test_a_wrong_password_is_permanent_and_never_shown(sink_of, redis_server, us
     assert str(redis_server.port) in shown
 
 
-def test_a_sweep_finds_what_somebody_else_wrote_among_the_routes_keys(sink_of, deliver, client, route):
-    """A value without a guard, one under a guard that is none of ours; a list was never meant to be an entry."""
+def test_sweep_deletes_foreign_entries_among_keys_of_the_route(sink_of, deliver, client, route):
+    """Foreign entries are a value without a guard and a value under a foreign guard. A list is never an entry."""
     sink = sink_of()
     deliver(sink, upsert("ours", 3, "x", epoch=2), upsert("old", 3, "x"), upsert("gone", 3, "x", epoch=2))
     client.delete("orders:gone")
@@ -522,7 +526,7 @@ def test_a_sweep_finds_what_somebody_else_wrote_among_the_routes_keys(sink_of, d
     assert json.loads(client.get("orders:forged"))["name"] == "again"
 
 
-def test_keys_of_a_template_are_told_from_others_by_what_follows_the_key(sink_of, deliver, client, route):
+def test_text_after_the_key_distinguishes_keys_of_a_template(sink_of, deliver, client, route):
     options = RedisOptions(key_template="cdf:{id}/row")
     route = RouteSpec("orders_cache", "orders", ("id",), options, "us", 1)
     sink = sink_of()
@@ -533,10 +537,10 @@ def test_keys_of_a_template_are_told_from_others_by_what_follows_the_key(sink_of
     assert sink.count_entries(route, below) == EntryCount(total=1, orphans=1, highest=guard_of(1, 3, upsert=True))
     assert sink.delete_orphans(route, below) == 1
     assert client.get("cdf:config") == "theirs"
-    assert sink.claim(route)
+    assert sink.read_claim(route)
 
 
-def test_a_guard_that_is_none_of_ours_does_not_keep_a_row_out(sink_of, deliver, client):
+def test_foreign_guard_does_not_block_a_row(sink_of, deliver, client):
     client.set("cdf:guard:{orders:a}", "9")
     deliver(sink_of(), upsert("a", 3, "x"))
     assert json.loads(client.get("orders:a"))["name"] == "x"
@@ -550,7 +554,7 @@ def opened(sink_of, route):
     return sink
 
 
-def test_a_server_that_was_emptied_is_noticed_by_the_next_write(spark, opened, route, client):
+def test_next_write_detects_an_emptied_server(spark, opened, route, client):
     opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
     client.flushall()
     with pytest.raises(PermanentError, match="it was emptied") as raised:
@@ -571,9 +575,7 @@ def test_a_server_that_was_emptied_is_noticed_by_the_next_write(spark, opened, r
         (None, Watermark(0, 0, 4)),
     ],
 )
-def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_its_claim(
-    spark, opened, route, client, held, known
-):
+def test_every_write_and_the_claim_detect_a_restored_server(spark, opened, route, client, held, known):
     if held is not None:
         opened.save_watermark(route, held)
     copy = client.hgetall("cdf:claim:{orders:}")
@@ -581,11 +583,11 @@ def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_
     later = replace(route, watermark=known)
     opened.open(later)
     opened.write(render_chunk(spark, opened, later, SCHEMA, [upsert("1", 10, "a")]))
-    assert not opened.claim(later).restored
+    assert not opened.read_claim(later).restored
     client.hset("cdf:claim:{orders:}", mapping=copy)
     if held is None:
         client.hdel("cdf:claim:{orders:}", "mark")
-    assert (opened.claim(later).watermark, opened.claim(later).restored) == (held, True)
+    assert (opened.read_claim(later).watermark, opened.read_claim(later).restored) == (held, True)
     chunk = render_chunk(spark, opened, later, SCHEMA, [upsert("2", 11, "b")])
     for attempt in (
         lambda: opened.write(chunk),
@@ -596,53 +598,53 @@ def test_a_server_brought_back_from_a_copy_is_noticed_by_all_that_writes_and_by_
             attempt()
         assert raised.value.reason == "lost"
     assert client.exists("orders:1", "orders:2") == 1, "nothing is written or swept"
-    assert opened.claim(later).watermark == held
+    assert opened.read_claim(later).watermark == held
 
 
-def test_a_mark_of_the_code_before_is_read_and_replaced(opened, route, client):
+def test_watermark_of_earlier_version_is_read_and_replaced(opened, route, client):
     client.hset("cdf:claim:{orders:}", "mark", "4")
     later = replace(route, watermark=Watermark(3, 7, 4))
-    assert opened.claim(later) == Claim("us", 1, watermark=Watermark(-1, 0, 4), route=route.name)
+    assert opened.read_claim(later) == Claim("us", 1, watermark=Watermark(-1, 0, 4), route=route.name)
     opened.save_watermark(later, Watermark(3, 8, 5))
     assert client.hget("cdf:claim:{orders:}", "mark") == "3:8:5"
 
 
-def test_another_state_path_that_took_over_is_no_longer_written_to(spark, opened, route, client):
-    opened.prepare(SCHEMA, replace(route, owner="somebody else", epoch=2))
+def test_target_taken_over_by_another_state_path_gets_no_write(spark, opened, route, client):
+    opened.prepare(SCHEMA, replace(route, owner="another owner", epoch=2))
     with pytest.raises(PermanentError, match="has taken over"):
         opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
 
 
-def test_a_target_of_another_route_is_refused_and_a_later_epoch_takes_it_over(spark, opened, sink_of, route):
+def test_target_of_another_route_is_refused_until_a_later_epoch(spark, opened, sink_of, route):
     other, other_sink = replace(route, name="orders_copy"), sink_of(layout="hash")
-    claim = other_sink.claim(other)
+    claim = other_sink.read_claim(other)
     assert claim.route == route.name
     assert claim.other(other) == f"route {route.name}"
     with pytest.raises(PermanentError, match="is filled by another route") as refused:
         other_sink.prepare(SCHEMA, other)
     assert "resync {route}" in refused.value.hint
-    assert opened.claim(route) == claim
+    assert opened.read_claim(route) == claim
     other_sink.prepare(SCHEMA, replace(other, epoch=2))
-    assert opened.claim(route).other(route) == "route orders_copy"
+    assert opened.read_claim(route).other(route) == "route orders_copy"
     with pytest.raises(PermanentError, match="has taken over"):
         opened.write(render_chunk(spark, opened, route, SCHEMA, [upsert("1", 1, "a")]))
 
 
-def test_a_server_that_was_started_anew_may_have_lost_what_it_took(route):
+def test_restarted_server_may_have_lost_acknowledged_writes(route):
     with Redis.start() as server, closing(RedisSink(RedisSettings(type="redis", url=server.url))) as sink:
         sink.prepare(SCHEMA, route)
-        sink.claim(route)
-        assert sink.kept()
+        sink.read_claim(route)
+        assert not sink.lost_acknowledged_writes()
         server.restart()
-        assert not sink.kept()
+        assert sink.lost_acknowledged_writes()
         with pytest.raises(RetryableError, match="restarted, or failed over"):
             sink.save_watermark(route, Watermark(0, 1, 1))
-        assert sink.claim(route).watermark is None
-        assert sink.kept()
+        assert sink.read_claim(route).watermark is None
+        assert not sink.lost_acknowledged_writes()
         sink.save_watermark(route, Watermark(0, 1, 1))
 
 
-def test_a_fail_over_and_back_is_noticed_though_the_process_is_the_same(route):
+def test_failover_and_back_is_detected_within_one_server_process(route):
     with (
         Redis.start() as server,
         Redis.start() as other,
@@ -650,22 +652,22 @@ def test_a_fail_over_and_back_is_noticed_though_the_process_is_the_same(route):
         redis.Redis.from_url(server.url) as client,
     ):
         sink.prepare(SCHEMA, route)
-        sink.claim(route)
+        sink.read_claim(route)
         run_id = client.info("server")["run_id"]
         failed_over_and_back(client, other)
         assert client.info("server")["run_id"] == run_id
-        assert not sink.kept()
+        assert sink.lost_acknowledged_writes()
 
 
-def test_a_user_who_may_not_read_info_is_warned(route):
+def test_missing_right_to_read_info_causes_a_warning(route):
     with Redis.start() as server, redis.Redis.from_url(server.url) as client:
         client.acl_setuser("plain", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-info"])
         settings = RedisSettings(type="redis", url=server.url, username="plain", password="any")
         with closing(RedisSink(settings)) as sink:
             assert "Grant +info" in sink.prepare(SCHEMA, route)[0]
-            sink.claim(route)
+            sink.read_claim(route)
             sink.save_watermark(route, Watermark(0, 1, 1))
-            assert sink.kept()
+            assert not sink.lost_acknowledged_writes()
 
 
 def failed_over_and_back(client, other):
@@ -675,7 +677,7 @@ def failed_over_and_back(client, other):
     client.replicaof("NO", "ONE")
 
 
-def test_the_json_of_a_row_is_made_once(spark, sink_of, route):
+def test_json_of_a_row_is_rendered_once(spark, sink_of, route):
     """Inside a branch of the expression Spark would make it twice, once for its length: a quarter more processor time."""
     frame = change_frame(spark, SCHEMA, [upsert("a", 1, "x"), deletion("b", 2)]).repartition(1)
     generated = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}

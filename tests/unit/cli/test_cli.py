@@ -127,7 +127,7 @@ def test_neither_spark_nor_a_client_is_loaded_to_say_a_word(command: Command, wo
 
 
 @pytest.mark.parametrize("client", ["redis", "elasticsearch"])
-def test_a_missing_client_library_is_told_with_its_extra_before_anything_runs(command: Command, client: str) -> None:
+def test_missing_client_library_is_reported_with_its_extra_before_the_start(command: Command, client: str) -> None:
     result = command("validate", "--offline", environ=BUILT_IN, before=f"sys.modules[{client!r}] = None")
     assert result.returncode == 78
     assert f"pip install 'cdf-replicator[{client}]'" in result.stderr
@@ -196,7 +196,7 @@ def test_wrong_words_are_a_usage_error(words: list[str], says: str) -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_configuration_is_told_whole_and_exits_78(command: Command, words: list[str]) -> None:
+def test_every_mistake_of_a_configuration_is_reported_and_exits_78(command: Command, words: list[str]) -> None:
     wrong = GOOD | {"CDF_HTTP__BIND_PORT": "many", "CDF_TABELS__X__PATH": "/x"}
     result = command(*words, environ=wrong)
     assert result.returncode == 78
@@ -224,7 +224,7 @@ def test_problems_are_machine_readable_too(command: Command) -> None:
     }
 
 
-def test_a_right_configuration_is_told_by_its_routes(command: Command) -> None:
+def test_valid_configuration_is_shown_by_its_routes(command: Command) -> None:
     result = command("validate", "--offline", environ=GOOD)
     assert result.returncode == 0
     assert result.stdout == "configuration: ok\n  orders_store: /orders -> store (example_store)\n"
@@ -234,7 +234,7 @@ def test_a_right_configuration_is_told_by_its_routes(command: Command) -> None:
     }
 
 
-def test_what_is_in_force_is_shown_without_secrets(command: Command) -> None:
+def test_effective_settings_are_shown_without_secrets(command: Command) -> None:
     result = command("config", "show", environ=GOOD)
     assert result.returncode == 0
     assert re.search(r"^state_path +/state +environment$", result.stdout, re.MULTILINE)
@@ -267,11 +267,11 @@ def service() -> Iterator[tuple[StatusStore, str]]:
     board.add_route("orders_search", "orders", "search")
     board.add_route("items_search", "items", "search")
     board.state("orders_search", "running")
-    board.source("orders_search", 12, None)
-    board.delivered("orders_search", 12)
+    board.update("orders_search", source_version=12, oldest_undelivered_commit_at=None)
+    board.update("orders_search", delivered_version=12)
     board.state("items_search", "halted", "the index is gone")
     board.failed("items_search", "index items is gone", "index_missing", "run: cdf-replicator resync items_search")
-    running = server.start(board, Metrics(), "127.0.0.1", 0, lambda: None)
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None)
     yield board, f"http://127.0.0.1:{running.port}"
     running.stop()
 
@@ -373,8 +373,9 @@ def test_status_without_a_service_says_what_to_do(command: Command) -> None:
     assert not result.stdout
 
 
-def test_a_service_that_is_not_alive_fails_the_health_check_with_its_reason(command: Command) -> None:
-    dead = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: "the JVM is gone")
+def test_health_check_of_a_failed_service_reports_its_reason(command: Command) -> None:
+    board = StatusStore()
+    dead = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: "the JVM is gone")
     try:
         for words in (["healthcheck"], ["healthcheck", "--url", f"http://127.0.0.1:{dead.port}"]):
             result = command(*words, environ={"CDF_HTTP__BIND_PORT": str(dead.port)})
@@ -397,7 +398,7 @@ class Stranger(BaseHTTPRequestHandler):
         pass
 
 
-def test_something_else_on_the_port_is_told_apart(command: Command) -> None:
+def test_another_program_on_the_port_is_distinguished(command: Command) -> None:
     with HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         thread = threading.Thread(target=stranger.serve_forever)
         thread.start()
@@ -412,7 +413,7 @@ def test_something_else_on_the_port_is_told_apart(command: Command) -> None:
     assert (health.returncode, health.stdout) == (1, "")
 
 
-def test_a_bug_is_one_line_and_the_trace_is_there_when_asked_for(command: Command) -> None:
+def test_bug_is_one_line_and_the_trace_is_printed_on_request(command: Command) -> None:
     before = "import json; json.dumps = lambda *a, **k: 1 / 0"
     quiet = command("config", "schema", before=before)
     assert quiet.returncode == 1

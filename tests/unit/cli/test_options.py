@@ -19,7 +19,7 @@ def test_a_number_is_for_every_table(version: int, tables: set[str]) -> None:
 
 
 @given(st.dictionaries(slugs, versions, min_size=1), versions)
-def test_a_named_table_wins_wherever_it_stands(named: dict[str, int], version: int) -> None:
+def test_named_table_has_precedence_at_any_position(named: dict[str, int], version: int) -> None:
     words = [f"{table}={number}" for table, number in named.items()]
     tables = {*named, "another table"}
     expected = named | {"another table": version}
@@ -27,7 +27,7 @@ def test_a_named_table_wins_wherever_it_stands(named: dict[str, int], version: i
     assert by_table(starting_versions([str(version), *words]), tables, tables) == expected
 
 
-def test_nothing_asked_for_is_nothing() -> None:
+def test_no_argument_sets_no_start() -> None:
     assert by_table(starting_versions([]), ["orders"], ["orders"]) == {}
 
 
@@ -37,7 +37,7 @@ def test_a_table_that_is_left_out_cannot_be_started() -> None:
 
 
 @given(st.text().filter(lambda text: not text.isdecimal() and "=" not in text))
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         starting_versions([f"orders={text}"])
 

@@ -42,7 +42,7 @@ def test_brackets_are_text(printed):
     assert "failed to parse field [price] of type [long]" in text
 
 
-def test_what_a_terminal_would_obey_is_written_out(printed):
+def test_control_characters_are_escaped(printed):
     assert "key a\\x1b[31m\\nb, version" in printed(row("a\x1b[31m\nb", "none"))
 
 
@@ -60,5 +60,5 @@ def test_a_row_without_a_key_is_said(printed):
     assert "no key, version 12" in printed(row(None, "a key column is null"))
 
 
-def test_that_there_are_none_is_said(printed):
+def test_absence_of_dead_letters_is_reported(printed):
     assert printed() == "No open dead letters.\n"

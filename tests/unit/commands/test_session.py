@@ -36,7 +36,7 @@ def test_a_moment_is_utc_unless_it_has_an_offset(text, at):
     assert parse_timestamp(text) == at
 
 
-def test_a_table_is_a_slug_a_path_or_a_name_in_the_catalog():
+def test_table_is_a_slug_a_path_or_a_catalog_name():
     tables = {"orders": Table(path="/lake/orders"), "named": Table(name="main.sales.orders")}
     for name, expected in (
         ("orders", ("/lake/orders", None)),
@@ -66,7 +66,7 @@ def test_tables_are_known_without_state_path_and_sinks():
         ("TABLE_OR_VIEW_NOT_FOUND", "a path, or a name in the catalog"),
     ],
 )
-def test_each_error_of_a_batch_read_has_a_next_step_of_its_own(error, step):
+def test_each_error_of_a_batch_read_has_its_own_next_step(error, step):
     what, next_step = session.describe_error(AnalysisException(f"An error occurred: [{error}] some text."))
     assert what == f"[{error}] some text."
     assert step in next_step

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_it_ends_when_all_is_answered(tmp_path: Path):
+def test_submission_ends_when_every_request_is_answered(tmp_path: Path):
     folder = LocalPath(tmp_path)
     asked = [Command("replay", "orders_search", 3), Command("replay", "orders_cache", 3)]
     write_status(folder, asked[0].id, CommandStatus("done"))
@@ -22,7 +22,7 @@ def test_it_ends_when_all_is_answered(tmp_path: Path):
     assert wait_answered(folder, lease.holder(folder), folder, asked) == 0
 
 
-def test_it_ends_when_the_process_that_took_the_request_has_gone(tmp_path: Path):
+def test_submission_ends_when_the_accepting_process_has_ended(tmp_path: Path):
     folder = LocalPath(tmp_path)
     held = lease.Lease.acquire(folder, url="http://127.0.0.1:9102")
     holder = lease.holder(folder)

@@ -21,18 +21,18 @@ ROUTE = RouteSpec("r", "t", ("id",), RouteOptions(), owner="us", epoch=1)
         (3, 7, True, 3 * 2**44 + 15),
     ],
 )
-def test_a_guard_is_the_epoch_then_twice_the_commit_version_then_one_for_an_upsert(epoch, version, upsert, guard):
+def test_guard_has_epoch_then_doubled_commit_version_then_upsert_bit(epoch, version, upsert, guard):
     assert guard_of(epoch, version, upsert=upsert) == guard
     assert commit_version_of(guard) == version
 
 
-def test_guards_order_by_epoch_then_by_commit_version_and_an_upsert_beats_a_delete_of_the_same_version():
+def test_guards_order_by_epoch_then_version_then_upsert_after_delete():
     ordered = [(epoch, version, upsert) for epoch in (1, 2) for version in (0, 1, 2) for upsert in (False, True)]
     guards = [guard_of(epoch, version, upsert=upsert) for epoch, version, upsert in ordered]
     assert guards == sorted(set(guards))
 
 
-def test_the_highest_commit_version_of_an_epoch_is_below_the_next_epoch():
+def test_highest_guard_of_an_epoch_is_below_the_next_epoch():
     newest = EPOCH_STEP // 2 - 1
     assert guard_of(1, newest, upsert=True) == guard_of(2, 0, upsert=False) - 1
     assert commit_version_of(guard_of(1, newest, upsert=True)) == newest
@@ -48,32 +48,32 @@ def test_the_highest_commit_version_of_an_epoch_is_below_the_next_epoch():
         ("delete", True),
     ],
 )
-def test_a_change_names_its_commit_version_and_whether_its_key_is_gone(change_type, deleted):
+def test_change_has_its_commit_version_and_deletion_flag(change_type, deleted):
     change = Change("1", guard_of(2, 9, upsert=not deleted), change_type, {})
     assert (change.deleted, change.commit_version) == (deleted, 9)
 
 
-def test_the_txn_version_of_a_batch_grows_with_its_number_and_a_later_generation_is_above_all_of_an_earlier_one():
+def test_txn_version_orders_batches_by_generation_then_number():
     assert Batch(ROUTE, 0, 0, "t").txn_version == 0
     assert Batch(ROUTE, 3, 17, "t").txn_version == 3 * 2**32 + 17
     assert Batch(ROUTE, 1, 0, "t").txn_version > Batch(ROUTE, 0, 2**32 - 1, "t").txn_version
 
 
-def test_only_number_0_of_a_generation_without_replay_or_request_is_a_bootstrap():
+def test_only_batch_0_without_replay_or_request_is_a_bootstrap():
     assert Batch(ROUTE, 2, 0, "t").is_bootstrap
     assert not Batch(ROUTE, 2, 1, "t").is_bootstrap
     assert not Batch(ROUTE, 2, 0, "t", may_exist=True).is_bootstrap
     assert not Batch(ROUTE, 2, 0, "t", request="redrive-1").is_bootstrap
 
 
-def test_the_text_of_a_watermark_is_generation_number_and_version_or_the_version_alone():
+def test_text_of_a_watermark_has_three_numbers_or_only_the_version():
     assert str(Watermark(0, 0, 5)) == "0:0:5"
     assert str(Watermark(3, 17, 40)) == "3:17:40"
     assert str(Watermark(-1, 0, 7)) == "7"
     assert Watermark.parse("7") == Watermark(-1, 0, 7)
 
 
-def test_a_watermark_has_the_txn_version_of_its_last_batch_unless_it_is_a_version_alone():
+def test_watermark_with_batch_has_the_txn_version_of_its_batch():
     assert Watermark(3, 17, 40).txn_version == Batch(ROUTE, 3, 17, "t").txn_version
     assert Watermark(0, 0, 40).txn_version == 0
     assert Watermark(-1, 5, 40).txn_version == -1

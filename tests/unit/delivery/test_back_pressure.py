@@ -32,7 +32,7 @@ def rows(count):
     return inserts([f"{number:03d}" for number in range(count)])
 
 
-def test_a_refusal_halves_what_is_sent_at_once_and_the_rest_of_the_chunk_follows():
+def test_refusal_halves_the_request_and_the_rest_of_the_chunk_follows():
     memory = sink(always(OVERLOADED), chunk_rows=8)
     outcome = write(memory, rows(8))
     assert [len(keys) for keys in memory.writes] == [8, 4, 4]
@@ -40,13 +40,13 @@ def test_a_refusal_halves_what_is_sent_at_once_and_the_rest_of_the_chunk_follows
     assert outcome.applied == {"insert": 8}
 
 
-def test_what_was_refused_in_part_is_sent_again_in_smaller_pieces():
+def test_partly_refused_changes_are_sent_again_in_smaller_pieces():
     memory = sink(always(WriteResult(retry=[0, 2, 4, 5, 6, 7])), chunk_rows=8)
     write(memory, rows(8))
     assert memory.writes[1:] == [["000", "002", "004", "005"], ["006", "007"]]
 
 
-def test_it_grows_back_step_by_step():
+def test_request_size_grows_back_step_by_step():
     memory = sink(always(OVERLOADED), chunk_rows=16)
     write(memory, rows(16 * 8))
     sizes = [len(keys) for keys in memory.writes]
@@ -69,7 +69,7 @@ def test_a_server_that_is_away_is_not_sent_less():
     assert away.share == 1
 
 
-def test_as_long_as_pieces_are_taken_there_is_time_to_try_the_next(naps):
+def test_every_accepted_piece_renews_the_time_for_the_next(naps):
     refused, fine = always(OVERLOADED), always(WriteResult())
     memory = sink(*[refused, refused, refused, fine] * 6, chunk_rows=4)
     outcome = write(memory, rows(8), sleep=naps, budget=7)
@@ -139,7 +139,7 @@ def place(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("place")
-def test_without_a_limit_nobody_waits():
+def test_writes_do_not_wait_without_a_limit():
     assert rate_limit_delay(sink(), 1_000_000, start) == 0
 
 
@@ -175,7 +175,7 @@ def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch
     assert "absent" in outcome.failure.detail
 
 
-def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
+def test_files_from_before_a_machine_restart_are_ignored(place):
     limited = sink(rows_per_second=100)
     rate_limit_delay(limited, 10, start)
     (file,) = place.iterdir()
@@ -184,7 +184,7 @@ def test_what_a_machine_left_before_it_was_started_again_is_forgotten(place):
 
 
 @pytest.mark.usefixtures("place")
-def test_a_chunk_is_no_larger_than_a_second_of_the_limit_and_waits_for_its_turn():
+def test_chunk_is_at_most_a_second_of_the_limit_and_waits():
     memory, slept = sink(rows_per_second=4, chunk_rows=100), []
     write(memory, rows(12), sleep=slept.append)
     assert [len(keys) for keys in memory.writes] == [4, 4, 4]

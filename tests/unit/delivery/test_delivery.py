@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from connectors import (
     RetryableError,
     RouteOptions,
     RouteSpec,
+    Watermark,
     WriteResult,
 )
 
@@ -44,7 +46,7 @@ class MemorySink(ArrowSink):
     def check(self):
         pass
 
-    def claim(self, route):
+    def read_claim(self, route):
         return None
 
     def prepare(self, schema, route):
@@ -115,7 +117,7 @@ def always(result):
     return lambda keys: result
 
 
-def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
+def test_other_positions_count_as_applied_by_change_type():
     rows = [
         ("a", 3, "insert"),
         ("b", 2, "delete"),
@@ -130,7 +132,7 @@ def test_what_is_not_told_apart_was_applied_and_is_counted_by_change_type():
     assert len(outcome.request_seconds) == 1
 
 
-def test_keys_that_are_looked_out_for_are_told_unless_they_were_refused():
+def test_watched_keys_are_reported_unless_they_were_refused():
     refusing = sink(always(WriteResult(rejected=[Rejected(1, "bad", "it is bad")])))
     rows = batch(("a", 3, "insert"), ("b", 4, "insert"), ("c", 5, "delete"), ("d", 6, "insert"), (None, 7, "insert"))
     told = worker.write_partition(
@@ -144,7 +146,7 @@ def test_keys_that_are_looked_out_for_are_told_unless_they_were_refused():
     assert DeliveryResult.from_json(told.to_json()).met == {"a": 3, "c": 5}
 
 
-def test_nothing_to_write_opens_nothing():
+def test_empty_batch_opens_no_sink():
     memory = sink()
     outcome = write(memory, inserts(""))
     assert (memory.opened, memory.writes, outcome.changes) == (0, [], 0)
@@ -213,7 +215,7 @@ def test_the_servers_own_word_on_waiting_is_respected(naps):
     assert naps.taken == [7.5, 2.0]
 
 
-def test_without_a_word_of_the_server_it_waits_as_long_as_the_policy_says(naps, monkeypatch):
+def test_wait_follows_the_policy_without_retry_after(naps, monkeypatch):
     monkeypatch.setattr(RetryPolicy, "backoff", lambda policy, attempt: attempt / 4)
     write(sink(*[always(RetryableError("overloaded"))] * 3), inserts("a"), sleep=naps)
     assert naps.taken == [0.25, 0.5, 0.75]
@@ -225,7 +227,7 @@ def test_waits_double_up_to_the_longest(monkeypatch):
     assert waits == [(0, 1), (0, 2), (0, 4), (0, 7), (0, 7)]
 
 
-def test_a_server_that_asks_for_more_time_than_there_is_gets_the_batch_later(naps):
+def test_requested_wait_beyond_the_budget_delays_the_batch(naps):
     """A worker that slept for minutes could not be stopped; the route waits instead."""
     memory = sink(always(RetryableError("overloaded", "busy", retry_after=600)))
     outcome = write(memory, inserts("a"), sleep=naps, budget=30)
@@ -248,7 +250,7 @@ def test_only_positions_to_send_again_are_sent_again(naps):
     assert (outcome.stale, outcome.noop, outcome.changes) == (1, 1, 4)
 
 
-def test_positions_that_are_never_taken_end_as_a_failure_that_counts_what_was(naps):
+def test_positions_never_accepted_are_a_failure_that_counts_applied_changes(naps):
     memory = sink(*[always(WriteResult(retry=[0]))] * 50)
     outcome = write(memory, inserts("a"), sleep=naps, budget=5)
     assert outcome.failure.kind == "retryable"
@@ -294,7 +296,7 @@ def test_a_row_without_a_key_never_reaches_an_upsert_sink():
     assert outcome.rejected == {"null_key": 2, "bad": 1}
 
 
-def test_several_rows_of_a_key_are_a_letter_beside_what_is_written_of_it():
+def test_several_rows_of_a_key_are_a_letter_beside_the_written_change():
     memory = sink()
     reduced = batch(("twice", 10, "delete"), ("moved on", 13, "insert"), ("a", 7, "insert"))
     doubled = pa.array([11, 11, None], pa.int64())
@@ -364,3 +366,34 @@ def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):
         (text,) = told.column("outcome").to_pylist()
         assert DeliveryResult.from_json(text).applied == {"insert": 1}
     assert (len(first.writes), len(second.writes)) == (2, 0), "the open one is used again"
+
+
+@pytest.mark.parametrize(
+    ("other", "route", "shared"),
+    [
+        (AppendingSink, replace(ROUTE, watermark=Watermark(1, 2, 3)), True),
+        (AppendingSink, replace(ROUTE, name="customers_memory"), False),
+        (MemorySink, ROUTE, False),
+    ],
+)
+def test_worker_shares_an_open_sink_between_batches_of_a_route_only(monkeypatch, other, route, shared):
+    monkeypatch.setattr(worker, "_open_sinks", [])
+    settings = ArrowSettings(type="memory")
+    first, second = AppendingSink(settings), other(settings)
+    for copy, of in ((first, ROUTE), (second, route)):
+        list(worker.partition_function(copy, of, RetryPolicy())(iter([inserts("a")])))
+    assert (len(first.writes), len(second.writes)) == ((2, 0) if shared else (1, 1))
+
+
+def test_task_reports_the_watched_keys_that_it_wrote(monkeypatch):
+    monkeypatch.setattr(worker, "_open_sinks", [])
+    (result,) = worker.partition_function(sink(), ROUTE, RetryPolicy(), known=["b", "z"])(iter([inserts("ab")]))
+    assert DeliveryResult.from_json(result.column("outcome")[0].as_py()).met == {"b": 101}
+
+
+def test_task_opens_the_sink_for_its_route(monkeypatch):
+    monkeypatch.setattr(worker, "_open_sinks", [])
+    routes = []
+    monkeypatch.setattr(MemorySink, "open", lambda self, route: routes.append(route))
+    list(worker.partition_function(sink(), ROUTE, RetryPolicy())(iter([inserts("a")])))
+    assert routes == [ROUTE]

@@ -94,3 +94,9 @@ def test_without_a_budget_there_is_one_try():
     with pytest.raises(RetryableError):
         RetryPolicy(budget_seconds=0).retrying(lambda _: None)(fail)
     assert len(tries) == 1
+
+
+def test_sum_of_results_keeps_watched_keys_times_and_bytes_of_both():
+    total = DeliveryResult(met={"a": 1}, request_seconds=[0.5], sent_bytes=10)
+    total.add(DeliveryResult(met={"b": 2}, request_seconds=[0.25], sent_bytes=5))
+    assert (total.met, total.request_seconds, total.sent_bytes) == ({"a": 1, "b": 2}, [0.5, 0.25], 15)

@@ -93,7 +93,7 @@ def functions(file):
 
 
 @pytest.mark.parametrize(("action", "reason", "text"), RECORDED)
-def test_a_recorded_error_is_judged_as_the_table_says(action, reason, text):
+def test_recorded_error_matches_its_condition(action, reason, text):
     for error in (AnalysisException(message=text), StreamingQueryException(message=text), RuntimeError(text)):
         verdict = classify_error(error, route="orders_search")
         assert (verdict.action, verdict.reason) == (action, reason)
@@ -101,43 +101,43 @@ def test_a_recorded_error_is_judged_as_the_table_says(action, reason, text):
         assert "{route}" not in verdict.remedy
 
 
-def test_every_row_of_the_table_has_a_recorded_text():
+def test_every_condition_has_a_recorded_text():
     """No row hides behind one above it."""
     reached = {next(row for row in ERROR_CONDITIONS if row.matches(text)) for _, _, text in RECORDED}
     assert reached == set(ERROR_CONDITIONS)
 
 
-def test_every_row_is_provoked_by_a_test_that_exists_or_by_its_text_only():
+def test_every_condition_names_an_existing_test_or_only_a_text():
     provoked = {tuple(test.split("::")) for test in TESTS.values()}
     assert {(file, name) for file, name in provoked if name not in functions(file)} == set()
     assert {row.patterns for row in ERROR_CONDITIONS if row.patterns[0] not in TESTS} == BY_TEXT_ONLY
     assert TESTS.keys() <= {row.patterns[0] for row in ERROR_CONDITIONS}
 
 
-def test_how_often_a_row_is_tried_is_its_own():
+def test_number_of_failures_depends_on_the_condition():
     verdict = classify_error(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
     assert (verdict.action, verdict.max_failures) == ("retry_then_halt", 2)
     assert classify_error(RuntimeError("[FAILED_READ_FILE.NO_HINT] torn"), route="r").max_failures == conditions.TRIES
 
 
-def test_every_row_says_what_to_do_next():
+def test_every_condition_has_a_next_step():
     assert all(row.next_step for row in ERROR_CONDITIONS)
 
 
-def test_the_innermost_condition_is_what_is_told():
+def test_innermost_condition_is_reported():
     text = next(text for _, _, text in RECORDED if "FILE_NOT_EXIST" in text)
     verdict = classify_error(StreamingQueryException(message=text), route="orders_search")
     assert verdict.message.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file")
     assert verdict.remedy.endswith("cdf-replicator resync orders_search")
 
 
-def test_of_an_error_that_spark_did_not_foresee_its_cause_is_told():
+def test_cause_of_an_unknown_spark_error_is_reported():
     error = AnalysisException(message="[INTERNAL_ERROR] Executed command failed. You hit a bug in Spark")
     error._cause = AnalysisException(message="assertion failed: twice\n\tat scala.Predef")
     assert classify_error(error, route="r").message == "[INTERNAL_ERROR] assertion failed: twice"
 
 
-def test_one_line_is_told_of_a_long_text():
+def test_only_first_line_of_a_long_text_is_reported():
     verdict = classify_error(
         AnalysisException(message="[SOME_ERROR] first line " + "x" * 900 + "\nsecond line"), route="r"
     )
@@ -146,22 +146,22 @@ def test_one_line_is_told_of_a_long_text():
     assert len(verdict.message) == 500
 
 
-def test_what_the_jvm_threw_is_told_not_that_it_was_called():
+def test_jvm_exception_is_reported_instead_of_the_call():
     text = "An error occurred while calling o6.load.\n: java.io.IOException: disk\n\tat somewhere"
     assert classify_error(AnalysisException(message=text), route="r").message == "java.io.IOException: disk"
 
 
-def test_an_error_without_words_is_still_told():
+def test_error_without_message_is_reported():
     assert classify_error(ValueError(), route="r").message == "ValueError: no message"
 
 
-def test_an_unknown_error_of_spark_is_tried_again_before_it_halts():
+def test_unknown_spark_error_is_retried_before_it_halts():
     verdict = classify_error(AnalysisException(message="[NEVER_SEEN] oh"), route="r")
     assert (verdict.action, verdict.reason) == ("retry_then_halt", "spark")
     assert verdict.remedy
 
 
-def test_anything_else_is_a_bug_and_halts():
+def test_other_error_is_a_bug_and_halts():
     verdict = classify_error(KeyError("x"), route="r")
     assert (verdict.action, verdict.reason) == ("halt", "bug")
     assert verdict.remedy
@@ -172,7 +172,7 @@ def test_a_bug_in_a_sink_keeps_its_name():
     assert (verdict.reason, verdict.message) == ("bug", "DeliveryBugError: ZeroDivisionError: oops")
 
 
-def test_a_sink_that_is_away_is_waited_for():
+def test_unreachable_sink_is_retried():
     verdict = classify_error(RetryableError("unreachable", "connection refused"), route="r")
     assert (verdict.action, verdict.reason, verdict.message) == (
         "wait",
@@ -182,7 +182,7 @@ def test_a_sink_that_is_away_is_waited_for():
     assert verdict.from_sink
 
 
-def test_a_sink_that_refuses_us_halts_the_route_with_its_hint():
+def test_sink_that_refuses_access_halts_the_route_with_its_hint():
     verdict = classify_error(
         PermanentError("The password is wrong.", "Correct it, then resync {route}."), route="orders_search"
     )
@@ -191,7 +191,7 @@ def test_a_sink_that_refuses_us_halts_the_route_with_its_hint():
     assert verdict.from_sink
 
 
-def test_the_services_own_reason_to_halt_names_the_route():
+def test_halt_by_the_service_names_the_route():
     verdict = classify_error(
         RouteHaltError("table_replaced", "It was recreated.", conditions.RESYNC), route="orders_search"
     )
@@ -199,7 +199,7 @@ def test_the_services_own_reason_to_halt_names_the_route():
     assert (verdict.action, verdict.reason, verdict.from_sink) == ("halt", "table_replaced", False)
 
 
-def test_a_damaged_state_is_no_bug():
+def test_damaged_state_is_not_a_bug():
     verdict = classify_error(StateError("route.json is damaged."), route="r")
     assert (verdict.action, verdict.reason) == ("halt", "state_damaged")
     assert verdict.remedy == "Run: cdf-replicator resync r"

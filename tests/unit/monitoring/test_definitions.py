@@ -10,7 +10,7 @@ from tests.unit.example_sinks import GOOD
 pytestmark = pytest.mark.usefixtures("example_sinks")
 
 
-def test_what_was_given_comes_first_and_secrets_are_hidden():
+def test_configured_settings_come_first_and_secrets_are_hidden():
     shown = effective_settings(load(GOOD | {"CDF_SINKS__STORE__PASSWORD": "secret"}))
     origins = [setting.origin for setting in shown]
     assert origins == sorted(origins, key=lambda origin: origin == "default")
@@ -18,7 +18,7 @@ def test_what_was_given_comes_first_and_secrets_are_hidden():
     assert "secret" not in repr(shown)
 
 
-def test_a_route_is_told_as_it_was_configured():
+def test_route_is_shown_as_configured():
     settings = load(
         GOOD | {"CDF_ROUTES__ORDERS_STORE__FILTER": "a <> 1", "CDF_ROUTES__ORDERS_STORE__COLUMNS": "id,name"}
     )

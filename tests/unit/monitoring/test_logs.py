@@ -51,7 +51,7 @@ def test_a_line_has_the_names_of_the_elastic_common_schema() -> None:
     }
 
 
-def test_an_error_brings_its_type_message_and_stack_on_the_same_line() -> None:
+def test_error_line_has_type_message_and_stack() -> None:
     logs.configure("info", "json", stream := io.StringIO())
     try:
         fail(ValueError("no\nway"))
@@ -65,7 +65,7 @@ def test_an_error_brings_its_type_message_and_stack_on_the_same_line() -> None:
     assert "exc_info" not in line
 
 
-def test_a_librarys_line_looks_like_ours() -> None:
+def test_line_of_a_library_has_the_same_fields() -> None:
     logs.configure("info", "json", stream := io.StringIO())
     logging.getLogger("some.library").warning("%s of %s", 1, 2, extra={"shard": 3})
     (line,) = lines(stream)
@@ -74,7 +74,7 @@ def test_a_librarys_line_looks_like_ours() -> None:
     assert line["service.name"] == "cdf-replicator"
 
 
-def test_an_exception_of_a_library_is_told_too() -> None:
+def test_exception_of_a_library_is_logged() -> None:
     logs.configure("info", "json", stream := io.StringIO())
     try:
         fail(KeyError("k"))
@@ -84,7 +84,7 @@ def test_an_exception_of_a_library_is_told_too() -> None:
     assert line["error.type"] == "builtins.KeyError"
 
 
-def test_what_is_bound_is_on_every_line_of_its_thread_and_only_there() -> None:
+def test_bound_fields_are_on_every_line_of_their_thread_only() -> None:
     logs.configure("info", "json", stream := io.StringIO())
     with structlog.contextvars.bound_contextvars(route="orders_search", batch_id=7):
         structlog.get_logger("a").info("one")
@@ -96,7 +96,7 @@ def test_what_is_bound_is_on_every_line_of_its_thread_and_only_there() -> None:
     assert [line.get("route") for line in lines(stream)] == ["orders_search", "orders_search", None, None]
 
 
-def test_levels_below_the_one_asked_for_are_silent() -> None:
+def test_levels_below_the_configured_level_are_not_logged() -> None:
     logs.configure("warning", "json", stream := io.StringIO())
     structlog.get_logger("a").info("quiet")
     structlog.get_logger("a").warning("loud")
@@ -104,7 +104,7 @@ def test_levels_below_the_one_asked_for_are_silent() -> None:
 
 
 @pytest.mark.parametrize(("level", "told"), [("info", 0), ("debug", len(logs.SAID))])
-def test_what_the_route_says_in_words_is_told_twice_only_when_debugging(level: str, told: int) -> None:
+def test_library_lines_of_reported_errors_are_logged_only_at_debug_level(level: str, told: int) -> None:
     logs.configure(level, "json", stream := io.StringIO())
     for name in logs.SAID:
         logging.getLogger(name).error("There was an exception")
@@ -112,7 +112,7 @@ def test_what_the_route_says_in_words_is_told_twice_only_when_debugging(level: s
 
 
 @pytest.mark.parametrize("name", logs.QUIET)
-def test_chatty_libraries_speak_from_warning_on(name: str) -> None:
+def test_verbose_libraries_log_from_warning_on(name: str) -> None:
     logs.configure("debug", "json", stream := io.StringIO())
     logging.getLogger(name).info("quiet")
     logging.getLogger(name).warning("loud")
@@ -142,7 +142,7 @@ def test_credentials_in_an_address_never_reach_a_line() -> None:
     assert "lost https://u:" in stream.getvalue()
 
 
-def test_text_is_for_people_and_has_no_colour_off_a_terminal() -> None:
+def test_text_format_has_no_colour_without_a_terminal() -> None:
     logs.configure("info", "text", stream := io.StringIO())
     with structlog.contextvars.bound_contextvars(route="orders_search"):
         structlog.get_logger("a").info("batch delivered", written=5)
@@ -175,7 +175,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hello" in terminal.getvalue()
 
 
-def test_values_that_json_does_not_know_are_told_as_text() -> None:
+def test_values_unknown_to_json_are_logged_as_text() -> None:
     logs.configure("info", "json", stream := io.StringIO())
     structlog.get_logger("a").info("odd", value={1, 2}.__class__, broken="\udcff")
     (line,) = lines(stream)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.monitoring import progress
-from cdf_replicator.monitoring.progress import ProgressTracker
+from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
 from cdf_replicator.state.checkpoint import Offset
 
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
@@ -37,18 +37,18 @@ def world():
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
     headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
-    query, batches = Query(), SimpleNamespace(begun=1)
-    watch = ProgressTracker(query, source, report, state, None, batches=lambda: batches.begun, headroom=headroom)
+    query, batches = Query(), BatchCount(1)
+    watch = ProgressTracker(query, source, report, state, None, batches=batches, headroom=headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
 
 
-def test_a_query_that_has_delivered_everything_is_not_asked_again(world):
+def test_query_that_has_delivered_everything_is_not_polled(world):
     for _ in range(3):
         world.watch.poll()
     assert (world.query.asked, world.watch.delivered_version) == (1, 3)
 
 
-def test_a_query_that_has_yet_to_begin_is_not_taken_for_one_that_found_no_more(world):
+def test_unstarted_query_differs_from_an_idle_query(world):
     world.query.has_begun = False
     world.watch._offset = Offset("t", 3, 0)
     world.watch.poll()
@@ -58,7 +58,7 @@ def test_a_query_that_has_yet_to_begin_is_not_taken_for_one_that_found_no_more(w
     assert world.told[-1] == (3, 3)
 
 
-def test_a_new_commit_is_told_at_once_and_the_query_asked_until_it_is_delivered(world):
+def test_new_commit_is_reported_at_once_and_polled_until_delivered(world):
     world.watch.poll()
     world.source.latest = 4
     world.watch.poll()
@@ -72,7 +72,7 @@ def test_a_new_commit_is_told_at_once_and_the_query_asked_until_it_is_delivered(
     assert world.query.asked == asked
 
 
-def test_a_batch_is_told_though_an_idle_trigger_had_its_number(world):
+def test_batch_with_the_number_of_an_idle_trigger_is_reported(world):
     world.watch.poll()
     world.query.end, world.query.number, world.query.timestamp = None, 4, "10:10"
     world.source.latest = 4
@@ -83,23 +83,23 @@ def test_a_batch_is_told_though_an_idle_trigger_had_its_number(world):
     assert world.told[-1] == (4, 4)
 
 
-def test_a_batch_that_began_since_is_a_reason_to_ask(world):
+def test_batch_started_since_the_last_poll_causes_a_poll(world):
     world.watch.poll()
-    world.batches.begun = 2
+    world.batches.started = 2
     world.watch.poll()
     assert world.query.asked == 2
 
 
-def test_the_rates_of_an_idle_query_are_asked_for_now_and_then(world, monkeypatch):
+def test_rates_of_an_idle_query_are_polled_rarely(world, monkeypatch):
     world.watch.poll()
     monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
-    world.batches.begun = 2
+    world.batches.started = 2
     world.watch.poll()
     world.watch.poll()
     assert world.query.asked == 3
 
 
-def test_once_the_rates_are_nothing_a_query_is_left_alone(world, monkeypatch):
+def test_query_with_zero_rates_is_not_polled(world, monkeypatch):
     monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
     world.watch.poll()
     world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0

@@ -28,7 +28,7 @@ def board():
 def report(board):
     route = SimpleNamespace(name="orders_cache", sink="cache", source=SimpleNamespace(slug="orders"))
     board.add_sink("cache", "redis", "cache:6379/0")
-    return RouteReporter(route, Metrics(), board, RedisSink)
+    return RouteReporter(route, Metrics(board), board, RedisSink)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
     assert lines == [delivered, {**delivered, **nothing, "event": "batch failed", "batch_id": 8, "versions": None}]
 
 
-def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(report):
+def test_batch_with_rejected_rows_is_a_warning_with_keys_and_command(report):
     outcome = DeliveryResult(received=Counter(insert=5))
     for key in ("7", "7", None, "8", "9"):
         outcome.reject(RejectedRow(key, 1, "too_large", f"{key} is too large"))
@@ -88,7 +88,7 @@ def test_a_batch_that_refuses_rows_is_a_warning_with_some_keys_and_the_command(r
     ]
 
 
-def test_an_error_that_repeats_is_a_line_a_minute_and_counted_each_time(report, board, clock):
+def test_repeated_error_is_logged_once_a_minute_and_always_counted(report, board, clock):
     with capture_logs() as lines:
         for seconds in (0, 1, 59, 60, 61):
             clock.now = 1000.0 + seconds
@@ -103,7 +103,7 @@ def test_an_error_that_repeats_is_a_line_a_minute_and_counted_each_time(report, 
     assert route.last_error.count == 5
 
 
-def test_an_error_after_the_route_has_run_is_news(report, clock):
+def test_error_after_a_successful_run_is_logged(report, clock):
     with capture_logs() as lines:
         report.failed(AWAY, detail=OSError())
         report.state("running")
@@ -112,7 +112,7 @@ def test_an_error_after_the_route_has_run_is_news(report, clock):
     assert [line["event"] for line in lines] == ["route failed", "route state", "route failed"]
 
 
-def test_a_bug_brings_its_traceback_and_nothing_else_does(report):
+def test_only_a_bug_is_logged_with_traceback(report):
     error = ValueError("no way")
     with capture_logs() as lines:
         report.failed(ErrorDecision("halt", "bug", "ValueError: no way", "Report it."), detail=error)

@@ -37,20 +37,20 @@ def look(world, delivered, hours=None):
     return world.left[-1]
 
 
-def test_of_a_route_that_has_delivered_all_it_is_the_whole_retention(world):
+def test_headroom_of_a_current_route_is_the_whole_retention(world):
     assert look(world, 20) == (10 * HOUR, 11)
 
 
-def test_a_lag_eats_it_up(world):
+def test_lag_reduces_headroom(world):
     assert look(world, 16, hours=3) == (7 * HOUR, 7)
     assert look(world, 3, hours=16) == (0, 0)
 
 
-def test_nothing_is_left_where_the_commit_to_read_next_is_gone(world):
+def test_headroom_is_zero_if_the_next_commit_is_missing(world):
     assert look(world, 3) == (0, 0)
 
 
-def test_somebody_is_told_once_when_more_than_half_is_eaten_up_and_again_after_it_had_recovered(world):
+def test_used_half_of_the_headroom_warns_once_until_it_recovers(world):
     for hours in (4.9, 5.1, 5.2):
         look(world, 15, hours)
     (warning,) = world.warnings
@@ -62,13 +62,13 @@ def test_somebody_is_told_once_when_more_than_half_is_eaten_up_and_again_after_i
     assert len(world.warnings) == 2
 
 
-def test_a_trigger_slower_than_half_the_retention_is_told_at_the_start(world):
+def test_trigger_slower_than_half_the_retention_warns_at_start(world):
     world.headroom = RetentionMonitor(world.report, 6 * HOUR, lambda: world.now)
     look(world, 20)
     assert world.warnings[0].startswith("CDF_TRIGGER_SECONDS is 6.0 hours")
 
 
-def test_the_table_is_asked_again_after_a_while_and_a_hasty_vacuum_found_in_its_history(world):
+def test_table_is_read_again_and_short_vacuum_is_found(world):
     world.vacuumed = HOUR
     assert look(world, 20) == (10 * HOUR, 11)
     world.now += LOOK_SECONDS / 2

@@ -21,7 +21,7 @@ def at(delivered, batches=1, job=1, tasks=0):
     return QueryActivity(delivered, batches, job, tasks)
 
 
-def test_it_has_stalled_once_nothing_has_moved_for_so_long(standstill, clock):
+def test_query_stalls_after_the_time_without_movement(standstill, clock):
     assert not standstill.is_stalled(at(3), delivers=False)
     clock.now += 9
     assert not standstill.is_stalled(at(3), delivers=False)
@@ -30,7 +30,7 @@ def test_it_has_stalled_once_nothing_has_moved_for_so_long(standstill, clock):
 
 
 @pytest.mark.parametrize("moved", [at(4), at(3, batches=2), at(3, job=2), at(3, tasks=1), None])
-def test_whatever_moves_gives_it_as_much_time_again(standstill, clock, moved):
+def test_every_movement_restarts_the_time(standstill, clock, moved):
     standstill.is_stalled(at(3), delivers=False)
     clock.now += 9
     standstill.is_stalled(moved, delivers=True)
@@ -38,17 +38,17 @@ def test_whatever_moves_gives_it_as_much_time_again(standstill, clock, moved):
     assert not standstill.is_stalled(moved, delivers=True)
 
 
-def test_with_nothing_to_do_it_never_stalls(standstill, clock):
+def test_idle_query_never_stalls(standstill, clock):
     for _ in range(3):
         clock.now += 100
         assert not standstill.is_stalled(None, delivers=False)
 
 
-def test_a_slow_trigger_is_waited_for_twice(clock):
+def test_slow_trigger_has_two_intervals_before_a_stall(clock):
     assert StallDetector(10, 30, lambda: clock.now).seconds == 60
 
 
-def test_a_new_begin_counts_until_a_micro_batch_is_committed(standstill):
+def test_restart_counts_until_a_micro_batch_is_committed(standstill):
     standstill.is_stalled(at(3), delivers=False)
     standstill.mark_restarted()
     standstill.is_stalled(at(3, batches=2), delivers=False)

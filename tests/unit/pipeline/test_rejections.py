@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import connectors
-from cdf_replicator.monitoring.metrics import OTHER, Metrics
+from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.monitoring.totals import OTHER
 from cdf_replicator.settings import load
 
 SINKS = {
@@ -31,7 +32,8 @@ def test_every_code_of_a_sink_is_a_series_before_its_first_row(kind, tmp_path):
     settings = load(
         {"CDF_STATE_PATH": str(tmp_path), **given, **{f"CDF_TABLES__ORDERS__{k}": v for k, v in tables.items()}}
     )
-    metrics, board = Metrics(), StatusStore()
+    board = StatusStore()
+    metrics = Metrics(board)
     board.add_sink("sink", kind, "")
     RouteReporter(settings.routes["orders_sink"], metrics, board, connectors.load(kind))
     (family,) = (family for family in metrics.registry.collect() if family.name == "cdf_changes_rejected")

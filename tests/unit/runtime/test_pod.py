@@ -1,4 +1,4 @@
-"""The role label of a pod: what is sent to the API server, and that it is sent until it was taken."""
+"""Tests of the role label of a pod: the request to the API server, and its retries."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def url(received):
         thread.join()
 
 
-def test_a_pod_labels_itself_with_its_role_until_it_is_taken(account, received, url, monkeypatch):
+def test_pod_sets_its_role_label_until_it_is_accepted(account, received, url, monkeypatch):
     monkeypatch.setattr(pod, "AGAIN_SECONDS", 0.01)
     found = Pod.of(GIVEN, account)
     assert found.api == "https://10.0.0.1:6443"
@@ -67,6 +67,6 @@ def test_a_pod_labels_itself_with_its_role_until_it_is_taken(account, received, 
     assert body == {"metadata": {"labels": {"cdf-replicator/role": "active"}}}
 
 
-def test_elsewhere_there_is_no_pod():
+def test_no_pod_is_found_outside_kubernetes():
     assert Pod.of({}) is None
     assert Pod.of({name: value for name, value in GIVEN.items() if name != "POD_ROLE_LABEL"}) is None

@@ -9,8 +9,7 @@ import pytest
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.pipeline.context import ServiceContext
-from cdf_replicator.runtime.route_runner import RouteRunner
+from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
@@ -35,11 +34,11 @@ def runner(tmp_path, monkeypatch):
     board, stop = StatusStore(), threading.Event()
     board.add_sink("audit", "delta_audit", "")
     path = StateStore.open(LocalPath(tmp_path))
-    service = ServiceContext(spark, settings, path, letters, Metrics(), board, once=False, stop=stop)
-    runner = RouteRunner(service, settings.routes["orders_audit"], None)
+    factory = RouteFactory(spark, settings, path, letters, Metrics(board), board, once=False, stop=stop)
+    runner = factory.runner(settings.routes["orders_audit"], None)
     runner.waits = []
     monkeypatch.setattr(runner, "_wait", runner.waits.append)
-    monkeypatch.setattr(runner, "_await_operator", lambda verdict: verdict)
+    monkeypatch.setattr(runner, "_await_operator", lambda decision: decision)
     return runner
 
 
@@ -47,7 +46,7 @@ def goes_on(runner, error):
     return runner.handle_failure(classify_error(error, route="orders_audit"), error)
 
 
-def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner, monkeypatch):
+def test_tracked_schema_change_restarts_at_once_five_times_a_minute(runner, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr("cdf_replicator.runtime.route_runner.time.monotonic", lambda: clock[0])
     assert [goes_on(runner, EVOLUTION) for _ in range(5)] == [True] * 5
@@ -59,7 +58,7 @@ def test_a_tracked_schema_change_starts_again_at_once_five_times_a_minute(runner
     assert len(runner.waits) == 1
 
 
-def test_a_schema_change_that_stays_halts_at_the_third_failure(runner):
+def test_permanent_schema_change_halts_at_the_third_failure(runner):
     assert [goes_on(runner, CHANGED) for _ in range(2)] == [True, True]
     assert len(runner.waits) == 2
     halted = goes_on(runner, CHANGED)

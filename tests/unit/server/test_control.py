@@ -31,7 +31,8 @@ def control():
 
 
 def client_of(control):
-    running = server.start(StatusStore(), Metrics(), "127.0.0.1", 0, lambda: None, control)
+    board = StatusStore()
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control)
     return running, httpx.Client(base_url=f"http://127.0.0.1:{running.port}", timeout=10, trust_env=False)
 
 
@@ -50,7 +51,7 @@ def operator(anybody, control, state_path):
     return anybody
 
 
-def test_without_a_token_there_is_nothing_to_ask():
+def test_control_is_disabled_without_a_token():
     running, client = client_of(None)
     with client:
         assert client.post("/routes/orders_search/pause").status_code == 404
@@ -61,7 +62,7 @@ def test_without_a_token_there_is_nothing_to_ask():
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \xe4"]
 )
-def test_who_lacks_the_token_is_refused_before_anything_is_looked_at(anybody, control, state_path, header):
+def test_request_without_token_is_refused_before_it_is_parsed(anybody, control, state_path, header):
     control.open_to(state_path)
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     for path in ("/routes/orders_search/pause", "/routes/nobody/replay"):
@@ -71,7 +72,7 @@ def test_who_lacks_the_token_is_refused_before_anything_is_looked_at(anybody, co
     assert command_queue.pending(state_path.requests) == []
 
 
-def test_a_request_is_written_down_and_followed(operator, state_path):
+def test_request_is_stored_and_followed(operator, state_path):
     accepted = operator.post("/routes/orders_search/replay", json={"starting_version": 12})
     assert accepted.status_code == 202
     (request,) = command_queue.pending(state_path.requests)
@@ -98,7 +99,7 @@ def test_a_route_is_paused_and_resumed(operator, state_path, kind):
     ]
 
 
-def test_what_makes_no_sense_is_refused_and_nothing_is_written(operator, state_path):
+def test_invalid_request_is_refused_and_writes_nothing(operator, state_path):
     unknown = operator.post("/routes/nobody/pause")
     assert unknown.status_code == 404
     assert "the routes are orders_search, orders_audit" in unknown.json()["detail"]
@@ -109,25 +110,25 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_written(operator, state_p
     assert command_queue.pending(state_path.requests) == []
 
 
-def test_a_body_is_small_and_says_how_long_it_is(operator):
+def test_body_must_be_small_and_have_a_length(operator):
     path = "/routes/orders_search/replay"
     assert operator.post(path, content=b"x" * (BODY_BYTES + 1)).status_code == 413
     assert operator.post(path, content=iter([b"{}"])).status_code == 411
 
 
-def test_an_instance_that_stands_by_takes_no_request(anybody):
+def test_standby_refuses_requests(anybody):
     answer = anybody.post("/routes/orders_search/pause", headers={"Authorization": f"Bearer {TOKEN}"})
     assert answer.status_code == 503
 
 
-def test_the_endpoints_are_described_for_programs(operator):
+def test_endpoints_have_a_schema(operator):
     described = operator.get("/openapi.json").json()
     assert {"/metrics", "/status", "/routes/{route}/pause", "/requests/{id}"} <= described["paths"].keys()
     assert "security" in described["paths"]["/routes/{route}/pause"]["post"]
     assert "security" not in described["paths"]["/status"]["get"]
 
 
-def test_an_answer_nobody_came_back_for_is_dropped_after_a_day(state_path):
+def test_unread_answer_is_deleted_after_a_day(state_path):
     folder = state_path.requests
     for request_id, age in (("old", command_queue.KEPT_SECONDS + 60), ("new", 60)):
         command_queue.write_status(folder, request_id, CommandStatus("done"))

@@ -6,8 +6,9 @@ from html import unescape
 
 import pytest
 
-from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus, Setting
+from cdf_replicator.monitoring.status import Definition, Setting
 from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
+from cdf_replicator.monitoring.totals import BatchStatus
 from cdf_replicator.server.page import duration, number, prose, render
 from tests.unit.boards import START, Clock, deliver
 
@@ -46,7 +47,7 @@ def text(markup):
     return " ".join(unescape(words).split())
 
 
-def test_states_are_named_in_words(board):
+def test_states_have_readable_names(board):
     shown = page(board)
     assert "All routes are running." in shown
     assert shown.count('<span class="badge running">Running</span>') == 2
@@ -55,7 +56,7 @@ def test_states_are_named_in_words(board):
     assert "secret" not in shown
 
 
-def test_the_worst_comes_first_with_its_next_step(board):
+def test_worst_route_comes_first_with_its_next_step(board):
     board.failed("orders_search", "the keys changed", "route_changed", "run `cdf-replicator resync orders_search`")
     board.state("orders_search", "halted")
     shown = page(board)
@@ -64,7 +65,7 @@ def test_the_worst_comes_first_with_its_next_step(board):
 
 
 @pytest.mark.parametrize("state", ["halted", "stalled", "retrying"])
-def test_an_error_is_told_as_present_only_while_it_is_the_reason(board, state):
+def test_error_is_shown_as_present_only_while_it_is_the_reason(board, state):
     board.failed("orders_search", "connection refused", "unreachable", "start it")
     board.state("orders_search", state, "connection refused start it")
     shown = card(board)
@@ -78,9 +79,9 @@ def test_an_error_is_told_as_present_only_while_it_is_the_reason(board, state):
     assert re.search(r"Last error, [^:]+ ago: connection refused", shown)
 
 
-def test_a_card_tells_lag_versions_and_rate(board, clock):
-    board.source("orders_search", 1015, START)
-    board.rates("orders_search", 1250.4, 7.25)
+def test_card_shows_lag_versions_and_rate(board, clock):
+    board.update("orders_search", source_version=1015, oldest_undelivered_commit_at=START)
+    board.update("orders_search", input_rows_per_second=1250.4, processed_rows_per_second=7.25)
     clock.at += timedelta(seconds=90)
     shown = text(card(board))
     assert "Lag 1 min 30 s 1,003 versions" in shown
@@ -89,12 +90,12 @@ def test_a_card_tells_lag_versions_and_rate(board, clock):
     assert "Worst lag 1 min 30 s 1,003 versions" in text(page(board))
 
 
-def test_a_snapshot_that_is_being_loaded_is_no_version_delivered(board):
-    board.delivered("orders_search", -1)
+def test_loading_snapshot_is_not_a_delivered_version(board):
+    board.update("orders_search", delivered_version=-1)
     assert "Version delivered none yet of 12 in the source" in text(card(board))
 
 
-def test_each_batch_is_a_bar_as_high_as_its_rows_and_coloured_by_its_outcome(board):
+def test_each_batch_is_a_bar_scaled_by_rows_and_coloured_by_outcome(board):
     board.batch("orders_search", BatchStatus(12, None, {"insert": 2022}, {"write": 1.0}, "failed", START))
     bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="([\d.]+)" width="[\d.]+" height="([\d.]+)">', card(board))
     heights = [(kind, float(height)) for kind, _, _, height in bars if kind in ("delivered", "failed")]
@@ -121,27 +122,27 @@ def test_a_batch_shows_how_long_each_phase_took(board):
     assert "4 s" in text(row)
 
 
-def test_headroom_and_dead_letters_are_told(board):
+def test_headroom_and_dead_letters_are_shown(board):
     assert "Headroom — not known yet" in text(card(board))
-    board.headroom("orders_search", timedelta(days=6, hours=4).total_seconds(), 40)
-    board.dead_letters("orders_search", 3)
+    board.update("orders_search", headroom_seconds=timedelta(days=6, hours=4).total_seconds(), headroom_versions=40)
+    board.update("orders_search", dead_letters=3)
     assert "Headroom 6 d 4 h history kept until 7 May 16:00" in text(card(board))
     assert "3 dead letters open" in text(card(board))
     assert "cdf-replicator dead-letters list orders_search" in text(card(board))
     assert "Dead letters 3 open" in text(page(board))
-    board.headroom("orders_search", 0.0, 0)
+    board.update("orders_search", headroom_seconds=0.0, headroom_versions=0)
     assert "Headroom 0 s history may be gone" in text(card(board))
 
 
-def test_an_unknown_lag_is_not_taken_for_none(board, clock):
+def test_unknown_lag_differs_from_zero_lag(board, clock):
     board.add_route("items_search", "items", "search")
     assert "Worst lag 0 s 0 versions, 1 route not known" in text(page(board))
-    board.source("orders_search", 14, START)
+    board.update("orders_search", source_version=14, oldest_undelivered_commit_at=START)
     clock.at += timedelta(seconds=5)
     assert "Worst lag 5 s 2 versions, 1 route not known" in text(page(board))
 
 
-def test_no_lag_is_known_at_first(empty):
+def test_lag_is_unknown_at_first(empty):
     empty.add_route("items_search", "items", "search")
     assert "Worst lag — 1 route not known" in text(page(empty))
 
@@ -149,11 +150,11 @@ def test_no_lag_is_known_at_first(empty):
 def test_errors_of_the_last_hour_and_restarts_are_counted(board):
     board.failed("orders_search", "no answer", "unreachable", "wait")
     board.failed("orders_cache", "no answer", "unreachable", "wait")
-    board.restarted("orders_search")
+    board.restarted("orders_search", "spark")
     assert "Errors, last hour 2 1 restart since start" in text(page(board))
 
 
-def test_a_card_tells_its_last_batch_and_what_was_applied_by_operation(board):
+def test_card_shows_its_last_batch_and_changes_by_operation(board):
     counts = {"delete": 3, "insert": 1200, "update_preimage": 7, "update_postimage": 7}
     board.batch("orders_search", BatchStatus(12, (12, 12), counts, {"write": 0.5}, "delivered", START, applied=counts))
     shown = text(card(board))
@@ -162,11 +163,10 @@ def test_a_card_tells_its_last_batch_and_what_was_applied_by_operation(board):
     assert "12 12 1,217 1,200 7 3 0.5 s delivered 12:00:00" in shown
 
 
-def test_details_tell_what_the_route_does_and_what_to_run(board):
-    board.set_definition(
-        "orders_search", Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
-    )
-    board.position("orders_search", 2, 1, "/state/routes/orders_search/checkpoints/2")
+def test_details_show_the_definition_of_the_route_and_its_commands(board):
+    definition = Definition("s3a://lake/orders", "index orders", "upsert", ("id", "day"), "a <> 1", None)
+    board.update("orders_search", definition=definition)
+    board.update("orders_search", generation=2, epoch=1, checkpoint="/state/routes/orders_search/checkpoints/2")
     shown = text(card(board))
     assert "Source s3a://lake/orders Target index orders Mode upsert: the last change of each key" in shown
     assert "Keys id, day Filter a <> 1 Columns all Checkpoint /state/routes/orders_search/checkpoints/2" in shown
@@ -176,24 +176,24 @@ def test_details_tell_what_the_route_does_and_what_to_run(board):
 
 
 @pytest.mark.parametrize("delivered", [None, -1, 0])
-def test_a_replay_is_offered_from_a_version_that_there_is(empty, delivered):
+def test_replay_is_offered_from_an_existing_version(empty, delivered):
     empty.add_route("orders_search", "orders", "search")
     if delivered is not None:
-        empty.delivered("orders_search", delivered)
+        empty.update("orders_search", delivered_version=delivered)
     assert "replay orders_search --starting-version 0</code>" in card(empty)
 
 
-def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
+def test_sink_shows_request_times_and_rejections_of_all_routes(board):
     board.add_route("items_search", "items", "search")
     for route in ("items_search", "orders_search"):
         board.batch(route, BatchStatus(12, None, {}, {}, "delivered", START, rejected={"mapping": 2}))
-        board.dead_letters(route, 1)
-    board.requests("search", [0.0042] * 99 + [1.5], 6)
+        board.update(route, dead_letters=1)
+    board.requests("orders_search", [0.0042] * 99 + [1.5], {"timeout": 6}, 0)
     assert "Up search elasticsearch http://search:1 4.2 ms / 4.2 ms 6 4 2 0 s" in text(page(board))
     assert "Up cache redis http://cache:1 — 0 0 0 0 s" in text(page(board))
 
 
-def test_an_event_and_a_setting_with_its_origin_are_told(board):
+def test_events_and_settings_with_their_origin_are_shown(board):
     board.event("the table's schema changed", "orders_search")
     board.set_settings(
         [Setting("CDF_TRIGGER_SECONDS", "0.2", "environment"), Setting("CDF_LOG__LEVEL", "info", "default")]
@@ -204,7 +204,7 @@ def test_an_event_and_a_setting_with_its_origin_are_told(board):
     assert "CDF_TRIGGER_SECONDS 0.2 environment" in shown
 
 
-def test_an_event_of_another_day_has_its_date_and_none_that_is_kept_is_left_out(empty, clock):
+def test_every_kept_event_is_shown_with_date_if_not_today(empty, clock):
     for number_ in range(EVENTS_KEPT):
         empty.event(f"event {number_}!")
     clock.at += timedelta(days=1)
@@ -213,13 +213,13 @@ def test_an_event_of_another_day_has_its_date_and_none_that_is_kept_is_left_out(
     assert shown.count("!") == EVENTS_KEPT
 
 
-def test_a_replay_tells_how_far_it_is(board):
-    board.replay("orders_search", ReplayStatus(3, 1009, 0.5, START))
+def test_running_replay_shows_its_progress(board):
+    board.replay("orders_search", 3, 1009, 0.5)
     assert "Replaying versions 3 to 1,009 · 50 %" in text(card(board))
     assert '<progress max="1" value="0.5">' in card(board)
 
 
-def test_a_state_before_any_batch_is_told(empty):
+def test_state_before_any_batch_is_shown(empty):
     empty.add_route("orders_search", "orders", "search")
     empty.add_sink("search", "elasticsearch", "http://search")
     shown = text(page(empty))
@@ -227,11 +227,11 @@ def test_a_state_before_any_batch_is_told(empty):
     assert "Not contacted yet" in shown
 
 
-def test_an_empty_board_has_a_page_too(empty):
+def test_page_without_routes_is_rendered(empty):
     assert "No routes yet." in page(empty)
 
 
-def test_what_a_server_said_cannot_become_markup(board):
+def test_message_of_a_server_is_escaped(board):
     board.failed("orders_search", "<script>alert(1)</script>", "x", "`<img src=x>`")
     board.state("orders_search", "halted", "<b>")
     shown = page(board)
@@ -258,7 +258,7 @@ def test_what_a_server_said_cannot_become_markup(board):
         (timedelta(days=3, hours=4, minutes=5).total_seconds(), "3 d 4 h"),
     ],
 )
-def test_durations_are_said_in_two_words(seconds, said):
+def test_durations_have_two_units(seconds, said):
     assert duration(seconds) == said
 
 
@@ -267,5 +267,5 @@ def test_numbers_are_grouped(value, said):
     assert number(value) == said
 
 
-def test_only_what_is_between_backticks_is_code():
+def test_only_text_between_backticks_is_code():
     assert prose("run `a b` & see") == "run <code>a b</code> &amp; see"

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import connection, server
-from tests.unit.boards import ROUTES, deliver
+from tests.unit.boards import deliver
 
 PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
 
@@ -25,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         self.board = StatusStore()
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.board)
         self.dead_because: str | None = None
         self.server = server.start(self.board, self.metrics, "127.0.0.1", 0, lambda: self.dead_because)
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.server.port}", timeout=10, verify=False)
@@ -49,8 +49,6 @@ def world():
 def busy(world):
     """Two routes that run and have delivered."""
     deliver(world.board, version=13, at=datetime.now(timezone.utc))
-    for route, sink in ROUTES.items():
-        world.metrics.route(route, "orders", sink)
     return world
 
 
@@ -61,13 +59,13 @@ def test_metrics_are_scraped_as_text(busy):
     assert len(families["cdf_route_state"].samples) == 2 * 8
 
 
-def test_metrics_are_scraped_as_openmetrics_when_asked_for(busy):
+def test_metrics_are_scraped_as_openmetrics_on_request(busy):
     answer = busy.get("/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     assert "cdf_changes_received" in {family.name for family in parse_openmetrics(answer.text)}
 
 
-def test_a_service_is_alive_until_its_supervisor_says_why_not(world):
+def test_service_is_alive_until_its_supervisor_reports_a_failure(world):
     for path in ("/livez", "/healthz"):
         assert (world.get(path).status_code, world.get(path).json()) == (200, {"live": True, "reason": None})
     world.dead_because = "the JVM is gone"
@@ -75,7 +73,7 @@ def test_a_service_is_alive_until_its_supervisor_says_why_not(world):
         assert (world.get(path).status_code, world.get(path).json()["reason"]) == (503, "the JVM is gone")
 
 
-def test_a_standby_that_watches_the_lease_is_ready(world):
+def test_standby_that_polls_the_lease_is_ready(world):
     """A rollout waits for each pod to be ready before it replaces the next."""
     world.board.set_standby("host a, pid 1")
     assert world.get("/readyz").json()["ready"]
@@ -93,7 +91,7 @@ def test_a_running_service_is_ready(busy):
     assert (answer.status_code, answer.json()["ready"], answer.json()["waiting"]) == (200, True, [])
 
 
-def test_a_sink_that_is_away_makes_the_service_unready_but_not_dead(busy):
+def test_unreachable_sink_makes_the_service_unready_but_alive(busy):
     busy.board.sink_down("search", "connection refused", "unreachable", "start it")
     busy.board.state("orders_search", "retrying")
     busy.board.failed("orders_search", "connection refused", "unreachable", "start it")
@@ -116,7 +114,7 @@ def test_a_stopping_service_is_not_ready(busy):
     assert busy.get("/readyz").status_code == 503
 
 
-def test_the_status_is_the_board(busy):
+def test_status_is_the_snapshot_of_the_store(busy):
     told = busy.get("/status").json()
     assert told["schema"] == 1
     assert {route["route"] for route in told["routes"]} == {"orders_search", "orders_cache"}
@@ -126,8 +124,8 @@ def test_the_status_is_the_board(busy):
     assert "secret" not in busy.get("/status").text
 
 
-def test_a_rate_that_is_no_number_breaks_nothing(busy):
-    busy.board.rates("orders_search", float("nan"), float("inf"))
+def test_rate_that_is_not_a_number_is_null(busy):
+    busy.board.update("orders_search", input_rows_per_second=float("nan"), processed_rows_per_second=float("inf"))
     assert busy.get("/status").json()["routes"][1]["input_rows_per_second"] is None
     assert busy.get("/").status_code == 200
 
@@ -149,19 +147,19 @@ def test_no_answer_is_sniffed_framed_or_cached(busy, path):
     assert "server" not in headers
 
 
-def test_nothing_else_is_there_and_nothing_can_be_written(busy):
+def test_unknown_paths_and_writing_methods_are_refused(busy):
     assert busy.get("/docs").status_code == 404
     assert busy.client.post("/status").status_code == 405
 
 
 @pytest.mark.parametrize("request_", [b"GET /livez HTTP/1.1\r\nx: ", b"GET /"], ids=["head", "path"])
-def test_a_request_may_not_be_large(world, request_):
+def test_large_request_is_refused(world, request_):
     with socket.create_connection(("127.0.0.1", world.server.port), timeout=10) as connection:
         connection.sendall(request_ + 100_000 * b"a")
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_a_flood_of_connections_ends_its_own_oldest_and_a_probe_gets_in(world, caplog):
+def test_too_many_connections_close_the_oldest_and_probes_succeed(world, caplog):
     most, flood = connection.MOST, []
     try:
         for number in range(3 * most):
@@ -177,7 +175,7 @@ def test_a_flood_of_connections_ends_its_own_oldest_and_a_probe_gets_in(world, c
     assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_a_request_that_never_becomes_whole_is_given_up(monkeypatch, world):
+def test_incomplete_request_is_closed(monkeypatch, world):
     with socket.create_connection(("127.0.0.1", world.server.port), timeout=60) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
         answer = b""
@@ -201,12 +199,12 @@ def _ended(client: socket.socket) -> bool:
     return True
 
 
-def test_large_answers_are_compressed_for_those_who_ask(busy):
+def test_large_responses_are_compressed_on_request(busy):
     assert busy.get("/metrics", **{"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
     assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
 
 
-def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(busy):
+def test_page_needs_no_other_request_and_allows_only_its_script(busy):
     answer = busy.get("/")
     (nonce,) = set(re.findall(r'nonce="([^"]+)"', answer.text))
     assert f"script-src 'nonce-{nonce}'" in answer.headers["content-security-policy"]
@@ -219,7 +217,7 @@ def test_the_page_needs_no_other_request_and_its_script_is_the_only_one_allowed(
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in answer.text
 
 
-def test_answers_do_not_wait_for_acknowledgements(world):
+def test_responses_do_not_wait_for_acknowledgements(world):
     """Without this option each answer on a kept connection waits for a delayed acknowledgement, 40 ms."""
     world.get("/livez")
     sockets = [one for one in gc.get_objects() if isinstance(one, socket.socket)]
@@ -267,7 +265,7 @@ def test_signals_stay_with_the_main_thread():
     assert {number: signal.getsignal(number) for number in before} == before
 
 
-def test_requests_are_not_logged_and_the_logs_of_others_are_left_alone(caplog):
+def test_requests_are_not_logged_and_other_loggers_are_unchanged(caplog):
     handlers = list(logging.getLogger("uvicorn").handlers)
     with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "uvicorn.error"):
         world = World()

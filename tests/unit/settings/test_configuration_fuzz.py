@@ -78,13 +78,13 @@ def read(environ: dict[str, str]) -> Settings | None:
 
 @given(st.dictionaries(names, values, max_size=5))
 @with_fixtures
-def test_any_environment_is_understood_or_told_by_its_variables(changes: dict[str, str]) -> None:
+def test_any_environment_is_loaded_or_refused_by_variable(changes: dict[str, str]) -> None:
     read(GOOD | {"CDF_SINKS__STORE__PASSWORD": SECRET} | changes)
 
 
 @given(files, st.booleans())
 @with_fixtures
-def test_any_file_is_understood_or_told_by_its_variables(tmp_path: Path, content: bytes, alone: bool) -> None:
+def test_any_file_is_loaded_or_refused_by_variable(tmp_path: Path, content: bytes, alone: bool) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_bytes(content)
     found = read((GOOD if not alone else {}) | {"CDF_CONFIG_FILE": str(file)})
@@ -114,7 +114,7 @@ ASKED: dict[str, tuple[st.SearchStrategy[str], Any, Any]] = {
 @pytest.mark.parametrize("name", ASKED)
 @given(data=st.data())
 @with_fixtures
-def test_what_is_understood_is_what_was_asked_for(name: str, data: st.DataObject) -> None:
+def test_loaded_settings_equal_the_given_settings(name: str, data: st.DataObject) -> None:
     texts, meaning, held = ASKED[name]
     text = data.draw(texts)
     assume(text.strip())  # an empty variable counts as not set
@@ -150,7 +150,7 @@ words = st.sampled_from(
 
 @given(st.lists(words, max_size=6))
 @with_fixtures
-def test_any_words_end_with_a_code_that_says_why(given_words: list[str]) -> None:
+def test_any_arguments_end_with_a_documented_exit_code(given_words: list[str]) -> None:
     """The configuration lacks its sinks, so that nothing goes so far as to start."""
     environ = {"CDF_STATE_PATH": "/state", "CDF_TABLES__ORDERS__PATH": "/orders", "CDF_TABLES__ORDERS__KEYS": "id"}
     assume(not {"changes", "enable", "status"} & set(given_words))  # these need no sink

@@ -35,7 +35,7 @@ def the_problem(changes: dict[str, str], name: str = "orders_store") -> ConfigPr
     return problem
 
 
-def test_computed_columns_are_a_json_object_whose_case_and_commas_are_kept() -> None:
+def test_computed_columns_in_json_keep_case_and_commas() -> None:
     expressions = {"Total": "price * quantity", "label": "concat(name, ', ', 'a=b')"}
     assert route_with({"COMPUTED": json.dumps(expressions)}).computed == expressions
     problem = the_problem({"COMPUTED": "total=price * quantity"})
@@ -57,7 +57,7 @@ def test_a_joined_table_is_named_column_by_column() -> None:
     assert (dimension.on, dimension.columns) == ({"a=b": "c,d"}, {"e=f": "e=f"})
 
 
-def test_a_joined_table_is_told_by_a_file_too(tmp_path) -> None:
+def test_joined_table_can_be_set_in_a_file(tmp_path) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_text(
         "routes: {orders_store: {computed: {total: a + b}, enrich: "
@@ -73,7 +73,7 @@ def test_a_joined_table_is_told_by_a_file_too(tmp_path) -> None:
     assert shown["routes.orders_store.enrich.carriers.name"] == "main.carriers"
 
 
-def test_a_list_of_pairs_means_what_it_says(tmp_path) -> None:
+def test_list_of_pairs_is_parsed(tmp_path) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_text(
         "routes: {orders_store: {rename: [id=order_id], enrich: "
@@ -91,7 +91,7 @@ def test_a_list_of_pairs_means_what_it_says(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("items", ["[1]", "[a=]", "[a=b, a=c]", "[{a: b}]"])
-def test_a_list_that_is_no_list_of_pairs_is_a_problem(tmp_path, items: str) -> None:
+def test_list_without_pairs_is_an_error(tmp_path, items: str) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_text(f"routes: {{orders_store: {{rename: {items}}}}}")
     with pytest.raises(ConfigurationError, match="a=b,c=d or a JSON object"):
@@ -125,13 +125,13 @@ def test_a_list_that_is_no_list_of_pairs_is_a_problem(tmp_path, items: str) -> N
         ({"IGNORE_DELETES": "true"}, "IGNORE_DELETES", "leaves deleted rows"),
     ],
 )
-def test_what_can_be_told_without_the_table_is_told(changes: dict[str, str], variable: str, words: str) -> None:
+def test_problems_visible_without_the_table_are_reported(changes: dict[str, str], variable: str, words: str) -> None:
     problem = the_problem(changes)
     assert problem.variable == f"CDF_ROUTES__ORDERS_STORE__{variable}"
     assert words in problem.expected
 
 
-def test_a_table_may_not_drop_what_comes_late_or_twice_either() -> None:
+def test_table_cannot_drop_late_or_repeated_rows() -> None:
     for option in ("WATERMARK", "DROP_DUPLICATES", "SESSION_WINDOW"):
         with pytest.raises(ConfigurationError, match="not set: "):
             load(GOOD | {f"CDF_TABLES__ORDERS__{option}": "x"})
@@ -140,11 +140,11 @@ def test_a_table_may_not_drop_what_comes_late_or_twice_either() -> None:
 @pytest.mark.parametrize(
     "text", ["kind = 'date today'", "status = 'today'", "DATE 'epoch' < day", "d > DATE'2026-01-01'"]
 )
-def test_a_time_that_stays_is_accepted(text: str) -> None:
+def test_constant_time_is_accepted(text: str) -> None:
     assert route_with({"FILTER": text}).filter == text
 
 
-def test_a_filter_that_may_name_a_joined_column_waits_for_the_join() -> None:
+def test_filter_that_may_use_a_joined_column_applies_after_the_join() -> None:
     assert route_with(JOINED | {"FILTER": "`Name` <> 'x'"}).filter_is_joined
     assert not route_with(JOINED | {"FILTER": "id > 1"}).filter_is_joined
     odd = JOINED | {"ENRICH__CARRIERS__COLUMNS": '{"name": "na`me"}'}
@@ -156,14 +156,14 @@ def test_a_joined_column_may_be_chosen_and_renamed() -> None:
     assert (route.columns, route.rename) == (("id", "name"), {"name": "carrier_name"})
 
 
-def test_a_sink_that_keeps_every_change_joins_nothing() -> None:
+def test_sink_of_every_change_cannot_join() -> None:
     """A replay would not know its rows again once the joined table has changed."""
     problem = the_problem(JOINED, "orders_log")
     assert (problem.variable, problem.given) == ("CDF_ROUTES__ORDERS_LOG__ENRICH", "carriers")
     assert "join in queries instead" in problem.expected
 
 
-def test_the_reference_and_the_schema_tell_of_them() -> None:
+def test_reference_and_schema_have_projection_settings() -> None:
     entries = {entry.variable: entry for entry in reference()}
     assert entries["CDF_ROUTES__<ROUTE>__COMPUTED"].type == "JSON object"
     assert entries["CDF_ROUTES__<ROUTE>__ENRICH__<NAME>__ON"].type == "list: a,b=c or JSON"

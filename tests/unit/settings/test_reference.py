@@ -36,13 +36,13 @@ CDF_DELIVERY__MAX_REMOVED_SHARE CDF_DELIVERY__STALL_SECONDS
 """
 
 
-def test_every_name_of_the_design_is_there_with_a_meaning() -> None:
+def test_every_name_of_the_design_has_a_description() -> None:
     service = {entry.variable: entry for entry in reference() if "type" not in entry.group}
     assert sorted(service) == sorted(DESIGNED.split())
     assert all(entry.meaning and entry.type for entry in service.values())
 
 
-def test_an_installed_sink_brings_its_settings_and_options() -> None:
+def test_installed_sink_adds_its_settings_and_options() -> None:
     entries = {(entry.group, entry.variable): entry for entry in reference()}
     hosts = entries["Sinks of type example_store", "CDF_SINKS__<SINK>__HOSTS"]
     assert (hosts.type, hosts.default, hosts.meaning) == ("list: a,b or JSON", "required", "Addresses.")
@@ -69,7 +69,7 @@ def test_the_schema_names_every_group_and_sink() -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_every_reference_of_the_schema_leads_somewhere() -> None:
+def test_every_reference_of_the_schema_has_a_target() -> None:
     schema = json_schema()
     references = re.findall(r'"\$ref": "#/\$defs/([^"]+)"', json.dumps(schema))
     assert "sink_example_store_Limits" in references
@@ -98,7 +98,7 @@ ENVIRON = {
 }
 
 
-def test_every_value_in_force_is_shown_with_its_origin_and_no_secret(tmp_path: Path) -> None:
+def test_effective_values_are_shown_with_origin_and_without_secrets(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("hunter2")
     values = effective(load(ENVIRON | {"CDF_HTTP__TOKEN_FILE": str(token)}))

@@ -54,14 +54,14 @@ def test_a_route_is_refined_by_its_name() -> None:
     assert (route.keys, route.options.index, route.options.layout) == (("name",), "other", "json")
 
 
-def test_a_route_may_be_spelled_out() -> None:
+def test_route_can_be_defined_in_full() -> None:
     changes = {"CDF_ROUTES__R__TABLE": "orders", "CDF_ROUTES__R__SINK": "store", "CDF_ROUTES__R__INDEX": "other"}
     routes = load(GOOD | changes).routes
     assert sorted(routes) == ["items_store", "orders_log", "orders_store", "r"]
     assert (routes["r"].source.slug, routes["r"].sink) == ("orders", "store")
 
 
-def test_a_refined_route_may_repeat_its_table_and_sink() -> None:
+def test_refined_route_can_repeat_its_table_and_sink() -> None:
     changes = {"CDF_ROUTES__ORDERS_LOG__TABLE": "orders", "CDF_ROUTES__ORDERS_LOG__SINK": "log"}
     assert load(GOOD | changes).routes["orders_log"].sink == "log"
 
@@ -72,7 +72,7 @@ def test_a_refined_route_cannot_change_its_table() -> None:
     assert problem.expected.startswith("'orders', since CDF_TABLES__ORDERS__SINKS already makes")
 
 
-def test_two_shorthands_that_give_one_name_are_an_error() -> None:
+def test_two_shorthands_of_one_name_are_an_error() -> None:
     problem = the_problem(
         {
             "CDF_TABLES__A__PATH": "/a",
@@ -110,7 +110,7 @@ def test_an_unknown_table_or_sink_names_the_nearest() -> None:
     assert "did you mean 'store'?" in problem.expected
 
 
-def test_a_sink_that_keeps_one_entry_per_key_needs_keys_and_a_log_does_not() -> None:
+def test_upsert_sink_needs_keys_and_append_sink_does_not() -> None:
     problem = the_problem({}, without=("CDF_TABLES__ORDERS__KEYS",))
     assert problem.variable == "CDF_TABLES__ORDERS__KEYS"
     assert "'store' keeps one entry per key" in problem.expected
@@ -125,11 +125,11 @@ def test_two_routes_cannot_write_to_one_target() -> None:
     assert "INDEX" in problem.expected
 
 
-def test_where_targets_are_prefixes_one_cannot_begin_with_the_other() -> None:
+def test_prefix_target_cannot_begin_with_another_target() -> None:
     assert "already writes to" in the_problem({"CDF_ROUTES__ORDERS_STORE__INDEX": "items_old"}).expected
 
 
-def test_where_targets_are_no_prefixes_they_may_begin_alike() -> None:
+def test_targets_that_are_not_prefixes_can_begin_alike() -> None:
     changes = {"CDF_TABLES__ORDERS_OLD__PATH": "/old", "CDF_TABLES__ORDERS_OLD__SINKS": "log"}
     assert "orders_old_log" in load(GOOD | changes).routes
 
@@ -182,6 +182,6 @@ def test_a_table_without_sinks_delivers_nothing() -> None:
     assert "nothing is delivered" in problem.expected
 
 
-def test_a_broken_table_is_told_once_and_not_by_its_routes_too() -> None:
+def test_invalid_table_is_reported_once_and_not_by_its_routes() -> None:
     problem = the_problem({"CDF_ROUTES__ORDERS_LOG__FILTER": "x > 1"}, without=("CDF_TABLES__ORDERS__PATH",))
     assert problem.variable == "CDF_TABLES__ORDERS__PATH"

@@ -74,7 +74,7 @@ def test_a_list_is_comma_separated_or_json(text: str) -> None:
     assert load(GOOD | {"CDF_TABLES__ORDERS__KEYS": text}).routes["orders_store"].keys == ("id", "region")
 
 
-def test_a_list_of_a_sinks_own_is_comma_separated_too() -> None:
+def test_list_in_settings_of_a_sink_is_comma_separated() -> None:
     settings = load(GOOD | {"CDF_SINKS__STORE__HOSTS": "http://a:1, http://[::1]:2"})
     assert settings.sinks["store"].hosts == ("http://a:1", "http://[::1]:2")
 
@@ -111,12 +111,12 @@ def test_a_sink_is_made_of_its_settings() -> None:
 @pytest.mark.parametrize(
     "start", ["2026-01-31", "2026-01-31 12:00:00", "2026-01-31T12:00:00.123Z", "2026-01-31T12:00+02:00"]
 )
-def test_a_starting_time_is_a_date_or_a_time(start: str) -> None:
+def test_starting_timestamp_is_a_date_or_a_time(start: str) -> None:
     settings = load(GOOD | {"CDF_TABLES__ORDERS__STARTING_TIMESTAMP": start})
     assert settings.routes["orders_log"].source.starting_timestamp == start
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems(
         {
             "CDF_HTTP__BIND_PORT": "http",
@@ -146,7 +146,7 @@ def test_a_problem_names_variable_yaml_path_value_and_remedy() -> None:
     assert "CDF_HTTP__BIND_PORT  (YAML: http.bind_port)" in text
 
 
-def test_nothing_at_all_is_told_in_two_problems() -> None:
+def test_empty_configuration_has_two_problems() -> None:
     with pytest.raises(ConfigurationError) as caught:
         load({})
     assert [problem.variable for problem in caught.value.problems] == ["CDF_STATE_PATH", "CDF_TABLES__<TABLE>__PATH"]
@@ -188,7 +188,7 @@ def test_an_unknown_variable_names_the_nearest_known_one(variable: str, nearest:
         ("CDF_TABLES_ORDERS_PTH", "CDF_TABLES__<TABLE>__<SETTING>"),
     ],
 )
-def test_single_underscores_between_the_parts_are_told_apart(variable: str, meant: str) -> None:
+def test_single_underscores_between_parts_are_reported(variable: str, meant: str) -> None:
     problem = the_problem({variable: "secret-perhaps"})
     assert problem.variable == variable
     assert problem.expected == f"two underscores between the parts of its name; did you mean {meant}?"
@@ -196,7 +196,7 @@ def test_single_underscores_between_the_parts_are_told_apart(variable: str, mean
 
 
 @pytest.mark.parametrize("option", ["KEY_TEMPLATE", "SKIP_UNCHANGED"])
-def test_an_option_of_another_sink_or_release_lists_what_this_route_knows(option: str) -> None:
+def test_unknown_option_lists_the_options_of_the_route(option: str) -> None:
     problem = the_problem({f"CDF_ROUTES__ORDERS_STORE__{option}": "x"})
     assert problem.expected.endswith(
         "known here: COLUMNS, COMPUTED, ENRICH, FILTER, INDEX, KEYS, LAYOUT, RENAME, SCHEMA_CHANGES, SINK, TABLE"
@@ -218,7 +218,7 @@ def test_an_option_of_another_sink_or_release_lists_what_this_route_knows(option
         "CDF_REPLICATOR_PORT_9102_TCP_PROTO",
     ],
 )
-def test_what_kubernetes_injects_is_passed_over(variable: str) -> None:
+def test_variables_injected_by_kubernetes_are_ignored(variable: str) -> None:
     assert load(GOOD | {variable: "tcp://10.0.0.1:9102"}).state_path == "/state"
 
 
@@ -235,13 +235,13 @@ def test_what_kubernetes_injects_is_passed_over(variable: str) -> None:
         ("CDF_STATE_SERVICE", "x"),
     ],
 )
-def test_what_only_resembles_a_variable_of_kubernetes_is_an_unknown_setting(variable: str, value: str) -> None:
+def test_variable_that_resembles_one_of_kubernetes_is_unknown(variable: str, value: str) -> None:
     problem = the_problem({variable: value})
     assert problem.variable == variable
     assert problem.expected.startswith("no such setting")
 
 
-def test_a_sinks_option_is_not_taken_for_something_kubernetes_injected() -> None:
+def test_option_of_a_sink_is_not_ignored_as_injected() -> None:
     problem = the_problem({"CDF_SINKS__STORE__SERVICE_PORT": "1"})
     assert problem.variable == "CDF_SINKS__STORE__SERVICE_PORT"
 
@@ -257,7 +257,7 @@ def test_a_value_where_a_group_is_expected_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("slug", ["a__b", "-x", "ä", "a b", "x_", "a" * 101])
-def test_a_slug_is_plain(tmp_path: Path, slug: str) -> None:
+def test_slug_has_only_plain_characters(tmp_path: Path, slug: str) -> None:
     file = tmp_path / "cdf.yaml"  # a shell would not accept the name
     file.write_text(json.dumps({"tables": {slug: {"path": "/x", "sinks": ["log"]}}}))
     problem = the_problem({"CDF_CONFIG_FILE": str(file)})
@@ -312,7 +312,7 @@ def test_a_slug_is_plain(tmp_path: Path, slug: str) -> None:
         ({"CDF_ROUTES_INCLUDE": "[]"}, "CDF_ROUTES_INCLUDE", "at least one"),
     ],
 )
-def test_what_cannot_be_meant_is_told(changes: dict[str, str], variable: str, words: str) -> None:
+def test_impossible_values_are_reported(changes: dict[str, str], variable: str, words: str) -> None:
     problem = the_problem(changes)
     assert problem.variable == variable
     assert words in problem.expected
@@ -343,7 +343,7 @@ def test_spark_settings_that_break_correctness_are_refused(conf: dict[str, objec
     assert next(iter(conf)) in problem.path
 
 
-def test_spark_settings_that_say_what_is_so_anyway_are_accepted() -> None:
+def test_spark_settings_equal_to_fixed_values_are_accepted() -> None:
     conf = {"spark.speculation": "false", "spark.sql.session.timeZone": "UTC"}
     assert load(GOOD | {"CDF_SPARK__CONF": json.dumps(conf)}).spark.conf == conf
 
@@ -372,7 +372,7 @@ def secret_file(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_secret_can_be_in_a_file(tmp_path: Path) -> None:
     path = secret_file(tmp_path, "hunter2\n")
     settings = load(
         GOOD
@@ -389,20 +389,20 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
     assert settings.origin(("http", "token")) == f"secret file {path}"
 
 
-def test_spark_settings_may_stand_in_a_file_since_they_hold_keys(tmp_path: Path) -> None:
+def test_spark_settings_can_be_in_a_secret_file(tmp_path: Path) -> None:
     path = secret_file(tmp_path, '{"spark.hadoop.fs.s3a.secret.key": "hunter2"}')
     assert load(GOOD | {"CDF_SPARK__CONF_FILE": path}).spark.conf == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
 
 
-def test_a_field_that_ends_in_file_is_itself() -> None:
+def test_field_that_ends_in_file_is_no_secret_file() -> None:
     assert load(GOOD | {"CDF_SINKS__STORE__CA_FILE": "/ca.pem"}).sinks["store"].ca_file == "/ca.pem"
 
 
-def test_what_is_no_secret_has_no_file() -> None:
+def test_only_secrets_can_be_in_a_secret_file() -> None:
     assert the_problem({"CDF_SINKS__STORE__HOSTS_FILE": "/x"}).variable == "CDF_SINKS__STORE__HOSTS_FILE"
 
 
-def test_a_secret_and_its_file_are_one_too_many(tmp_path: Path) -> None:
+def test_secret_together_with_its_file_is_refused(tmp_path: Path) -> None:
     path = secret_file(tmp_path, "hunter2")
     problem = the_problem({"CDF_HTTP__TOKEN": "hunter3", "CDF_HTTP__TOKEN_FILE": path})
     assert "not both" in problem.expected
@@ -410,14 +410,14 @@ def test_a_secret_and_its_file_are_one_too_many(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "No such file"), ("\n", "not empty")])
-def test_a_secret_file_has_to_hold_a_secret(tmp_path: Path, content: str | None, words: str) -> None:
+def test_empty_secret_file_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
     path = str(tmp_path / "absent") if content is None else secret_file(tmp_path, content)
     problem = the_problem({"CDF_HTTP__TOKEN_FILE": path})
     assert problem.variable == "CDF_HTTP__TOKEN_FILE"
     assert words in problem.expected
 
 
-def test_a_secret_that_is_no_text_is_told_without_it(tmp_path: Path) -> None:
+def test_secret_that_is_not_text_is_reported_without_its_value(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"\xff\xfe")
     assert "not UTF-8" in the_problem({"CDF_HTTP__TOKEN_FILE": str(tmp_path / "secret")}).expected
 
@@ -467,7 +467,7 @@ http:
 """
 
 
-def test_a_file_may_say_it_all(tmp_path: Path) -> None:
+def test_file_alone_is_enough(tmp_path: Path) -> None:
     settings = load(with_file(tmp_path, WHOLE_FILE))
     route = settings.routes["orders_log"]
     assert (route.keys, route.rename) == (("id", "region"), {"id": "key"})
@@ -504,7 +504,7 @@ def test_a_secret_file_of_the_environment_beats_a_secret_in_the_file(tmp_path: P
     assert token.get_secret_value() == "from the file"
 
 
-def test_a_secret_of_the_environment_beats_a_secret_file_named_in_the_file(tmp_path: Path) -> None:
+def test_secret_of_the_environment_beats_a_secret_file_named_in_yaml(tmp_path: Path) -> None:
     environ = with_file(tmp_path, WHOLE_FILE + "  token_file: /absent\n", CDF_HTTP__TOKEN="from env")
     token = load(environ).http.token
     assert token is not None
@@ -550,7 +550,7 @@ def test_a_file_that_is_not_there_is_one_problem() -> None:
     assert "No such file" in problem.expected
 
 
-def test_an_empty_file_is_as_good_as_none(tmp_path: Path) -> None:
+def test_empty_file_counts_as_no_file(tmp_path: Path) -> None:
     assert load(GOOD | with_file(tmp_path, "")).state_path == "/state"
 
 

@@ -77,7 +77,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other", "first", "second"), SAME)
-def test_two_routes_never_share_a_target_whatever_else_their_sinks_are_configured_with(
+def test_two_routes_of_one_target_are_refused_despite_other_sink_settings(
     one: dict[str, str], other: dict[str, str], first: dict[str, str], second: dict[str, str]
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -91,15 +91,13 @@ def test_two_routes_never_share_a_target_whatever_else_their_sinks_are_configure
 
 
 @pytest.mark.parametrize(("one", "other", "first", "second"), DIFFERENT)
-def test_two_places_are_two_targets(
+def test_different_addresses_are_different_targets(
     one: dict[str, str], other: dict[str, str], first: dict[str, str], second: dict[str, str]
 ) -> None:
     assert sorted(load(configured(one, other, first, second)).routes) == ["orders_a", "orders_b"]
 
 
-def test_a_relative_path_and_a_link_are_the_folder_they_lead_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_path_and_link_are_the_folder_they_resolve_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     monkeypatch.chdir(tmp_path)
     assert {folder(path) for path in ("lake", "./lake/", "link", f"file:{tmp_path}/lake", str(tmp_path / "lake"))} == {

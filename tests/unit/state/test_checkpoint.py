@@ -58,7 +58,7 @@ def test_a_planned_batch_is_not_yet_a_committed_one(checkpoint):
     assert start_of_last_committed(folder) is None, "it began where the stream did"
 
 
-def test_only_planned_batches_are_no_committed_ones(checkpoint):
+def test_planned_batches_are_not_committed_batches(checkpoint):
     folder, batch = checkpoint
     batch(0, 5, -1, committed=False)
     assert last_committed(folder) is None
@@ -67,7 +67,7 @@ def test_only_planned_batches_are_no_committed_ones(checkpoint):
 
 
 @pytest.mark.parametrize(("index", "touched", "complete"), [(-1, 6, 6), (-20, 6, 6), (-19, 6, 6), (0, 7, 6), (3, 7, 6)])
-def test_of_a_version_nothing_part_or_all_may_be_read(index, touched, complete):
+def test_offset_shows_a_version_as_unread_partly_read_or_read(index, touched, complete):
     offset = Offset.parse(SOURCE % (7, index))
     assert (offset.started_version, offset.completed_version) == (touched, complete)
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_is_whole_from_its_metadata_on(checkpoint):
     assert is_intact(folder)
 
 
-def test_the_rest_of_a_first_write_that_was_broken_off_is_no_checkpoint(checkpoint):
+def test_interrupted_first_write_is_not_a_checkpoint(checkpoint):
     folder, _ = checkpoint
     (folder / "metadata").write_text('{"id":"f9d5"}')
     (folder / "offsets" / ".0.52fa5a91.tmp").touch()
@@ -112,7 +112,7 @@ def test_a_file_that_is_cut_off_anywhere_is_seen(checkpoint, name):
     assert is_intact(folder)
 
 
-def test_what_can_not_be_read_is_passed_over(checkpoint):
+def test_unreadable_file_is_skipped(checkpoint):
     folder, batch = checkpoint
     for number in range(3):
         batch(number, 5 + number, -1, committed=True)
@@ -121,7 +121,7 @@ def test_what_can_not_be_read_is_passed_over(checkpoint):
     assert last_offset(folder) is None
 
 
-def test_checksums_that_are_cut_off_are_seen_where_hadoop_would_fail_on_them(checkpoint):
+def test_truncated_checksums_are_detected_if_hadoop_fails_on_them(checkpoint):
     folder, batch = checkpoint
     batch(0, 5, -1, committed=True)
     content = (folder / "commits" / "0").read_bytes()
@@ -134,7 +134,7 @@ def test_checksums_that_are_cut_off_are_seen_where_hadoop_would_fail_on_them(che
         assert is_intact(folder) == (length < 8), length
 
 
-def test_the_number_of_the_last_committed_batch_and_that_of_the_newest_planned_one(checkpoint, tmp_path):
+def test_numbers_of_the_last_committed_and_newest_planned_batch(checkpoint, tmp_path):
     folder, batch = checkpoint
     assert (last_batch(folder), newest_batch(folder), newest_batch(tmp_path / "nowhere")) == (None, -1, -1)
     batch(0, 5, -1, committed=True)
@@ -167,7 +167,7 @@ def test_a_checkpoint_with_a_commit_and_no_plan_is_not_whole(checkpoint):
     assert not is_intact(folder)
 
 
-def test_a_checkpoint_needs_the_newest_two_plans_and_the_newest_commit_and_no_older_file(checkpoint):
+def test_checkpoint_needs_only_its_two_newest_plans_and_newest_commit(checkpoint):
     folder, batch = checkpoint
     for number in range(4):
         batch(number, 5 + number, -1, committed=True)
@@ -178,7 +178,7 @@ def test_a_checkpoint_needs_the_newest_two_plans_and_the_newest_commit_and_no_ol
     assert not is_intact(folder)
 
 
-def test_a_file_of_a_checkpoint_is_compared_with_the_checksum_of_each_of_its_parts(checkpoint):
+def test_checkpoint_file_is_compared_with_the_checksums_of_its_parts(checkpoint):
     folder, batch = checkpoint
     batch(0, 5, -1, committed=True)
     content, step = (folder / "offsets" / "0").read_bytes(), 16

@@ -21,7 +21,7 @@ MALFORMED = {
 }
 
 
-def test_a_request_arrives_as_it_was_asked(tmp_path):
+def test_request_arrives_unchanged(tmp_path):
     asked = [
         Command("replay", "orders_audit", 3, 9, at=1000.1),
         Command("replay", "orders_cache", 0, at=1000.2),
@@ -32,7 +32,7 @@ def test_a_request_arrives_as_it_was_asked(tmp_path):
     assert command_queue.pending(tmp_path / "requests") == asked, "oldest first"
 
 
-def test_nobody_asked_anything_before_the_folder_is_there(tmp_path):
+def test_no_request_is_pending_without_the_folder(tmp_path):
     assert command_queue.pending(tmp_path / "requests") == []
 
 
@@ -47,7 +47,7 @@ def test_a_request_is_unanswered_until_it_is_taken(tmp_path):
     assert command_queue.pending(tmp_path) == []
 
 
-def test_what_is_no_request_is_answered_so_and_stands_in_nobodys_way(tmp_path):
+def test_invalid_request_is_answered_and_does_not_block_others(tmp_path):
     request = Command("resync", "orders_search")
     command_queue.enqueue(tmp_path, request)
     for name, text in MALFORMED.items():
@@ -64,7 +64,7 @@ def test_a_request_is_known_by_the_name_of_its_file(tmp_path):
     assert [request.id for request in command_queue.pending(tmp_path)] == ["a"]
 
 
-def test_a_malformed_request_keeps_no_other_from_being_given_to_its_route(tmp_path):
+def test_malformed_request_does_not_block_requests_of_other_routes(tmp_path):
     given, state_path = [], StateStore.open(tmp_path)
     reception = CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path)
     for name, text in MALFORMED.items():
@@ -77,7 +77,7 @@ def test_a_malformed_request_keeps_no_other_from_being_given_to_its_route(tmp_pa
     assert command_queue.read_status(state_path.requests, "number").state == "failed"
 
 
-def test_what_an_earlier_process_did_not_live_to_answer_is_answered(tmp_path):
+def test_request_of_an_earlier_process_is_answered(tmp_path):
     state_path = StateStore.open(tmp_path)
     begun, waiting, done = (Command("replay", "orders", 1) for _ in range(3))
     for request in (begun, waiting, done):

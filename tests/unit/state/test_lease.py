@@ -70,7 +70,7 @@ def alive(tmp_path, lease, since=0.0):
     return touch
 
 
-def test_a_second_writer_is_refused_and_told_who_holds_the_lease(tmp_path):
+def test_second_writer_is_refused_with_the_lease_holder(tmp_path):
     lease = Lease.acquire(tmp_path, url="http://here:9102")
     with pytest.raises(
         LeaseHeldError, match=rf"{tmp_path} is in use \(.*pid {os.getpid()}.*http://here:9102"
@@ -87,7 +87,7 @@ def test_a_released_lease_can_be_taken_again(tmp_path):
     Lease.acquire(tmp_path).release()
 
 
-def test_nobody_holds_a_lease_that_was_never_taken(tmp_path):
+def test_unused_lease_has_no_holder(tmp_path):
     assert holder(tmp_path) is None
 
 
@@ -121,7 +121,7 @@ def test_a_killed_holder_holds_nothing(tmp_path):
     lease.release()
 
 
-def test_a_lease_file_of_somebody_who_wrote_nothing_is_still_a_lease(tmp_path):
+def test_empty_lease_file_counts_as_a_lease(tmp_path):
     lease = Lease.acquire(tmp_path)
     mark(tmp_path, lease).write_text("")
     with pytest.raises(LeaseHeldError, match=r"in use \(another process\)"):
@@ -139,7 +139,7 @@ def test_a_number_is_given_once(tmp_path):
     assert [file.name for file in (tmp_path / "leases").iterdir()] == [f"{tokens[-1]}.json"]
 
 
-def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_forgotten(tmp_path, monkeypatch):
+def test_restored_state_path_continues_above_lost_lease_numbers(tmp_path, monkeypatch):
     lease, later = Lease.acquire(tmp_path), time.time() + 1
     lease.release()
     shutil.rmtree(tmp_path / "leases")
@@ -149,7 +149,7 @@ def test_a_state_path_brought_back_from_a_copy_goes_on_above_the_numbers_it_has_
     after.release()
 
 
-def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_path, monkeypatch):
+def test_standby_continues_to_poll_an_unwritable_state_path(tmp_path, monkeypatch):
     held, link, tried = Lease.acquire(tmp_path), os.link, []
 
     def refused(*paths):
@@ -166,7 +166,7 @@ def test_a_standby_goes_on_looking_while_the_state_path_can_not_be_written(tmp_p
     lease.release()
 
 
-def test_of_many_that_start_at_once_one_gets_it(tmp_path):
+def test_one_of_many_simultaneous_starts_gets_the_lease(tmp_path):
     def take():
         try:
             return Lease.acquire(tmp_path)
@@ -206,7 +206,7 @@ def test_a_holder_touches_its_file_as_long_as_it_keeps_the_lease(tmp_path, monke
     held.release()
 
 
-def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_lost(tmp_path, monkeypatch):
+def test_standby_takes_over_from_a_silent_holder_which_detects_the_loss(tmp_path, monkeypatch):
     """It keeps its lock and does not touch its file: paused, or cut off."""
     monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
     held, lost, clock = Lease.acquire(tmp_path), threading.Event(), Clock()
@@ -220,7 +220,7 @@ def test_a_standby_takes_over_from_a_silent_holder_which_then_knows_that_it_has_
     lease.release()
 
 
-def test_a_standby_that_could_not_look_for_a_while_takes_nothing_from_a_holder_that_lives(tmp_path, monkeypatch):
+def test_standby_after_failed_polls_does_not_replace_a_live_holder(tmp_path, monkeypatch):
     """The store was away for both, and the standby sees it again before the holder does."""
     held, look, back = Lease.acquire(tmp_path), HeartbeatMonitor.poll, 5 + 2 * SILENT_SECONDS
     clock = Clock(alive(tmp_path, held, since=back + SILENT_SECONDS / 2))
@@ -259,7 +259,7 @@ def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
     lease.release()
 
 
-def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
+def test_state_is_not_saved_under_a_lost_lease(tmp_path):
     state_path = StateStore.open(tmp_path)
     state_path.lease = Lease.acquire(tmp_path)
     state = RouteState("orders_cache", {}, "id")
@@ -271,7 +271,7 @@ def test_nothing_is_written_down_under_a_lost_lease(tmp_path):
     lease.release()
 
 
-def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_meanwhile(tmp_path, monkeypatch):
+def test_delayed_writer_takes_no_number_above_a_newer_lease(tmp_path, monkeypatch):
     now, link = time.time(), os.link
     first = []
 
@@ -290,7 +290,7 @@ def test_who_was_held_up_before_it_took_a_number_takes_none_above_one_taken_mean
     first[0].release()
 
 
-def test_a_holder_says_its_host_process_start_and_url_and_not_the_nonce_of_its_file(tmp_path):
+def test_holder_shows_host_process_start_and_url_without_the_nonce(tmp_path):
     lease = Lease.acquire(tmp_path, url="http://here:9102")
     said = holder(tmp_path)
     assert said.keys() == {"host", "pid", "since", "url"}
@@ -313,7 +313,7 @@ def test_two_lease_files_of_one_process_differ(tmp_path):
     assert len(texts) == 2
 
 
-def test_a_standby_is_told_of_each_holder_once(tmp_path):
+def test_each_holder_is_reported_to_a_standby_once(tmp_path):
     held, later = Lease.acquire(tmp_path, url="http://first"), []
 
     def meanwhile(now):
@@ -345,7 +345,7 @@ def test_a_watched_holder_is_silent_only_after_the_whole_time(tmp_path):
     held.release()
 
 
-def test_a_lease_takes_a_number_above_the_newest_even_where_the_clock_is_behind_it(tmp_path, monkeypatch):
+def test_lease_number_exceeds_the_newest_despite_a_late_clock(tmp_path, monkeypatch):
     first = Lease.acquire(tmp_path)
     first.release()
     monkeypatch.setattr(time, "time", lambda: 5.0)
@@ -403,7 +403,7 @@ def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
     until(lambda: holder(tmp_path) is None, 60)
 
 
-def test_a_holder_goes_on_touching_its_file_after_the_disk_has_refused_it(tmp_path, monkeypatch):
+def test_holder_continues_its_heartbeat_after_a_disk_error(tmp_path, monkeypatch):
     touch, tried = LocalLeaseFile.heartbeat, []
 
     def refused(file):

@@ -37,7 +37,7 @@ def test_a_state_path_is_created_with_the_folders_above_it(tmp_path):
     assert [file.name for file in root.iterdir()] == ["format.json"], "and nothing else"
 
 
-def test_a_start_goes_on_where_another_one_of_the_same_process_id_has_removed_its_probe(tmp_path, monkeypatch):
+def test_start_succeeds_if_a_process_of_equal_id_removed_its_probe(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", lambda *_: None)
     assert len(StateStore.open(tmp_path).owner) == 32
 
@@ -46,7 +46,7 @@ def test_the_owner_stays_the_same(path):
     assert StateStore.open(path.root).owner == path.owner
 
 
-def test_of_many_first_starts_at_once_all_see_one_owner(tmp_path):
+def test_simultaneous_first_starts_see_one_owner(tmp_path):
     owners, gate = [], threading.Barrier(8)
 
     def start():
@@ -67,10 +67,10 @@ def test_a_route_is_unknown_before_its_first_start(path):
     assert path.newest_generation("orders_search") == 0
 
 
-def test_what_was_saved_is_loaded(path):
+def test_saved_state_is_loaded(path):
     path.save(STATE)
     assert path.load("orders_search") == STATE
-    later = STATE.next_generation(3, replay_until=9, asked=3)
+    later = STATE.next_generation(3, replay_end_version=9)
     path.save(later)
     assert path.load("orders_search") == later
 
@@ -83,7 +83,7 @@ def test_a_write_that_dies_leaves_the_old_text(path, monkeypatch):
 
     monkeypatch.setattr(storage_path.os, "fsync", die)
     with pytest.raises(OSError, match="disk full"):
-        path.save(STATE.next_generation(3, replay_until=9, asked=3))
+        path.save(STATE.next_generation(3, replay_end_version=9))
     assert path.load("orders_search") == STATE
 
 
@@ -115,11 +115,15 @@ def test_a_damaged_route_is_named(path, text):
         path.load("orders_search")
 
 
-@pytest.mark.parametrize("found", [FORMAT + 1, "x", None])
-def test_another_format_is_refused(path, found):
+@pytest.mark.parametrize(
+    ("found", "writer"), [(FORMAT - 1, "an older"), (FORMAT + 1, "a newer"), ("x", "a newer"), (None, "a newer")]
+)
+def test_another_format_is_refused_with_the_next_step(path, found, writer):
     write_json(path.root / "format.json", {"format": found, "owner": "us"})
-    with pytest.raises(StateError, match=f"has state format {found}, this version reads format {FORMAT}"):
+    with pytest.raises(StateError, match=f"has state format {found}, this version reads format {FORMAT}") as raised:
         StateStore.open(path.root)
+    assert f"written by {writer} cdf-replicator: run that version, or name an empty folder" in str(raised.value)
+    assert "resync ROUTE" in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "5", "[1]", "null"])
@@ -129,7 +133,7 @@ def test_a_damaged_format_is_refused(path, text):
         StateStore.open(path.root)
 
 
-def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
+def test_unwritable_folder_is_reported_with_the_next_step(tmp_path):
     (tmp_path / "file").touch()
     for root in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
@@ -137,20 +141,25 @@ def test_a_folder_that_can_not_be_written_is_told_with_the_next_step(tmp_path):
 
 
 def test_a_replay_is_the_next_generation_of_the_same_epoch():
-    later = STATE.next_generation(3, replay_until=9, asked=None)
+    later = STATE.next_generation(3, replay_end_version=9)
     assert (later.generation, later.epoch, later.phase) == (1, 1, "streaming")
-    assert (later.start_version, later.pinned_version, later.replay_until) == (3, None, 9)
+    assert (later.start_version, later.pinned_version, later.replay_end_version) == (3, None, 9)
 
 
 def test_a_second_replay_still_knows_what_the_first_may_have_written():
-    twice = STATE.next_generation(3, replay_until=9, asked=None).next_generation(1, replay_until=4, asked=None)
-    assert (twice.generation, twice.replay_until) == (2, 9)
+    twice = STATE.next_generation(3, replay_end_version=9).next_generation(1, replay_end_version=4)
+    assert (twice.generation, twice.replay_end_version) == (2, 9)
 
 
 def test_a_resync_is_the_next_epoch_above_the_targets():
     later = STATE.next_epoch(20, table_id="table-2", above=5)
     assert (later.epoch, later.generation, later.phase) == (6, 1, "bootstrapping")
-    assert (later.pinned_version, later.table_id, later.prepared, later.replay_until) == (20, "table-2", False, -1)
+    assert (later.pinned_version, later.table_id, later.target_prepared, later.replay_end_version) == (
+        20,
+        "table-2",
+        False,
+        -1,
+    )
 
 
 def test_the_newest_generation_is_read_off_the_checkpoints(path):
@@ -168,32 +177,31 @@ FURTHER = RouteState(
     phase="streaming",
     pinned_version=7,
     start_version=8,
-    asked=6,
-    replay_until=9,
-    prepared=True,
-    streamed=True,
-    loaded=True,
+    requested_start_version=6,
+    replay_end_version=9,
+    target_prepared=True,
+    query_started=True,
+    snapshot_loaded=True,
     max_removed_share=0.5,
     table_schema={"columns": []},
     held_version=5,
-    mark="3:2:5",
+    target_watermark="3:2:5",
 )
 
 
-def test_a_replay_changes_of_a_state_what_belongs_to_a_generation_and_nothing_else():
-    assert FURTHER.next_generation(2, replay_until=4, asked=1, mark=Watermark(4, 1, 8)) == replace(
+def test_replay_changes_only_the_generation_fields_of_a_state():
+    assert FURTHER.next_generation(2, replay_end_version=4, watermark=Watermark(4, 1, 8)) == replace(
         FURTHER,
         generation=5,
         pinned_version=None,
         start_version=2,
-        asked=1,
-        streamed=False,
-        mark="4:1:8",
+        query_started=False,
+        target_watermark="4:1:8",
     )
-    assert FURTHER.next_generation(2, replay_until=4, asked=None).mark is None
+    assert FURTHER.next_generation(2, replay_end_version=4).target_watermark is None
 
 
-def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
+def test_resync_keeps_route_identity_and_requested_start_of_a_state():
     assert FURTHER.next_epoch(20, table_id="table-2", share=0.1) == RouteState(
         route="orders_search",
         identity={"keys": ["id"]},
@@ -201,13 +209,13 @@ def test_a_resync_keeps_of_a_state_the_route_its_identity_and_what_was_asked():
         epoch=4,
         generation=5,
         pinned_version=20,
-        asked=6,
+        requested_start_version=6,
         max_removed_share=0.1,
     )
     assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
 
 
-def test_a_resync_is_above_the_epoch_of_the_state_and_that_of_the_target():
+def test_epoch_of_a_resync_exceeds_the_state_and_the_target():
     epochs = [FURTHER.next_epoch(20, table_id="table-1", above=above).epoch for above in (0, 2, 3, 4)]
     assert epochs == [4, 4, 4, 5]
 
@@ -230,7 +238,7 @@ def test_a_state_path_keeps_the_checkpoint_of_each_generation_apart(path):
     assert path.requests == path.root / "requests"
 
 
-def test_a_state_path_tells_a_sink_its_owner_the_epoch_and_the_number_of_the_lease(path):
+def test_state_path_gives_a_sink_owner_epoch_and_lease_number(path):
     route = Route("r", Source("orders", "/orders"), "cache", ("id",), None, None, {}, RouteOptions())
     spec = path.route_spec(route, replace(STATE, epoch=3))
     assert (spec.name, spec.owner, spec.epoch, spec.fence) == ("r", path.owner, 3, 0)

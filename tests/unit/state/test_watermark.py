@@ -26,7 +26,7 @@ def test_a_watermark_is_read_as_it_was_written(mark):
         (Watermark(-1, 0, 4), Watermark(4, 9, 5), False),
     ],
 )
-def test_a_target_that_was_brought_back_does_not_reach_what_is_known_of_it(held, known, reaches):
+def test_restored_target_is_behind_the_known_watermark(held, known, reaches):
     assert held.reaches(known) is reaches
 
 
@@ -38,22 +38,22 @@ def committed(state_path: StateStore, state: RouteState, batch: int, version: in
         (folder / kind / str(batch)).write_text(text)
 
 
-def test_what_is_known_of_a_target_grows_from_its_load_to_its_newest_micro_batch(tmp_path):
+def test_known_watermark_grows_from_the_load_to_the_newest_micro_batch(tmp_path):
     state_path = StateStore.open(tmp_path)
     loading = RouteState("r", {}, "t", generation=2, pinned_version=4)
     assert watermark.known(loading, state_path) is None
-    loaded = RouteState("r", {}, "t", generation=2, pinned_version=4, loaded=True)
+    loaded = RouteState("r", {}, "t", generation=2, pinned_version=4, snapshot_loaded=True)
     assert watermark.known(loaded, state_path) == Watermark(2, 0, 4)
-    streamed = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, streamed=True)
+    streamed = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, query_started=True)
     assert watermark.known(streamed, state_path) == Watermark(2, 0, 4)
     committed(state_path, streamed, 3, 7)
     assert watermark.known(streamed, state_path) == Watermark(2, 4, 6)
-    replayed = streamed.next_generation(1, replay_until=-1, asked=None, mark=watermark.known(streamed, state_path))
+    replayed = streamed.next_generation(1, replay_end_version=-1, watermark=watermark.known(streamed, state_path))
     assert watermark.known(replayed, state_path) == Watermark(2, 4, 6), "until its stream begins"
 
 
-def test_a_replay_begins_after_the_watermark_unless_that_is_older_than_a_replay_under_way():
-    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, streamed=True)
+def test_replay_begins_after_the_watermark_or_at_an_earlier_running_replay():
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, query_started=True)
     assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9
     assert watermark.replay_from(state, Watermark(1, 30, 8)) == 5
     assert watermark.replay_from(state, Watermark(0, 30, 8)) == 5
@@ -61,19 +61,19 @@ def test_a_replay_begins_after_the_watermark_unless_that_is_older_than_a_replay_
     assert watermark.replay_from(state, Watermark(-1, 0, 8)) == 9
 
 
-def test_a_watermark_of_an_old_form_is_compared_by_its_version_whatever_the_other_says_of_batches():
+def test_watermark_of_an_old_form_is_compared_by_version_only():
     assert Watermark(4, 9, 5).reaches(Watermark(-1, 0, 5))
     assert not Watermark(4, 9, 4).reaches(Watermark(-1, 0, 5))
     assert Watermark(0, 2, 5).reaches(Watermark(-1, 0, 5))
     assert not Watermark(0, 9, 4).reaches(Watermark(-1, 0, 5))
 
 
-def test_the_watermark_of_a_stream_that_begins_is_the_version_before_its_first(tmp_path):
-    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
+def test_watermark_of_a_new_stream_is_the_version_before_its_first(tmp_path):
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, query_started=True)
     assert watermark.known(state, StateStore.open(tmp_path)) == Watermark(2, 0, -1)
 
 
-def test_a_replay_from_version_0_that_was_lost_with_the_target_is_delivered_again_from_version_0():
-    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, streamed=True)
+def test_lost_replay_from_version_0_is_delivered_again_from_version_0():
+    state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=0, query_started=True)
     assert watermark.replay_from(state, Watermark(1, 30, 8)) == 0
     assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9

@@ -12,20 +12,20 @@ Caused by: org.apache.spark.SparkRuntimeException: {condition} more
 \t... 12 more"""
 
 
-def test_a_conflict_is_named_where_py4j_passes_it_on():
+def test_conflict_passed_on_by_py4j_is_named():
     found = classified(Exception(BY_PY4J.format(condition=f"[USER_RAISED_EXCEPTION] {OVERTAKEN}: key a")), "/t")
     assert isinstance(found, RetryableError)
     assert OVERTAKEN in str(found)
     assert "calling" not in str(found)
 
 
-def test_a_type_that_does_not_fit_is_named_where_py4j_passes_it_on():
+def test_type_mismatch_passed_on_by_py4j_is_named():
     found = classified(Exception(BY_PY4J.format(condition="[DELTA_FAILED_TO_MERGE_FIELDS] fields x")), "/t")
     assert isinstance(found, PermanentError)
     assert "DELTA_FAILED_TO_MERGE_FIELDS" in str(found)
     assert "calling" not in str(found)
 
 
-def test_an_error_that_is_not_of_the_table_stays_as_it_is():
+def test_other_error_is_unchanged():
     error = ValueError("a bug")
     assert classified(error, "/t") is error

@@ -45,11 +45,11 @@ def answer(*items, errors=False):
         ((index(201), index(200), index(400, "invalid", '"errors":false,"status":200')), True, False),
     ],
 )
-def test_an_answer_that_all_of_three_were_applied_is_not_read_item_by_item(items, errors, told):
+def test_response_without_errors_is_not_read_item_by_item(items, errors, told):
     assert all_applied(answer(*items, errors=errors), 3) is told
 
 
-def test_every_item_finds_its_class():
+def test_every_item_is_classified():
     bad = index(400, "document_parsing_exception", "[1:6] failed to parse field [n]")
     result = classify(index(201), index(200), delete(200), delete(404), CONFLICT, bad, BUSY)
     assert result == WriteResult(
@@ -87,7 +87,7 @@ def test_codes_are_a_small_fixed_set(kind, code):
         (index(404, "shard_not_found_exception"), "unavailable"),
     ],
 )
-def test_what_may_pass_later_is_sent_again(item, reason):
+def test_temporary_refusal_is_sent_again(item, reason):
     result = classify(index(201), item)
     assert (list(result.retry), result.retry_reason) == ([1], reason)
     with pytest.raises(RetryableError) as caught:
@@ -95,7 +95,7 @@ def test_what_may_pass_later_is_sent_again(item, reason):
     assert caught.value.reason == reason
 
 
-def test_the_retry_carries_the_worst_reason():
+def test_retry_has_the_worst_reason():
     assert classify(index(201), BUSY, FULL, AWAY).retry_reason == "read_only"
     assert classify(index(201), BUSY, AWAY).retry_reason == "unavailable"
 
@@ -108,24 +108,24 @@ FIELDS = index(
 
 
 @pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED, PIPELINE, ROUTING, FIELDS])
-def test_what_needs_an_operator_halts(item):
+def test_refusal_that_needs_an_operator_halts(item):
     with pytest.raises(PermanentError):
         classify(index(201), item)
 
 
-def test_only_where_all_upserts_are_refused_for_one_reason_the_index_is_suspected():
+def test_index_is_suspected_only_if_all_upserts_are_refused_alike():
     bad, worse = index(400, "document_parsing_exception", "[1:6] n"), index(400, "illegal_argument_exception", "x")
     assert refused_alike([bad, delete(404), bad, CONFLICT]) == "document_parsing_exception"
     for items in ([bad, worse], [bad, index(201)], [bad, BUSY], [delete(200)], [CONFLICT]):
         assert refused_alike(items) == ""
 
 
-def test_an_answer_of_another_length_is_no_answer():
+def test_response_of_another_length_is_invalid():
     with pytest.raises(RetryableError, match="2 changes sent, 1 answered"):
         result_of([index(201)], changes=2, route="r")
 
 
-def test_parts_of_a_chunk_join_with_their_positions():
+def test_results_of_parts_are_merged_with_their_positions():
     first = WriteResult(stale=[0], rejected=[Rejected(1, "invalid", "x")], sent_bytes=10)
     again = {"retry": [3], "retry_reason": "unavailable"}
     second = WriteResult(noop=[0], stale=[1], rejected=[Rejected(2, "invalid", "y")], sent_bytes=5, **again)
@@ -139,7 +139,7 @@ def test_parts_of_a_chunk_join_with_their_positions():
     )
 
 
-def test_parts_of_a_chunk_that_are_sent_again_do_so_for_the_worse_reason():
+def test_merged_retry_of_parts_has_the_worse_reason():
     overloaded = WriteResult(retry=[0], retry_reason="overloaded")
     full = WriteResult(retry=[1], retry_reason="read_only")
     assert merge(overloaded, full, 2).retry_reason == "read_only"
@@ -148,7 +148,7 @@ def test_parts_of_a_chunk_that_are_sent_again_do_so_for_the_worse_reason():
     assert merge(WriteResult(), WriteResult(), 2).retry_reason == WriteResult().retry_reason
 
 
-def test_what_was_sent_is_counted_and_no_answer_is_unavailable():
+def test_sent_bytes_are_counted_and_missing_response_is_unavailable():
     assert result_of([index(201)], changes=1, route="r", sent_bytes=7).sent_bytes == 7
     with pytest.raises(RetryableError) as caught:
         result_of([], changes=1, route="r")
@@ -156,7 +156,7 @@ def test_what_was_sent_is_counted_and_no_answer_is_unavailable():
 
 
 @pytest.mark.parametrize("item", [BUSY, AWAY, FULL])
-def test_the_clusters_own_words_are_handed_on(item):
+def test_message_of_the_cluster_is_kept(item):
     with pytest.raises(RetryableError) as caught:
         classify(item)
     assert item["index"]["error"]["reason"] in caught.value.detail

@@ -64,13 +64,13 @@ def test_a_mapping_that_does_not_hold_the_type_is_a_conflict(kind, mapped):
     assert f"'c' is mapped as {mapped}, the route sends" in conflict
 
 
-def test_an_object_that_is_not_looked_into_takes_anything():
+def test_disabled_object_accepts_any_type():
     disabled = {"type": "object", "enabled": False}
     assert conflicts(T.StringType(), disabled) == []
     assert conflicts(schema(x=T.LongType()), disabled) == []
 
 
-def test_a_missing_field_carries_the_rule_that_holds_there():
+def test_missing_field_has_the_dynamic_rule_of_its_parent():
     mappings = {"dynamic": "strict", "properties": {"open": {"dynamic": "true", "properties": {}}}}
     nested = schema(x=T.LongType())
     missing = compare(leaves(schema(top=T.LongType(), open=nested, new=nested), "r"), mappings).missing
@@ -101,7 +101,7 @@ def test_fields_are_added_to_objects_of_the_type_they_have():
     assert properties_of(found, {"properties": {"home": {"type": "nested"}}}) == expected
 
 
-def test_every_column_that_can_not_be_taken_is_named_at_once():
+def test_every_unsupported_column_is_named_at_once():
     with pytest.raises(PermanentError) as caught:
         leaves(schema(_id=T.LongType(), fine=T.LongType(), home=T.StructType().add("", T.LongType())), "orders_search")
     assert "'_id': the name is reserved" in caught.value.reason
@@ -110,5 +110,5 @@ def test_every_column_that_can_not_be_taken_is_named_at_once():
     assert caught.value.hint.endswith("CDF_ROUTES__ORDERS_SEARCH__COLUMNS: _id, home.")
 
 
-def test_a_metadata_name_inside_a_struct_is_fine():
+def test_metadata_name_inside_a_struct_is_accepted():
     assert [leaf.path for leaf in leaves(schema(home=schema(_id=T.LongType())), "r")] == ["home._id"]

@@ -28,7 +28,7 @@ def reply(status, kind=None, reason="", headers=None):
         (reply(404, "search_context_missing_exception", "No search context found"), "unavailable"),
     ],
 )
-def test_what_may_pass_is_retryable(answer, reason):
+def test_temporary_status_is_retryable(answer, reason):
     error = refusal(answer, "bulk")
     assert isinstance(error, RetryableError)
     assert error.reason == reason
@@ -45,14 +45,14 @@ def test_what_may_pass_is_retryable(answer, reason):
         (reply(404, "index_not_found_exception", "no such index [orders]"), "no such index"),
     ],
 )
-def test_what_needs_an_operator_is_permanent(answer, word):
+def test_status_that_needs_an_operator_is_permanent(answer, word):
     error = refusal(answer, "bulk")
     assert isinstance(error, PermanentError)
     assert word in error.reason
     assert error.hint
 
 
-def test_the_wait_that_a_server_asks_for_is_passed_on():
+def test_retry_after_of_the_server_is_kept():
     assert refusal(reply(503, reason="", headers={"retry-after": "7"}), "bulk").retry_after == 7.0
     assert (
         refusal(reply(429, reason="", headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), "x").retry_after
@@ -68,6 +68,6 @@ def test_the_wait_that_a_server_asks_for_is_passed_on():
         reply(200, reason="x"),
     ],
 )
-def test_a_good_status_of_somebody_else_is_not_believed(answer):
+def test_success_status_of_another_server_is_refused(answer):
     with pytest.raises(RetryableError, match="does not come from Elasticsearch"):
         answer.json()

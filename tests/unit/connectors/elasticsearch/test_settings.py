@@ -36,7 +36,7 @@ def test_credentials_in_a_url_are_refused_and_not_shown():
 @pytest.mark.parametrize(
     "given", [{"username": "u"}, {"password": "p"}, {"api_key": "k", "username": "u", "password": "p"}]
 )
-def test_half_an_identity_or_two_are_refused(given):
+def test_incomplete_or_double_credentials_are_refused(given):
     with pytest.raises(ValidationError):
         settings(**given)
 
@@ -46,22 +46,22 @@ def test_secrets_are_not_shown():
 
 
 @pytest.mark.parametrize("index", ["Orders", "a,b", "a*", "_all", "-x", ".hidden", "a b", "", "x" * 245])
-def test_an_index_that_elasticsearch_would_not_take_is_refused(index):
+def test_invalid_index_name_is_refused(index):
     with pytest.raises(ValidationError, match="expected the name"):
         ElasticsearchSink.Options(index=index)
 
 
 @pytest.mark.parametrize("index", ["orders", "orders-v2", "bestellungen_ä.2024", "x" * 233])
-def test_other_index_names_are_taken(index):
+def test_valid_index_names_are_accepted(index):
     assert ElasticsearchSink.Options(index=index).index == index
 
 
-def test_authorities_that_are_not_there_are_named(tmp_path):
+def test_missing_authority_files_are_named(tmp_path):
     sink = ElasticsearchSink(settings(ca_certs=tmp_path / "ca.pem"))
     with pytest.raises(PermanentError, match="CA_CERTS"):
         sink.check()
 
 
-def test_it_pickles_with_its_secrets():
+def test_settings_pickle_with_their_secrets():
     copy = pickle.loads(pickle.dumps(ElasticsearchSink(settings(api_key="s3cret"))))
     assert copy.settings.api_key.get_secret_value() == "s3cret"

@@ -26,14 +26,14 @@ IN_SCRIPT = "ERR Error running script (call to f_8a): @user_script:12: @user_scr
         (exceptions.ConnectionError("max number of clients reached"), "unreachable"),
     ],
 )
-def test_these_are_waited_for(error, reason):
+def test_temporary_errors_are_retryable(error, reason):
     with pytest.raises(RetryableError) as caught, classified("cache:6379/0"):
         raise error
     assert caught.value.reason == reason
     assert "cache:6379/0" in caught.value.detail
 
 
-def test_an_answer_that_is_not_redis_is_waited_for_with_what_to_correct():
+def test_response_of_another_protocol_is_retryable_with_a_hint():
     with pytest.raises(RetryableError) as caught, classified("cache:6379/0"):
         raise exceptions.InvalidResponse('Protocol error, got "H" as reply type byte')
     assert caught.value.reason == "unavailable"
@@ -51,12 +51,12 @@ def test_an_answer_that_is_not_redis_is_waited_for_with_what_to_correct():
         (exceptions.MovedError("3999 127.0.0.1:6381"), "cluster"),
     ],
 )
-def test_these_stop_the_route(error, word):
+def test_permanent_errors_stop_the_route(error, word):
     with pytest.raises(PermanentError, match=word) as caught, classified("cache:6379/0"):
         raise error
     assert caught.value.hint
 
 
-def test_what_is_neither_is_a_bug_and_stays_as_it_is():
+def test_unknown_error_is_a_bug_and_unchanged():
     with pytest.raises(exceptions.ResponseError, match="syntax"), classified("cache:6379/0"):
         raise exceptions.ResponseError("ERR syntax error")

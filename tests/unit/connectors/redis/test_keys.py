@@ -16,17 +16,17 @@ def route(*keys):
     return RouteSpec("orders_cache", "orders", keys, RedisOptions(), owner="us", epoch=1)
 
 
-def test_without_a_template_the_redis_key_is_the_table_and_the_whole_key_text():
+def test_default_redis_key_is_the_table_and_the_key_text():
     assert key_names(route("region", "id"), None) == KeyNames((("orders:", 0),), whole=True)
 
 
-def test_a_key_template_takes_each_key_column_by_its_position_among_the_keys():
+def test_key_template_takes_key_columns_by_position():
     names = key_names(route("region", "id"), "o:{id}:{region}/x")
     assert names == KeyNames((("o:", 1), (":", 0), ("/x", None)), whole=False)
 
 
 @pytest.mark.parametrize("template", ["o:{id}", "o:{id}:{name}", "o:{id}:{region}:{id}", "o:"])
-def test_a_key_template_that_does_not_name_each_key_column_once_is_refused(template):
+def test_key_template_must_name_each_key_column_once(template):
     with pytest.raises(
         PermanentError, match="of route orders_cache does not name exactly the key columns region, id"
     ) as caught:
@@ -34,7 +34,7 @@ def test_a_key_template_that_does_not_name_each_key_column_once_is_refused(templ
     assert "share a Redis key" in caught.value.hint
 
 
-def test_a_key_template_is_text_and_the_column_after_it_with_the_text_at_its_end():
+def test_key_template_is_split_into_texts_and_columns():
     assert parse_template("o:{a}:{b}") == [("o:", "a"), (":", "b")]
     assert parse_template("o:{a}/x") == [("o:", "a"), ("/x", None)]
     assert parse_template("o") == [("o", None)]
@@ -43,12 +43,12 @@ def test_a_key_template_is_text_and_the_column_after_it_with_the_text_at_its_end
 @pytest.mark.parametrize(
     "template", ["o:{a}}", "o:{a}:{", "o:}{a}", "{a}", "", "o:{}", "o:{a}{b}", "o:{a}-{b}", "o:{a}:{b}-{c}"]
 )
-def test_a_key_template_by_which_two_rows_or_routes_could_meet_is_refused(template):
+def test_ambiguous_key_template_is_refused(template):
     with pytest.raises(ValueError, match=r"^expected .*(orders:\{id\}|could share a key)"):
         parse_template(template)
 
 
-def test_the_guards_and_the_claim_of_a_route_begin_with_its_own_prefix():
+def test_guards_and_claim_of_a_route_begin_with_its_prefix():
     names = key_names(route("id"), "o:{id}:x")
     assert names.prefix == "o:"
     assert names.claim == "cdf:claim:{o:}"
@@ -58,13 +58,13 @@ def test_the_guards_and_the_claim_of_a_route_begin_with_its_own_prefix():
 
 
 @pytest.mark.parametrize("character", list("*?[]^\\"))
-def test_the_patterns_of_a_route_take_a_glob_character_of_its_prefix_as_itself(character):
+def test_patterns_of_a_route_escape_glob_characters_of_its_prefix(character):
     names = key_names(route("id"), f"o{character}:{{id}}")
     assert names.value_pattern == f"o\\{character}:*"
     assert names.guard_pattern == f"cdf:guard:{{o\\{character}:*"
 
 
-def test_the_value_pattern_of_a_route_finds_its_keys_and_not_those_of_another_prefix():
+def test_value_pattern_of_a_route_matches_only_its_prefix():
     pattern = key_names(route("region", "id"), "o:{region}:{id}").value_pattern
     assert fnmatch.fnmatchcase("o:eu:7", pattern)
     assert not fnmatch.fnmatchcase("p:eu:7", pattern)

@@ -1,4 +1,4 @@
-"""Commands are cut out of Arrow memory right, whatever the chunk's offset and width of offsets."""
+"""Tests of commands cut out of Arrow memory, with every offset of the chunk and width of offsets."""
 
 import pyarrow as pa
 import pytest
@@ -46,18 +46,18 @@ def test_many_rows_become_several_commands():
     assert sum(len(words(command)) - 7 for _, command in made) == 1000 * 5
 
 
-def test_rows_of_many_arguments_share_a_command_with_fewer_others():
+def test_larger_rows_share_a_command_with_fewer_rows():
     made = list(protocol.encode_commands(chunk_of(10, pa.string(), count=5000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 4, 8]
 
 
-def test_a_row_of_more_arguments_than_a_command_should_hold_goes_alone():
+def test_row_of_too_many_arguments_is_sent_alone():
     made = list(protocol.encode_commands(chunk_of(2, pa.string(), count=30_000), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 1]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_rows_whose_arguments_are_larger_than_a_bound_are_named_by_their_positions(kind):
+def test_rows_with_too_large_arguments_are_returned_by_position(kind):
     texts = ["x" * size for size in (9, 10, 11, 2000, 10)]
     columns = [pa.array(["k"] * 5, kind), pa.array(texts, kind), pa.array([1] * 5, pa.int32())]
     chunk = pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])

@@ -29,7 +29,7 @@ def test_secrets_are_hidden_in_every_text_of_the_settings():
         ("unix://u:p@/run/redis%201.sock?db=4", "/run/redis 1.sock/4"),
     ],
 )
-def test_the_place_of_a_url_is_where_redis_py_goes(url, place):
+def test_address_of_a_url_equals_that_of_redis_py(url, place):
     options = Redis.from_url(url).connection_pool.connection_kwargs
     where = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     assert f"{where}/{options.get('db', 0)}" == place
@@ -47,14 +47,14 @@ def test_the_place_of_a_url_is_where_redis_py_goes(url, place):
         "cache:6379",
     ],
 )
-def test_a_url_that_is_not_understood_is_refused_without_being_quoted(url):
+def test_invalid_url_is_refused_without_quoting_it(url):
     with pytest.raises(ValidationError) as caught:
         RedisSettings(type="redis", url=url)
     assert "expected redis://" in str(caught.value)
     assert "s3c" not in str(caught.value)
 
 
-def test_an_option_of_the_url_that_the_client_refuses_stops_the_route():
+def test_url_option_refused_by_the_client_stops_the_route():
     sink = RedisSink(RedisSettings(type="redis", url=f"{URL}?socket_timeout=s3cr3t"))
     with pytest.raises(PermanentError, match="socket_timeout") as caught:
         sink.check()
@@ -70,7 +70,7 @@ def test_certificates_without_tls_are_an_error():
 @pytest.mark.parametrize(
     "template", ["orders:{id}", "orders:{region}:{id}", "a/{id}/b", "x:{a}-:-{b}", "x:{a.b}:{c:d!}:{e f}"]
 )
-def test_templates_that_keep_rows_apart_are_taken(template):
+def test_unambiguous_templates_are_accepted(template):
     assert RedisOptions(key_template=template).key_template == template
 
 
@@ -86,6 +86,6 @@ def test_templates_that_keep_rows_apart_are_taken(template):
         ("{{orders}}:{id}", "braces are allowed around"),
     ],
 )
-def test_templates_by_which_rows_could_meet_are_refused(template, reason):
+def test_ambiguous_templates_are_refused(template, reason):
     with pytest.raises(ValidationError, match=reason):
         RedisOptions(key_template=template)

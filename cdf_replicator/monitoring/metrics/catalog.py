@@ -1,0 +1,195 @@
+"""List every metric: its name, type, labels and help, and how its series are read from a status."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client import ProcessCollector
+
+from cdf_replicator.monitoring.status import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cdf_replicator.monitoring.status import RouteStatus, SinkStatus, Status
+
+    Series = tuple[tuple[str, ...], float]
+    """The label values and the value of a series."""
+
+_ROUTE: Final = ("route", "table", "sink")
+
+
+class MetricSpec(NamedTuple):
+    """A row of docs/metrics.md.
+
+    ``name`` is the scraped name. ``read`` returns the series of a status. A histogram has ``buckets`` and is an
+    instrument.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    read: Callable[[Status], Iterable[Series]] = lambda _: ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def type(self) -> str:
+        """Return the type in the sense of Prometheus."""
+        return "histogram" if self.buckets else "counter" if self.name.endswith("_total") else "gauge"
+
+
+def _route(name: str, text: str, read: Callable[[RouteStatus], float | Mapping[str, float]], *label: str) -> MetricSpec:
+    """Return a gauge or counter with a series per route, or with one per route and value of ``label``."""
+
+    def series(status: Status) -> Iterator[Series]:
+        for route in sorted(status.routes, key=lambda route: route.route):
+            names, value = (route.route, route.table, route.sink), read(route)
+            if isinstance(value, Mapping):
+                yield from (((*names, each), count) for each, count in value.items())
+            else:
+                yield names, value
+
+    return MetricSpec(name, text, (*_ROUTE, *label), series)
+
+
+def _sink(name: str, text: str, read: Callable[[SinkStatus], float]) -> MetricSpec:
+    """Return a gauge or counter with a series per sink that a route uses."""
+
+    def series(status: Status) -> Iterator[Series]:
+        used = {route.sink for route in status.routes}
+        return (((sink.sink,), read(sink)) for sink in status.sinks if sink.sink in used)
+
+    return MetricSpec(name, text, ("sink",), series)
+
+
+def _versions(status: Status) -> Iterator[Series]:
+    spark, delta, java = (status.service.runtime.get(name, "") for name in ("spark", "delta", "java"))
+    yield (status.service.version, spark, delta, java, platform.python_version()), 1
+
+
+BATCH_DURATION: Final = MetricSpec(
+    "cdf_batch_duration_seconds",
+    "Duration of a micro-batch by phase; phase total is the sum of the others.",
+    (*_ROUTE, "phase"),
+    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+REQUEST_DURATION: Final = MetricSpec(
+    "cdf_sink_request_duration_seconds",
+    "Duration of a request to the sink.",
+    ("sink",),
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+METRICS: Final = (
+    MetricSpec(
+        "cdf_build_info",
+        "Always 1; labels are the versions in use, empty until Spark has started.",
+        ("version", "spark_version", "delta_version", "java_version", "python_version"),
+        _versions,
+    ),
+    _route(
+        "cdf_route_state",
+        "1 for the state the route is in, 0 for the others.",
+        lambda route: {state: state == route.state for state in STATES},
+        "state",
+    ),
+    _route("cdf_source_version", "Newest commit version of the source table.", lambda route: route.source_version or 0),
+    _route(
+        "cdf_delivered_version",
+        "Commit version up to which everything is delivered; -1 until the first delivery and while a snapshot is loaded.",
+        lambda route: route.delivered_version or 0,
+    ),
+    _route(
+        "cdf_lag_versions", "Newest source version minus last delivered version.", lambda route: route.lag_versions or 0
+    ),
+    _route(
+        "cdf_lag_seconds",
+        "Age of the oldest commit that is not delivered; 0 if all are delivered.",
+        lambda route: route.lag_seconds or 0,
+    ),
+    _route(
+        "cdf_last_delivery_timestamp_seconds",
+        "Unix time of the last delivered micro-batch; 0 if none.",
+        lambda route: route.last_delivery_at.timestamp() if route.last_delivery_at else 0,
+    ),
+    _route(
+        "cdf_headroom_seconds",
+        "Time until files that the route still needs may be removed; +Inf if not known.",
+        lambda route: math.inf if route.headroom_seconds is None else route.headroom_seconds,
+    ),
+    _route(
+        "cdf_headroom_versions",
+        "Versions between the oldest readable version and the next version to deliver; +Inf if not known.",
+        lambda route: math.inf if route.headroom_versions is None else route.headroom_versions,
+    ),
+    _route(
+        "cdf_replay_progress_ratio",
+        "Progress of the last replay, 0 to 1; 0 if there was none.",
+        lambda route: route.replay_progress,
+    ),
+    _route(
+        "cdf_changes_received_total",
+        "Changes read from the feed, including repeated reads; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
+        lambda route: route.totals.received,
+        "change_type",
+    ),
+    _route(
+        "cdf_changes_applied_total",
+        "Changes that the sink applied.",
+        lambda route: route.totals.applied,
+        "change_type",
+    ),
+    _route(
+        "cdf_changes_stale_total",
+        "Changes older than the sink's entry; counted as a success.",
+        lambda route: route.totals.stale,
+    ),
+    _route(
+        "cdf_changes_noop_total",
+        "Changes without an effect, such as a delete of an absent key; counted as a success.",
+        lambda route: route.totals.noop,
+    ),
+    _route(
+        "cdf_changes_rejected_total",
+        "Changes that the sink rejected; kept as dead letters.",
+        lambda route: route.totals.rejected,
+        "reason",
+    ),
+    _route("cdf_dead_letters", "Number of open dead letters.", lambda route: route.dead_letters),
+    _route("cdf_batches_total", "Micro-batches by outcome.", lambda route: route.totals.batches, "outcome"),
+    BATCH_DURATION,
+    _route(
+        "cdf_retries_total",
+        "Writes repeated because the sink was unavailable or requested a retry.",
+        lambda route: route.totals.retries,
+        "reason",
+    ),
+    _route("cdf_restarts_total", "Restarts of the route's query.", lambda route: route.totals.restarts, "reason"),
+    _route(
+        "cdf_input_rows_per_second",
+        "Spark's inputRowsPerSecond of the last micro-batch.",
+        lambda route: route.input_rows_per_second,
+    ),
+    _route(
+        "cdf_processed_rows_per_second",
+        "Spark's processedRowsPerSecond of the last micro-batch.",
+        lambda route: route.processed_rows_per_second,
+    ),
+    _sink(
+        "cdf_sink_up",
+        "1 if the sink answered the last request, 0 if it did not, NaN before the first request.",
+        lambda sink: math.nan if sink.up is None else sink.up,  # 0 would raise an alert before the first request
+    ),
+    REQUEST_DURATION,
+    _sink("cdf_sink_bytes_total", "Bytes sent to the sink.", lambda sink: sink.sent_bytes),
+)
+
+
+def all_metrics() -> list[MetricSpec]:
+    """Return every metric of the service in the order of docs/metrics.md."""
+    jvm = ProcessCollector(namespace="cdf_jvm", registry=None).collect()
+    names = [f"{family.name}_total" if family.type == "counter" else family.name for family in jvm]
+    texts = [f"Spark's JVM: {family.documentation}" for family in jvm]
+    return [*METRICS, *(MetricSpec(name, text, ()) for name, text in zip(names, texts, strict=True))]

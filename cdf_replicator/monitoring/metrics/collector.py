@@ -1,0 +1,73 @@
+"""Collect the metrics of a scrape from one snapshot of the status, so that ``/metrics`` can't differ from ``/status``.
+
+Only histograms are instruments, since a status has no distributions. They count on the driver only: code inside a Spark
+task runs in other processes and must return its durations as values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, GCCollector, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cdf_replicator.monitoring.metrics.catalog import BATCH_DURATION, METRICS, REQUEST_DURATION, MetricSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from cdf_replicator.monitoring.status_store import StatusStore
+
+
+class Metrics(Collector):
+    """The collector of one service's metrics, with the ``registry`` that the HTTP server exposes."""
+
+    def __init__(self, board: StatusStore) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._board = board
+        self.batch_duration = _histogram(BATCH_DURATION)
+        self.request_duration = _histogram(REQUEST_DURATION)
+        self._histograms = {
+            BATCH_DURATION.name: self.batch_duration,
+            REQUEST_DURATION.name: self.request_duration,
+        }
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def watch_jvm(self, pid: int) -> None:
+        """Expose memory, CPU and open files of Spark's JVM as ``cdf_jvm_process_*``; once per service."""
+        ProcessCollector(namespace="cdf_jvm", pid=lambda: pid, registry=self.registry)
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield the metrics without series. The registry refuses a name that another collector has."""
+        for spec in METRICS:
+            if spec.buckets:
+                yield from self._histograms[spec.name].describe()
+            else:
+                yield _family(spec)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics with the series of all routes and sinks."""
+        status = self._board.snapshot()
+        for spec in METRICS:
+            if spec.buckets:
+                yield from self._histograms[spec.name].collect()
+                continue
+            family = _family(spec)
+            for labels, value in spec.read(status):
+                family.add_metric(labels, value)
+            yield family
+
+
+def _family(spec: MetricSpec) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if spec.type == "counter" else GaugeMetricFamily
+    return kind(spec.name, spec.help, labels=spec.labels)
+
+
+def _histogram(spec: MetricSpec) -> Histogram:
+    return Histogram(spec.name, spec.help, spec.labels, registry=None, buckets=spec.buckets)

@@ -1,0 +1,113 @@
+"""Count what a route does, by label value. The sets of label values are small and fixed, so that each series is known.
+
+Any other label value is a configured name or a code of a sink; never a key, a version, a path or an error text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from cdf_replicator.errors import conditions
+from connectors.change import CHANGE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+BatchOutcome = Literal["delivered", "failed", "cancelled"]
+
+OUTCOMES: Final[tuple[BatchOutcome, ...]] = get_args(BatchOutcome)
+PHASES: Final = ("prepare", "write", "record", "total")
+OTHER: Final = "other"
+RETRY_REASONS: Final = (
+    "unreachable",
+    "timeout",
+    "overloaded",
+    "unavailable",
+    "out_of_memory",
+    "read_only",
+    "conflict",
+    "certificate_expired",
+    "lost",
+    OTHER,
+)
+RESTART_REASONS: Final = (*dict.fromkeys((*conditions.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
+REJECTION_CODES_LIMIT: Final = 32
+"""Maximum number of codes of a route. Rejections with further codes count as ``OTHER``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """A micro-batch that ended.
+
+    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase, without total.
+    """
+
+    batch_id: int
+    versions: tuple[int, int] | None
+    received: dict[str, int]
+    seconds: dict[str, float]
+    outcome: BatchOutcome
+    at: datetime
+    applied: dict[str, int] = field(default_factory=dict)
+    stale: int = 0
+    noop: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", sum(self.received.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts since the start of the service. Each known label value is present from the start, with 0.
+
+    ``received`` and ``applied`` are by change type, ``rejected`` is by the sink's code, ``batches`` by outcome,
+    ``retries`` and ``restarts`` by reason.
+    """
+
+    received: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
+    applied: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
+    stale: int = 0
+    noop: int = 0
+    rejected: dict[str, int] = field(default_factory=lambda: {OTHER: 0})
+    batches: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    retries: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RETRY_REASONS, 0))
+    restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESTART_REASONS, 0))
+
+    @classmethod
+    def of(cls, rejection_codes: Iterable[str]) -> Totals:
+        """Return the totals at the start of a route. ``rejection_codes`` are the known codes of its sink."""
+        return cls(rejected=dict.fromkeys((*rejection_codes, OTHER), 0))
+
+    def plus_batch(self, batch: BatchStatus) -> Totals:
+        """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""
+        ended = replace(
+            self, received=_sum(self.received, batch.received), batches=_sum(self.batches, {batch.outcome: 1})
+        )
+        if batch.outcome != "delivered":
+            return ended
+        return replace(
+            ended,
+            applied=_sum(self.applied, batch.applied),
+            stale=self.stale + batch.stale,
+            noop=self.noop + batch.noop,
+            rejected=_sum(self.rejected, batch.rejected, limit=REJECTION_CODES_LIMIT),
+        )
+
+    def plus_retries(self, retries: Mapping[str, int]) -> Totals:
+        return replace(self, retries=_sum(self.retries, retries))
+
+    def plus_restart(self, reason: str) -> Totals:
+        return replace(self, restarts=_sum(self.restarts, {reason: 1}))
+
+
+def _sum(counts: dict[str, int], more: Mapping[str, int], *, limit: int = 0) -> dict[str, int]:
+    """Add counts by label value. Above ``limit`` values, an unknown value counts as ``OTHER``."""
+    total = dict(counts)
+    for value, count in more.items():
+        label = value if value in total or len(total) < limit else OTHER
+        total[label] = total.get(label, 0) + count
+    return total

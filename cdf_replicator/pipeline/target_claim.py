@@ -1,0 +1,156 @@
+"""Compare a route's state with the claim of its target: the owner, the epoch and the watermark that the target stores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.pipeline import generation
+from cdf_replicator.state import checkpoint, watermark
+from connectors import Resyncable
+from connectors.change import GENERATION_STEP
+from connectors.errors import target_restored
+
+if TYPE_CHECKING:
+    from cdf_replicator.route import Route
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.store import StateStore
+    from connectors import Claim, Sink
+
+log = structlog.get_logger(__name__)
+
+
+def verify(route: Route, sink: Sink, state: RouteState, state_path: StateStore) -> Claim | None:
+    """Return the target's claim; raises ``RouteHaltError`` if it is missing or belongs to another route or a later epoch."""
+    spec = replace(state_path.route_spec(route, state), watermark=watermark.known(state, state_path))
+    claim = sink.read_claim(spec)
+    target = f"The target of route {route.name} ({sink.target(spec)})"
+    if claim is None:
+        if state.target_prepared:
+            raise RouteHaltError("target_gone", f"{target} is gone or was emptied.", RESYNC)
+    elif (other := claim.other(spec)) is not None:  # only a resync takes the target over, in a higher epoch
+        raise _claimed_by_other(target, claim, other, route)
+    elif claim.epoch > state.epoch:
+        raise RouteHaltError(
+            "target_claimed",
+            f"{target} holds epoch {claim.epoch}, and the state path epoch {state.epoch}: the state path was restored from an "
+            "older backup.",
+            RESYNC,
+        )
+    return claim
+
+
+def apply(
+    route: Route,
+    sink: Sink,
+    claim: Claim,
+    state: RouteState,
+    source: SourceTable,
+    state_path: StateStore,
+    share: float | None,
+) -> RouteState:
+    """Return the state that continues from what the target holds; raises ``RouteHaltError``.
+
+    For ``share``, see ``RouteState.max_removed_share``.
+    """
+    state = _redelivering_lost(claim, state, source, state_path)
+    if state.pinned_version is not None and _is_restored(claim, state, state_path):
+        check_resyncable(route, sink, claim)
+        state = state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
+    return _skip_recorded_txns(claim, state, source, state_path)
+
+
+def check_resyncable(route: Route, sink: Sink, claim: Claim | None) -> None:
+    """Raise ``RouteHaltError`` if a new epoch would leave orphans in a claimed target, since the sink can't delete them."""
+    if claim is None or sink.mode == "append" or isinstance(sink, Resyncable):
+        return
+    raise RouteHaltError(
+        "not_resyncable",
+        f"Sink {route.sink} can't delete entries of keys that table {route.source.slug} no longer holds: they would stay in "
+        f"the target of route {route.name} ({sink.target(route.spec(owner='', epoch=0))}). Nothing was changed.",
+        "Delete that target, its claim included. Then " + RESYNC_CLAUSE.format(route=route.name),
+    )
+
+
+def _redelivering_lost(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
+    """Return a state that delivers the changes that the target has lost again; raises ``RouteHaltError``.
+
+    If the target has received the snapshot only, the state loads the snapshot again.
+    """
+    if not state.target_prepared or not (claim.restored or claim.epoch < state.epoch):
+        return state
+    first, newest = source.log.available()
+    if state.pinned_version is not None and not state.query_started:
+        log.warning(
+            "the target was restored from a copy: loading again", route=state.route, version=state.pinned_version
+        )
+        again = replace(
+            state, phase="bootstrapping", snapshot_loaded=False, start_version=None, replay_end_version=newest
+        )
+        return replace(again, generation=state.generation + 1)  # Delta skips a batch with a recorded number
+    if claim.watermark is None or claim.epoch < state.epoch:
+        raise _restored(state, -1)
+    version = watermark.replay_from(state, claim.watermark)
+    if not first <= version <= newest + 1:
+        raise _restored(state, version - 1)
+    at = {"version": version, "watermark": str(claim.watermark)}
+    log.warning("the target was restored from a copy: delivering again", route=state.route, **at)
+    return replace(
+        generation.following(state, version, source, state_path),
+        target_watermark=str(claim.watermark),
+        held_version=-1,
+    )
+
+
+def _is_restored(claim: Claim, state: RouteState, state_path: StateStore) -> bool:
+    """Return whether the target was claimed before the epoch's first write: the state path was restored from an older copy.
+
+    A new epoch is needed: its sweep removes the entries of keys that were deleted since.
+    """
+    ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
+    return ours and state.phase == "bootstrapping" and not state.target_prepared
+
+
+def _skip_recorded_txns(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
+    """Start a generation above that of the claim if the target recorded a batch that the state path does not know.
+
+    The state path was then restored from a copy. The target would skip a batch whose number it has recorded.
+    """
+    planned = checkpoint.newest_batch(state_path.checkpoint(state.route, state.generation))
+    # The first batch of an epoch has the number 0, and the service saves the state as prepared before that batch.
+    known = state.generation * GENERATION_STEP + (planned + 1 if state.target_prepared else -1)
+    if claim.txn_version <= known:
+        return state
+    log.warning("the target has more than the state path: delivering again", route=state.route)
+    recorded, latest = claim.txn_version // GENERATION_STEP, source.log.available()[1]
+    if state.phase == "bootstrapping":
+        return replace(state, generation=recorded + 1, replay_end_version=latest)
+    version = generation.delivered_version(state, state_path) + 1
+    delivered = watermark.known(state, state_path)
+    return replace(state, generation=recorded).next_generation(version, replay_end_version=latest, watermark=delivered)
+
+
+def _claimed_by_other(target: str, claim: Claim, other: str, route: Route) -> RouteHaltError:
+    """Return the error that names the writer of the target and the operator's options."""
+    if claim.route in {"", route.name}:
+        return RouteHaltError(
+            "target_claimed",
+            f"{target} was filled from {other}; its entries would stay, and its newer epochs would win.",
+            "Use that state path, or rebuild the target from this state path. " + RESYNC,
+        )
+    return RouteHaltError(
+        "target_claimed",
+        f"{target} is filled by {other}: two routes in one target would overwrite and remove each other's rows.",
+        f"Give either route another target. If this route is {claim.route} under a new name, restore the old name. If "
+        f"{claim.route} no longer exists, take the target over. " + RESYNC,
+    )
+
+
+def _restored(state: RouteState, version: int) -> RouteHaltError:
+    lost = target_restored(f"The target of route {state.route}", version)
+    return RouteHaltError("target_restored", lost.reason, lost.hint)

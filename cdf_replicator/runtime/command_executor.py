@@ -1,0 +1,139 @@
+"""Execute one operator command on a route: write the state for the stream, or deliver the rows at once."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cdf_replicator.delivery.dead_letters import id_filter
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.pipeline import generation, start_position
+from cdf_replicator.runtime.redrive import redrive
+from cdf_replicator.source.table import SourceTable
+from cdf_replicator.transform import change_frame
+
+if TYPE_CHECKING:
+    from cdf_replicator.delivery.dead_letters import DeadLetters
+    from cdf_replicator.pipeline.context import RouteContext
+    from cdf_replicator.pipeline.target import TargetFactory
+    from cdf_replicator.state.command_queue import Command
+    from cdf_replicator.state.route_state import RouteState
+    from connectors import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class CommandExecutor:
+    """Executes the commands of one route that change its target. Every command may be executed twice.
+
+    ``max_removed_share`` is the limit of a resync that names none.
+    """
+
+    context: RouteContext
+    targets: TargetFactory
+    dead_letters: DeadLetters
+    max_removed_share: float
+
+    def check(self, command: Command) -> int:
+        """Return the number of dead letters that a command selects; raise ``RouteHaltError`` if it can't be executed."""
+        if command.kind != "discard" and self.context.state_store.is_paused(self.context.route.name):
+            raise RouteHaltError(
+                "bad_request",
+                f"Route {self.context.route.name} is paused.",
+                f"Run: cdf-replicator resume {self.context.route.name}",
+            )
+        return self._count_letters(command) if command.kind in ("redrive", "discard") else 0
+
+    def execute(self, command: Command, selected: int) -> str:
+        """Execute a command; ``selected`` is the number of its dead letters.
+
+        Returns what was done, or for a replay or resync, which the stream executes from the state that is now written,
+        a warning for the operator, which may be empty.
+        """
+        if command.kind == "discard":  # also works if the source table is gone
+            return self._discard(command, selected)
+        with closing(self.targets.new_sink()) as sink:
+            source = SourceTable(self.context.spark, self.context.route.source)
+            execute = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
+            return execute[command.kind](command, source, sink)
+
+    def _resync(self, command: Command, source: SourceTable, sink: Sink) -> str:
+        share = command.max_removed_share
+        if share is None:
+            share = self.max_removed_share
+        state = start_position.resync_requested(self.context.route, source, sink, self.context.state_store, share=share)
+        self.context.state_store.save(state)
+        return ""
+
+    def _replay(self, command: Command, source: SourceTable, sink: Sink) -> str:
+        """Start the next generation, or deliver a closed range of versions into an append sink."""
+        first = command.starting_version
+        assert first is not None  # the command requires it
+        if command.ending_version is not None:
+            return self._deliver_range(first, command.ending_version, source, sink)
+        state = start_position.replay_requested(self.context.route, source, sink, self.context.state_store, first)
+        self.context.state_store.save(state)
+        return generation.what_is_missing(state) or ""
+
+    def _deliver_range(self, first: int, last: int, source: SourceTable, sink: Sink) -> str:
+        state = self._streaming_state(source, sink)
+        source.check_range(first)
+        if sink.mode == "upsert":
+            raise RouteHaltError(
+                "bad_request",
+                "In a sink that keeps one entry per key, a replay with an end would bring back keys that were deleted later.",
+                "Replay without --ending-version.",
+            )
+        source.check_range(last)
+        # The sink will already hold the versions of the range that the stream has not delivered yet.
+        self.context.state_store.save(replace(state, replay_end_version=max(state.replay_end_version, last)))
+        target = self.targets.target(sink)
+        _, rows = target.reconcile(state, source, source.changes(first, last), first)
+        frame = change_frame.change_frame(rows, self.context.route, epoch=state.epoch)
+        target.writer.write(frame, replace(target.batch(state, 0), may_exist=True))
+        return f"versions {first} to {last} delivered"
+
+    def _redrive(self, command: Command, source: SourceTable, sink: Sink) -> str:
+        """Write the current rows of dead letters' keys outside the stream's sequence, while no stream runs."""
+        state = self._streaming_state(source, sink)
+        version = source.log.available()[1]
+        target = self.targets.target(sink)
+        # apply the schema rules of the stream: it may halt or leave out a column
+        _, snapshot = target.reconcile(state, source, source.snapshot(version), version)
+        state = target.prepare(state, snapshot.schema)
+        batch = replace(target.batch(state, 0), request=command.id)
+        at = source.log.committed_at(version) or time.time()
+        rows = change_frame.snapshot_frame(
+            snapshot, self.context.route, epoch=state.epoch, version=version, committed_at=at
+        )
+        done = redrive(rows, version, target.writer, batch, command.letters)
+        self.context.report.event(f"dead letters redriven: {done}")
+        return done
+
+    def _streaming_state(self, source: SourceTable, sink: Sink) -> RouteState:
+        """Return the state of the route; raise ``RouteHaltError`` before its bootstrap is done."""
+        state = start_position.resolve(self.context.route, source, sink, self.context.state_store)
+        if state.phase == "bootstrapping":
+            raise RouteHaltError(
+                "bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command."
+            )
+        return state
+
+    def _count_letters(self, command: Command) -> int:
+        """Return the number of open dead letters that a command selects; raise ``RouteHaltError`` if there are none."""
+        selected = self.dead_letters.open(self.context.route.name).where(id_filter(command.letters)).count()
+        if not selected:
+            named = f" of {', '.join(command.letters)}" if command.letters else ""
+            raise RouteHaltError(
+                "bad_request",
+                f"Route {self.context.route.name} has no open dead letter{named}.",
+                "See: cdf-replicator dead-letters list",
+            )
+        return selected
+
+    def _discard(self, command: Command, selected: int) -> str:
+        self.dead_letters.close(self.context.route.name, id_filter(command.letters), "discarded")
+        self.context.report.dead_letters(self.dead_letters.open(self.context.route.name).count())
+        self.context.report.event(f"{selected} dead letters discarded")
+        return f"{selected} discarded"

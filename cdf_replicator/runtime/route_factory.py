@@ -1,0 +1,62 @@
+"""Build the runner of each route from what the routes of a service share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdf_replicator.monitoring.lag import LagMonitor
+from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.retention import RetentionMonitor
+from cdf_replicator.pipeline.context import RouteContext, StreamOptions
+from cdf_replicator.pipeline.route_stream import RouteStream
+from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
+from cdf_replicator.pipeline.target import TargetFactory
+from cdf_replicator.runtime.command_executor import CommandExecutor
+from cdf_replicator.runtime.command_handler import CommandHandler
+from cdf_replicator.runtime.route_runner import Inbox, RouteRunner
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql import SparkSession
+
+    from cdf_replicator.delivery.dead_letters import DeadLetters
+    from cdf_replicator.monitoring.metrics import Metrics
+    from cdf_replicator.monitoring.status_store import StatusStore
+    from cdf_replicator.route import Route
+    from cdf_replicator.settings import Settings
+    from cdf_replicator.state.store import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFactory:
+    """The parts that the routes of a service share.
+
+    Args:
+        once: Whether the routes end after they have delivered every commit.
+        stop: Set by SIGTERM.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    state_store: StateStore
+    dead_letters: DeadLetters
+    metrics: Metrics
+    board: StatusStore
+    once: bool
+    stop: threading.Event
+
+    def runner(self, route: Route, requested_start_version: int | None) -> RouteRunner:
+        """Return the runner of a route, which is not started. For ``requested_start_version``, see ``RouteRunner``."""
+        sink, options = self.settings.sink(route.sink), StreamOptions.of(self.settings, once=self.once)
+        report = RouteReporter(route, self.metrics, self.board, type(sink))
+        context = RouteContext(self.spark, route, self.state_store, report)
+        inbox = Inbox(self.stop)
+        targets = TargetFactory(context, sink, self.dead_letters, options.delivery)
+        lag = LagMonitor(self.spark, route, self.state_store, report, RetentionMonitor(report, options.trigger_seconds))
+        query = StreamingQueryRunner(context, inbox, lag, options)
+        stream = RouteStream(context, targets, query, lag, inbox, options)
+        executor = CommandExecutor(context, targets, self.dead_letters, options.delivery.max_removed_share)
+        handler = CommandHandler(context, targets, executor, inbox)
+        return RouteRunner(context, stream, handler, inbox, requested_start_version, once=self.once)

@@ -1,0 +1,97 @@
+"""Define the optional protocols of a sink. A sink derives from those that it supports, beside ``RowSink`` or another base.
+
+    Resyncable    count and delete the entries of older epochs: ``resync`` removes the orphans of an upsert sink
+    Watermarked   remember in the target how far it is filled: a restored or restarted target is detected
+    Maintained    maintain the target periodically beside the stream
+    Addressed     name the addresses of a target: two configurations with the same target are detected
+
+Without a protocol a sink lacks that feature and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from connectors.change import RouteSpec, Watermark
+    from connectors.result import EntryCount
+
+
+class Resyncable(ABC):
+    """A sink that can delete the entries that a resync did not write.
+
+    Without this protocol a resync of an upsert sink is refused until the operator has emptied the target. An append sink
+    has no orphans unless it derives from this class.
+    """
+
+    @abstractmethod
+    def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
+        """Count the target's entries, and those with no guard or a guard lower than ``below_guard``. Changes nothing.
+
+        The driver calls this before a sweep and refuses a sweep that would remove too much.
+        """
+
+    @abstractmethod
+    def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
+        """Delete the entries with no guard or a guard lower than ``below_guard``; returns their number.
+
+        This ends a resync: an entry that the new epoch did not write is an orphan.
+        """
+
+
+class Watermarked(ABC):
+    """A sink whose target remembers how far it was filled. ``read_claim`` returns the watermark.
+
+    The watermark reveals a target that was restored from a copy. The route then delivers the lost changes again.
+    """
+
+    @abstractmethod
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
+        """Replace the target's watermark if the present one reaches ``route.watermark``.
+
+        The driver calls this after each micro-batch. It also calls it before each change of a route's phase, with the
+        watermark that the target already has. A sink may defer every watermark except the first of an epoch.
+        Raises ``RetryableError`` (reason ``lost``) if the target is older than ``route.watermark`` or was replaced.
+        """
+
+    def lost_acknowledged_writes(self) -> bool:
+        """Return True if the server restarted and may have lost acknowledged writes. The driver calls this after each batch.
+
+        After a restart, a fail-over or a restore of the server, the route restarts from the watermark in the target.
+        """
+        return False
+
+
+class Maintained(ABC):
+    """A sink whose target needs periodic maintenance, which runs in a thread beside the stream."""
+
+    @abstractmethod
+    def next_maintenance_at(self, route: RouteSpec) -> float | None:
+        """Return the time of the next ``run_maintenance`` in epoch seconds; None if the target needs none."""
+
+    @abstractmethod
+    def run_maintenance(self, route: RouteSpec) -> str:
+        """Maintain the target while changes arrive; returns a sentence that says what was done.
+
+        The driver may cancel this at any point. An exception becomes a warning and halts no route.
+        """
+
+
+class Addressed(ABC):
+    """A sink with an address, which may be configured in several spellings.
+
+    Without this protocol the service compares ``Sink.target``, and only between sinks of equal settings.
+    """
+
+    @property
+    @abstractmethod
+    def endpoint(self) -> str:
+        """Return the address of the sink for logs and pages, without credentials."""
+
+    @abstractmethod
+    def places(self, route: RouteSpec) -> frozenset[str]:
+        """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
+
+        Two routes with a common address share a target, whatever the other settings of their sinks.
+        """

