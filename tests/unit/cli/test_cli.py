@@ -119,7 +119,7 @@ BUILT_IN = {
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["validate", "--offline"]], ids=" ".join)
-def test_neither_spark_nor_a_client_is_loaded_to_say_a_word(command: Command, words: list[str]) -> None:
+def test_simple_commands_load_neither_spark_nor_clients(command: Command, words: list[str]) -> None:
     heavy = "{'pyspark', 'py4j', 'pyarrow', 'pandas', 'numpy', 'redis', 'elasticsearch', 'elastic_transport'}"
     before = f"import atexit, os; atexit.register(lambda: {heavy} & set(sys.modules) and os._exit(99))"
     result = command(*words, environ=BUILT_IN, before=before)
@@ -133,13 +133,13 @@ def test_missing_client_library_is_reported_with_its_extra_before_the_start(comm
     assert f"pip install 'cdf-replicator[{client}]'" in result.stderr
 
 
-def test_a_health_check_loads_next_to_nothing(command: Command) -> None:
+def test_health_check_loads_no_heavy_library(command: Command) -> None:
     heavy = "{'pyspark', 'pydantic', 'typer', 'rich', 'yaml', 'connectors'}"
     before = f"import atexit, os; atexit.register(lambda: {heavy} & set(sys.modules) and os._exit(99))"
     assert command("healthcheck", environ={"CDF_HTTP__BIND_PORT": "1"}, before=before).returncode == 1
 
 
-def test_the_version_is_one_line_or_all_of_them(command: Command) -> None:
+def test_version_prints_one_line_or_all_versions(command: Command) -> None:
     assert command("--version").stdout == f"cdf-replicator {__version__}\n"
     lines = command("version").stdout.splitlines()
     assert lines[0] == f"cdf-replicator {__version__}"
@@ -339,9 +339,7 @@ def test_the_service_is_found_by_the_port_of_the_configuration_file(
     assert (health.returncode, health.stdout, health.stderr) == (0, "alive\n", f"service: {service[1]}\n")
 
 
-def test_the_service_is_found_by_what_the_lease_holder_says(
-    command: Command, service: tuple[StatusStore, str], folder: Path
-) -> None:
+def test_service_is_found_by_address_in_lease(command: Command, service: tuple[StatusStore, str], folder: Path) -> None:
     held = Lease.acquire(LocalPath(folder), url=service[1].replace("127.0.0.1", "0.0.0.0"))
     try:
         for words in ("status", "healthcheck"):
@@ -365,7 +363,7 @@ def test_the_answer_of_another_service_is_refused(
     assert "answers for another service" in command(words, environ=remote).stderr
 
 
-def test_status_without_a_service_says_what_to_do(command: Command) -> None:
+def test_status_without_service_names_next_step(command: Command) -> None:
     result = command("status", "--url", "127.0.0.1:1")
     assert result.returncode == 1
     assert "no running service: http://127.0.0.1:1/status does not answer" in result.stderr

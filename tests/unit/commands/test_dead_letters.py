@@ -56,7 +56,7 @@ def test_route_and_code_are_whole_and_all_else_is_folded(printed):
     assert "".join(line.strip() for line in lines).count("j") == 100
 
 
-def test_a_row_without_a_key_is_said(printed):
+def test_dead_letter_without_key_is_labelled(printed):
     assert "no key, version 12" in printed(row(None, "a key column is null"))
 
 

@@ -54,7 +54,7 @@ def test_request_size_grows_back_step_by_step():
     assert sizes[-2] == 16
 
 
-def test_after_slow_answers_less_is_sent_but_no_less_than_a_quarter():
+def test_slow_responses_reduce_share_to_a_quarter_at_most():
     slow = pressure()
     slow.on_success(SLOW_SECONDS + 1)
     assert slow.share == 0.5
@@ -63,7 +63,7 @@ def test_after_slow_answers_less_is_sent_but_no_less_than_a_quarter():
     assert slow.share == 0.25
 
 
-def test_a_server_that_is_away_is_not_sent_less():
+def test_unreachable_server_keeps_the_share():
     away = pressure()
     away.on_refused(RetryableError("unreachable"))
     assert away.share == 1
@@ -85,7 +85,7 @@ def refused(reason, times):
 
 
 @pytest.mark.parametrize(("reason", "times"), [("overloaded", 1), ("timeout", 2)])
-def test_requests_go_together_after_one_refusal_or_after_silences(place, reason, times):
+def test_requests_stay_concurrent_after_one_refusal_or_after_timeouts(place, reason, times):
     together = threading.Barrier(4, timeout=60)
 
     def request(_):
@@ -97,7 +97,7 @@ def test_requests_go_together_after_one_refusal_or_after_silences(place, reason,
     assert list(place.iterdir()) == []
 
 
-def test_after_two_refusals_requests_go_one_at_a_time_from_this_machine(place):
+def test_requests_of_machine_are_serialized_after_two_refusals(place):
     sent = threading.Event()
 
     def request():
@@ -116,7 +116,7 @@ def test_after_two_refusals_requests_go_one_at_a_time_from_this_machine(place):
 
 
 @given(st.lists(st.sampled_from(["good", "slow", "overloaded", "timeout"])))
-def test_something_is_always_sent_and_never_more_than_the_bounds(answers):
+def test_batch_rows_stay_between_one_and_the_bounds(answers):
     asked = pressure(chunk_rows=100)
     for answer in answers:
         if answer in {"good", "slow"}:
@@ -144,7 +144,7 @@ def test_writes_do_not_wait_without_a_limit():
 
 
 @pytest.mark.usefixtures("place")
-def test_turns_follow_each_other_at_the_limit():
+def test_slots_follow_each_other_at_the_limit():
     limited = sink(rows_per_second=100)
     assert [rate_limit_delay(limited, 50, start) for _ in range(4)] == pytest.approx([0, 0.5, 1, 1.5])
     assert rate_limit_delay(limited, 50, lambda: START + 1.25) == pytest.approx(0.75), (
@@ -154,7 +154,7 @@ def test_turns_follow_each_other_at_the_limit():
 
 
 @pytest.mark.usefixtures("place")
-def test_a_few_rows_take_the_time_of_a_few_rows():
+def test_delay_is_proportional_to_rows():
     slept = []
     for _ in range(4):
         write(sink(rows_per_second=1000), rows(10), sleep=slept.append)
@@ -162,13 +162,13 @@ def test_a_few_rows_take_the_time_of_a_few_rows():
 
 
 @pytest.mark.usefixtures("place")
-def test_all_writers_together_keep_the_limit():
+def test_all_writers_share_the_limit():
     with ThreadPoolExecutor(4) as writers:
         waits = list(writers.map(lambda _: rate_limit_delay(sink(rows_per_second=1000), 100, start), range(40)))
     assert sorted(waits) == pytest.approx([number / 10 for number in range(40)])
 
 
-def test_without_a_place_to_take_turns_the_sink_is_tried_again_later(monkeypatch, tmp_path):
+def test_unwritable_lock_file_is_a_retryable_failure(monkeypatch, tmp_path):
     monkeypatch.setattr(back_pressure.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
     outcome = write(sink(rows_per_second=100), rows(1))
     assert (outcome.failure.kind, outcome.failure.reason) == ("retryable", "unavailable")
@@ -191,7 +191,7 @@ def test_chunk_is_at_most_a_second_of_the_limit_and_waits():
     assert slept == pytest.approx([1, 2])
 
 
-def test_an_answer_that_took_long_has_less_sent_after_it():
+def test_slow_response_halves_next_chunk():
     seconds = iter([0.0, SLOW_SECONDS + 1, *[SLOW_SECONDS + 1] * 4])
     memory = sink(chunk_rows=8)
     write(memory, rows(16), clock=lambda: next(seconds))

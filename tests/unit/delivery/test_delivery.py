@@ -168,7 +168,7 @@ def test_chunks_are_cut_by_bytes_too():
     assert all(sum(map(len, keys)) <= 1000 for keys in memory.writes)
 
 
-def test_a_row_above_the_bytes_of_a_chunk_travels_alone():
+def test_row_above_chunk_bytes_is_sent_alone():
     memory = sink(chunk_bytes=1000)
     write(memory, inserts(["x" * 3000, "y" * 3000]))
     assert [len(keys) for keys in memory.writes] == [1, 1]
@@ -198,7 +198,7 @@ def test_the_budget_ends_the_tries_and_the_failure_is_a_value(naps):
         outcome.raise_failure()
 
 
-def test_each_chunk_has_a_budget_of_its_own(naps):
+def test_each_chunk_has_its_own_retry_budget(naps):
     away = always(RetryableError("unreachable"))
     fine = always(WriteResult())
     memory = sink(away, away, away, fine, away, away, away, fine, chunk_rows=1)
@@ -207,7 +207,7 @@ def test_each_chunk_has_a_budget_of_its_own(naps):
     assert outcome.applied == {"insert": 2}
 
 
-def test_the_servers_own_word_on_waiting_is_respected(naps):
+def test_retry_after_of_server_is_respected(naps):
     memory = sink(
         always(RetryableError("overloaded", retry_after=7.5)), always(RetryableError("overloaded", retry_after=0.1))
     )
@@ -335,7 +335,7 @@ def test_a_bug_of_a_sink_is_a_value_with_its_traceback():
         outcome.raise_failure()
 
 
-def test_a_position_that_is_not_there_is_a_bug():
+def test_position_out_of_range_is_a_bug():
     outcome = write(sink(always(WriteResult(stale=[5]))), inserts("a"))
     assert outcome.failure.kind == "bug"
 

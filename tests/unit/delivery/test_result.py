@@ -52,7 +52,7 @@ def test_the_sum_of_two_outcomes_counts_all_and_keeps_the_first_failure(one, oth
     assert total.received == one.received + other.received or 0 in {*one.received.values(), *other.received.values()}
 
 
-def test_no_failure_raises_nothing():
+def test_result_without_failure_raises_nothing():
     assert DeliveryResult().raise_failure() is None
 
 

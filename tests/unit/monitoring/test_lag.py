@@ -73,6 +73,6 @@ def test_before_the_first_start_there_is_no_lag(world):
     assert world.versions == []
 
 
-def test_a_tracker_knows_what_the_former_tracker_of_its_generation_knew(world):
+def test_tracker_inherits_position_of_former_tracker_of_its_generation(world):
     world.monitor.tracker(world.position).delivered_version = 8
     assert world.monitor.tracker(world.position).delivered_version == 8

@@ -207,7 +207,7 @@ def test_a_sink_that_invents_codes_without_end_cannot_flood_the_scrape(metrics, 
     assert sum(series.values()) == 500
 
 
-def test_a_scrape_is_of_one_moment(metrics, route):
+def test_scrape_reads_one_snapshot(metrics, route):
     """A batch adds to several counters at once: no scrape has it in one of them only."""
     outcome = DeliveryResult(received=Counter(insert=3), applied=Counter(insert=2), stale=1)
     over = threading.Event()

@@ -13,7 +13,7 @@ def _nothing_named(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_where_none_is_named_it_is_the_one_for_throughput():
+def test_default_collector_is_the_parallel_one():
     assert default_collector({"spark.driver.extraJavaOptions": "-Dgc=UseG1GC -XX:MaxGCPauseMillis=5"}) == OURS
 
 

@@ -26,7 +26,7 @@ def beside_pyspark(folder, monkeypatch):
     return folder
 
 
-def test_those_beside_pyspark_are_enough_for_one_machine(beside_pyspark):
+def test_jars_in_pyspark_folder_are_enough_for_local_mode(beside_pyspark):
     assert session.delta_jars(Spark(jars=str(beside_pyspark))) == {}
 
 

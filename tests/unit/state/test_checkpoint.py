@@ -36,7 +36,7 @@ def checkpoint(tmp_path):
     return tmp_path, batch
 
 
-def test_before_the_first_batch_there_is_nothing(checkpoint, tmp_path):
+def test_checkpoint_is_empty_before_first_batch(checkpoint, tmp_path):
     assert last_committed(checkpoint[0]) is None
     assert last_offset(tmp_path / "nowhere") is None
 

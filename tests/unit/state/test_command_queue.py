@@ -36,7 +36,7 @@ def test_no_request_is_pending_without_the_folder(tmp_path):
     assert command_queue.pending(tmp_path / "requests") == []
 
 
-def test_a_request_is_unanswered_until_it_is_taken(tmp_path):
+def test_command_has_no_status_until_accepted(tmp_path):
     request = Command("resync", "orders_search")
     command_queue.enqueue(tmp_path, request)
     assert command_queue.read_status(tmp_path, request.id) is None
@@ -59,7 +59,7 @@ def test_invalid_request_is_answered_and_does_not_block_others(tmp_path):
     assert command_queue.pending(tmp_path) == [request]
 
 
-def test_a_request_is_known_by_the_name_of_its_file(tmp_path):
+def test_command_id_is_the_file_name(tmp_path):
     (tmp_path / "a.request.json").write_text('{"kind": "resync", "route": "r", "id": "../../elsewhere"}')
     assert [request.id for request in command_queue.pending(tmp_path)] == ["a"]
 
@@ -112,7 +112,7 @@ def test_two_requests_are_answered_apart(tmp_path):
     assert command_queue.read_status(tmp_path, other.id) is None
 
 
-def test_a_forgotten_request_leaves_nothing(tmp_path):
+def test_deleted_command_leaves_no_file(tmp_path):
     taken, waiting = Command("resync", "a"), Command("resync", "b")
     for request in (taken, waiting):
         command_queue.enqueue(tmp_path, request)

@@ -81,7 +81,7 @@ def test_second_writer_is_refused_with_the_lease_holder(tmp_path):
     lease.release()
 
 
-def test_a_released_lease_can_be_taken_again(tmp_path):
+def test_released_lease_can_be_acquired_again(tmp_path):
     Lease.acquire(tmp_path).release()
     assert holder(tmp_path) is None
     Lease.acquire(tmp_path).release()
@@ -103,7 +103,7 @@ def test_two_state_paths_have_two_leases(tmp_path):
     other.release()
 
 
-def test_a_killed_holder_holds_nothing(tmp_path):
+def test_killed_holder_loses_its_lease(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "held\n"
@@ -129,7 +129,7 @@ def test_empty_lease_file_counts_as_a_lease(tmp_path):
     lease.release()
 
 
-def test_a_number_is_given_once(tmp_path):
+def test_token_is_never_reused(tmp_path):
     tokens = []
     for _ in range(3):
         lease = Lease.acquire(tmp_path)
@@ -179,7 +179,7 @@ def test_one_of_many_simultaneous_starts_gets_the_lease(tmp_path):
     taken[0].release()
 
 
-def test_a_standby_takes_over_once_the_holder_has_released(tmp_path):
+def test_standby_takes_over_after_release(tmp_path):
     held = Lease.acquire(tmp_path, url="http://here:9102")
     clock = Clock(lambda now: now == 3 and held.release())
     lease, told = waited(tmp_path, clock)
@@ -189,14 +189,14 @@ def test_a_standby_takes_over_once_the_holder_has_released(tmp_path):
     lease.release()
 
 
-def test_a_standby_does_not_take_over_from_a_holder_that_lives(tmp_path):
+def test_standby_does_not_replace_live_holder(tmp_path):
     held = Lease.acquire(tmp_path)
     assert waited(tmp_path, Clock(alive(tmp_path, held)))[0] is None
     assert held.held
     held.release()
 
 
-def test_a_holder_touches_its_file_as_long_as_it_keeps_the_lease(tmp_path, monkeypatch):
+def test_holder_sends_heartbeats_while_it_keeps_lease(tmp_path, monkeypatch):
     monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
     held = Lease.acquire(tmp_path)
     held.keep(lambda: None)
@@ -250,7 +250,7 @@ def test_a_paused_process_loses_its_lease(tmp_path):
         process.stdout.close()
 
 
-def test_a_state_path_that_is_gone_is_a_lost_lease(tmp_path):
+def test_missing_state_path_is_a_lost_lease(tmp_path):
     root = tmp_path / "state"
     root.mkdir()
     lease = Lease.acquire(root)
@@ -354,13 +354,13 @@ def test_lease_number_exceeds_the_newest_despite_a_late_clock(tmp_path, monkeypa
     second.release()
 
 
-def test_a_standby_that_takes_over_says_its_own_url(tmp_path):
+def test_standby_that_takes_over_records_its_url(tmp_path):
     lease = Lease.wait(tmp_path, lambda said: None, Clock().wait, "http://standby:9102", Clock())
     assert holder(tmp_path)["url"] == "http://standby:9102"
     lease.release()
 
 
-def test_a_standby_that_is_stopped_first_takes_nothing(tmp_path):
+def test_stopped_standby_takes_no_lease(tmp_path):
     held, clock = Lease.acquire(tmp_path), Clock(ends=LOOK_SECONDS)
     assert waited(tmp_path, clock)[0] is None
     assert clock.now == LOOK_SECONDS
@@ -386,7 +386,7 @@ def test_a_release_does_not_wait_for_a_store_that_does_not_answer(tmp_path, monk
     until(lambda: holder(tmp_path) is None, 60)
 
 
-def test_the_threads_of_a_lease_keep_no_process_alive(tmp_path, monkeypatch):
+def test_lease_threads_do_not_keep_process_alive(tmp_path, monkeypatch):
     """A process whose main thread has failed has to end, or its standby never follows."""
     answers, release = threading.Event(), LocalLeaseFile.release
     monkeypatch.setattr(LocalLeaseFile, "release", lambda file: answers.wait(60) and release(file))

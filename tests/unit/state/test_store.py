@@ -75,7 +75,7 @@ def test_saved_state_is_loaded(path):
     assert path.load("orders_search") == later
 
 
-def test_a_write_that_dies_leaves_the_old_text(path, monkeypatch):
+def test_interrupted_write_keeps_old_text(path, monkeypatch):
     path.save(STATE)
 
     def die(*_):
@@ -146,7 +146,7 @@ def test_a_replay_is_the_next_generation_of_the_same_epoch():
     assert (later.start_version, later.pinned_version, later.replay_end_version) == (3, None, 9)
 
 
-def test_a_second_replay_still_knows_what_the_first_may_have_written():
+def test_second_replay_keeps_end_version_of_first():
     twice = STATE.next_generation(3, replay_end_version=9).next_generation(1, replay_end_version=4)
     assert (twice.generation, twice.replay_end_version) == (2, 9)
 
