@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
 import signal
 import sys
 import tempfile
@@ -173,21 +172,17 @@ def _follow(stage: Stage, days: int, interrupt: Interrupt) -> dict[str, list[flo
 
 
 def _suggest(stage: Stage) -> None:
-    """Print commands to try in another terminal, which need only what `make setup` installed."""
-    python = _short(Path(sys.executable).absolute())
-    search = f"{stage.elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty"
-    bundled = Path(sys.executable).parent / "redis-cli"
+    """Print what to try in another terminal, with programs that `make setup` installed."""
+    bundled = Path(sys.executable).with_name("redis-cli")
     client = _short(bundled) if bundled.exists() else "redis-cli"
-    commands = (
-        f"curl -s '{search}'"
-        if shutil.which("curl")
-        else f"{python} -c \"import urllib.request as r; print(r.urlopen('{search}').read().decode())\"",
+    command = _short(Path(sys.executable).with_name("cdf-replicator"))
+    stage.console.print("\nTo try from this folder, in a browser and in another terminal:")
+    for line in (
+        f"{stage.elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty",
         f"{client} -p {stage.redis.port} GET '{TABLE}:{stage.board.first_key()}'",
-        f"{_short(Path(sys.executable).with_name('cdf-replicator'))} changes {_short(stage.folder / TABLE)} --from 1 --limit 20",
-    )
-    stage.console.print("\nTo try from this folder, in another terminal:")
-    for command in commands:
-        stage.console.print(f"  {command}", soft_wrap=True, markup=False)
+        f"{command} changes {_short(stage.folder / TABLE)} --from 1 --limit 20",
+    ):
+        stage.console.print(f"  {line}", soft_wrap=True, markup=False)
     stage.console.print()
 
 
