@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+import logging
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from deploy.local.demo.board import FIRST_DAY, MOST_DAYS, TABLE, Board, session
 from deploy.local.demo.comparison import Comparison
 from deploy.local.demo.latency import Probe, elasticsearch_updated_at, redis_updated_at
 from deploy.local.demo.report import SinkResult, report
-from deploy.local.demo.service import SINKS, Service
+from deploy.local.demo.service import SINKS, FirstLoad, Service
 from deploy.local.servers import Elasticsearch, Redis, ServerError
 from deploy.local.servers.server import CACHE, PROJECT
 
@@ -42,7 +41,7 @@ RUNS = CACHE / "demo"
 
 @dataclass(frozen=True)
 class Stage:
-    """The running parts of the demo, and the number of rows in the source table at the start."""
+    """The running parts of the demo."""
 
     console: Console
     folder: Path
@@ -51,7 +50,18 @@ class Stage:
     redis: Redis
     service: Service
     board: Board
-    rows: int
+
+
+class Interrupt:
+    """Notes the first Ctrl-C. The second Ctrl-C ends the demo at once."""
+
+    noted = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        if self.noted:
+            logging.disable()  # py4j logs the interrupted call
+            raise KeyboardInterrupt
+        self.noted = True
 
 
 def main() -> None:
@@ -81,17 +91,19 @@ def demonstrate(days: int, rows: int | None, *, keep: bool) -> bool:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=RUNS, prefix="", ignore_cleanup_errors=True)))
         stage = _start(stack, console, folder, days, rows)
-        stop = _stop_on_interrupt()
+        interrupt = Interrupt()
+        signal.signal(signal.SIGINT, interrupt)
         loads = _first_loads(stage)
         _suggest(stage)
-        latencies = _follow(stage, days, stop)
+        latencies = _follow(stage, days, interrupt)
         if not keep:
             stage.service.stop()
         equal = _compare(stage, loads, latencies)
         if keep:
             console.print(f"The servers stay up; the status page is {stage.service.url}/. Ctrl-C ends them.")
-            stop.clear()
-            stop.wait()
+            interrupt.noted = False
+            while not interrupt.noted:
+                time.sleep(0.2)
         return equal
 
 
@@ -104,30 +116,30 @@ def _start(stack: ExitStack, console: Console, folder: Path, days: int, rows: in
         try:
             spark = stack.enter_context(session(folder, memory="1g"))
             board = Board(spark, csv, folder / TABLE, days=days, rows=rows)
-            loaded = board.create()
+            rows = board.create()
         finally:
             elasticsearch = stack.enter_context(starting.result())
-    console.print(f"source table    {_short(folder / TABLE)}: the timetable, {loaded:,} flights")
+    console.print(f"source table    {_short(folder / TABLE)}: the timetable, {rows:,} flights")
     console.print(f"servers         Elasticsearch {elasticsearch.url}, Redis {redis.url}")
     service = stack.enter_context(Service(folder, elasticsearch, redis).started())
     console.print(f"service         cdf-replicator run, process {service.pid}; its log: {_short(service.log)}")
     console.print(f"[bold]status page     {service.url}/[/]")
-    return Stage(console, folder, spark, elasticsearch, redis, service, board, loaded)
+    return Stage(console, folder, spark, elasticsearch, redis, service, board)
 
 
-def _first_loads(stage: Stage) -> dict[str, float]:
-    """Wait for the first load of every sink; return its seconds by sink."""
+def _first_loads(stage: Stage) -> dict[str, FirstLoad]:
+    """Wait for the first load of every sink; return it by sink."""
     stage.console.print("\nfirst load of all flights, into all sinks at once")
     loads = {}
-    for sink, seconds in stage.service.first_loads():
-        loads[sink] = seconds
+    for sink, load in stage.service.first_loads():
+        loads[sink] = load
         stage.console.print(
-            f"  {SINKS[sink]:<14}{stage.rows:,} rows in {seconds:.1f} s: {stage.rows / seconds:,.0f} rows/s"
+            f"  {SINKS[sink]:<14}{load.rows:,} rows in {load.seconds:.1f} s, written at {load.rate:,.0f} rows/s"
         )
     return loads
 
 
-def _follow(stage: Stage, days: int, stop: threading.Event) -> dict[str, list[float]]:
+def _follow(stage: Stage, days: int, interrupt: Interrupt) -> dict[str, list[float]]:
     """Write day after day until all are written or the user interrupts; return the latencies by sink."""
     stage.console.print(f"what happened, day by day, a commit every {COMMIT_SECONDS} s or slower")
     log = stage.folder / TABLE / "_delta_log"
@@ -142,9 +154,9 @@ def _follow(stage: Stage, days: int, stop: threading.Event) -> dict[str, list[fl
                 cache.expect(commit)
                 commit.write()
                 changes.update(commit.changes)
-                stop.wait(max(0, next_at - time.monotonic()))
+                time.sleep(max(0, next_at - time.monotonic()))
                 lags = stage.service.lags()
-                if stop.is_set():
+                if interrupt.noted:
                     break
             found = ", ".join(f"{count} {what}" for what, count in changes.items() if count)
             behind = max(lags.values())
@@ -152,7 +164,7 @@ def _follow(stage: Stage, days: int, stop: threading.Event) -> dict[str, list[fl
                 f"  {FIRST_DAY + timedelta(days=number):%d %B}  version {commit.version:>3}: {found}; behind: {behind:.1f} s",
                 soft_wrap=True,
             )
-            if stop.is_set():
+            if interrupt.noted:
                 stage.console.print("interrupted: the service delivers the rest, then all is compared")
                 break
         stage.service.await_delivered(stage.board.latest_version())
@@ -160,25 +172,21 @@ def _follow(stage: Stage, days: int, stop: threading.Event) -> dict[str, list[fl
 
 
 def _suggest(stage: Stage) -> None:
-    """Print commands to try in another terminal, which need only what `make setup` installed."""
-    python = _short(Path(sys.executable).absolute())
-    search = f"{stage.elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty"
-    bundled = Path(sys.executable).parent / "redis-cli"
+    """Print what to try in another terminal, with programs that `make setup` installed."""
+    bundled = Path(sys.executable).with_name("redis-cli")
     client = _short(bundled) if bundled.exists() else "redis-cli"
-    commands = (
-        f"curl -s '{search}'"
-        if shutil.which("curl")
-        else f"{python} -c \"import urllib.request as r; print(r.urlopen('{search}').read().decode())\"",
+    command = _short(Path(sys.executable).with_name("cdf-replicator"))
+    stage.console.print("\nTo try from this folder, in a browser and in another terminal:")
+    for line in (
+        f"{stage.elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty",
         f"{client} -p {stage.redis.port} GET '{TABLE}:{stage.board.first_key()}'",
-        f"{_short(Path(sys.executable).with_name('cdf-replicator'))} changes {_short(stage.folder / TABLE)} --from 1 --limit 20",
-    )
-    stage.console.print("\nTo try from this folder, in another terminal:")
-    for command in commands:
-        stage.console.print(f"  {command}", soft_wrap=True, markup=False)
+        f"{command} changes {_short(stage.folder / TABLE)} --from 1 --limit 20",
+    ):
+        stage.console.print(f"  {line}", soft_wrap=True, markup=False)
     stage.console.print()
 
 
-def _compare(stage: Stage, loads: dict[str, float], latencies: dict[str, list[float]]) -> bool:
+def _compare(stage: Stage, loads: dict[str, FirstLoad], latencies: dict[str, list[float]]) -> bool:
     stage.console.print("comparing whole rows, key by key")
     comparison = Comparison(stage.spark, stage.folder, stage.folder / TABLE, stage.folder / "audit" / TABLE)
     verdicts = {
@@ -187,20 +195,7 @@ def _compare(stage: Stage, loads: dict[str, float], latencies: dict[str, list[fl
         "cache": comparison.redis(stage.redis.url),
     }
     results = [SinkResult(name, verdicts[sink], loads[sink], latencies.get(sink, ())) for sink, name in SINKS.items()]
-    return report(stage.console, stage.rows, comparison.source_rows(), results, comparison.changes())
-
-
-def _stop_on_interrupt() -> threading.Event:
-    """Return an event that the first Ctrl-C sets. The second Ctrl-C ends the demo at once."""
-    stop = threading.Event()
-
-    def interrupted(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    signal.signal(signal.SIGINT, interrupted)
-    return stop
+    return report(stage.console, comparison.source_rows(), results, comparison.changes())
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:

@@ -194,7 +194,6 @@ def session(folder: Path, *, memory: str) -> Iterator[SparkSession]:
     """Yield the service's kind of Spark session, on two cores, with its files and its log in `folder`."""
     conf = SETTINGS | {
         "spark.driver.memory": memory,
-        "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # The JVM runs for a short time: the second compiler would cost more than it saves.
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",

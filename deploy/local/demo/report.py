@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from deploy.local.demo.comparison import Changes, Verdict
+    from deploy.local.demo.service import FirstLoad
 
 
 @dataclass(frozen=True)
@@ -24,28 +25,32 @@ class SinkResult:
     Attributes:
         name: Name of the sink on the screen.
         verdict: Result of the comparison.
-        load_seconds: Duration of the first load.
+        load: The first load.
         latencies: Seconds from each commit until its row was visible; empty if that was not measured.
     """
 
     name: str
     verdict: Verdict
-    load_seconds: float
+    load: FirstLoad
     latencies: Sequence[float]
 
 
-def report(console: Console, loaded: int, rows: int, results: Sequence[SinkResult], changes: Changes) -> bool:
+def report(console: Console, rows: int, results: Sequence[SinkResult], changes: Changes) -> bool:
     """Print the results and return True if no sink differs from the source.
 
     Args:
         console: Where to print.
-        loaded: Rows of the first load.
         rows: Rows of the source table at the end.
         results: The measurements by sink.
         changes: The comparison of the audit table with the change feed.
     """
     console.print()
-    console.print(_table(loaded, rows, results))
+    console.print(_table(rows, results))
+    console.print(
+        "First load: into all sinks at once, with checks. Visible: from a commit until a read by key shows its row."
+    )
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    console.print(f"Source, service and servers shared {os.cpu_count()} cores; load averages at the end: {load}.")
     for result in results:
         for example in result.verdict.examples:
             console.print(f"{result.name} differs at {example}", soft_wrap=True)
@@ -63,22 +68,19 @@ def report(console: Console, loaded: int, rows: int, results: Sequence[SinkResul
     return differing == 0 and changes.differing == 0
 
 
-def _table(loaded: int, rows: int, results: Sequence[SinkResult]) -> Table:
+def _table(rows: int, results: Sequence[SinkResult]) -> Table:
     commits = max(len(result.latencies) for result in results)
-    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     table = Table(
-        title=f"First load of {loaded:,} rows, {commits} commits, then {rows:,} rows in the source table",
-        caption="first load: into all sinks at once; visible: from a commit until a read by key shows its row\n"
-        f"{os.cpu_count()} cores for the source, the service and the servers; load average {load}",
+        title=f"{results[0].load.rows:,} rows, then {commits} commits; the source table now has {rows:,} rows"
     )
     table.add_column("sink")
-    for heading in ("first load", "rows/s", "visible: p50", "p95", "holds", "differing keys"):
+    for heading in ("first load", "rows/s written", "visible: p50", "p95", "holds", "differing keys"):
         table.add_column(heading, justify="right")
     for result in results:
         table.add_row(
             result.name,
-            f"{result.load_seconds:.1f} s",
-            f"{loaded / result.load_seconds:,.0f}",
+            f"{result.load.seconds:.1f} s",
+            f"{result.load.rate:,.0f}",
             *_p50_and_p95(result.latencies),
             f"{result.verdict.rows:,}",
             str(result.verdict.differing),

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +25,26 @@ if TYPE_CHECKING:
 SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis"}
 PATIENCE_SECONDS = 300
 """Limit for the first load, and for what is still to deliver at the end."""
+
+
+@dataclass(frozen=True)
+class FirstLoad:
+    """The first load of a sink.
+
+    Attributes:
+        rows: Number of rows.
+        seconds: From the start of the load until the route follows the table, with checks and preparation.
+        write_seconds: Duration of the write to the sink.
+    """
+
+    rows: int
+    seconds: float
+    write_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Rows per second of the write."""
+        return self.rows / self.write_seconds
 
 
 class Service(Server):
@@ -70,18 +91,20 @@ class Service(Server):
             "CDF_SPARK__CONF": json.dumps(spark),
         }
 
-    def first_loads(self) -> Iterator[tuple[str, float]]:
-        """Yield each sink when its first load has ended, and the seconds that it took, by the times of `/status`."""
+    def first_loads(self) -> Iterator[tuple[str, FirstLoad]]:
+        """Yield each sink when its first load has ended, with what `/status` reports of it."""
         began: dict[str, datetime] = {}
         ended: set[str] = set()
         for routes in self._statuses():
             for sink, route in routes.items():
                 since = datetime.fromisoformat(route["since"].replace("Z", "+00:00"))
-                if route["state"] == "bootstrapping":
-                    began.setdefault(sink, since)
-                elif route["state"] == "running" and sink in began and sink not in ended:
+                if route["state"] != "running":
+                    began[sink] = since
+                elif sink not in ended and route["batches"]:
                     ended.add(sink)
-                    yield sink, (since - began[sink]).total_seconds()
+                    load = route["batches"][0]
+                    seconds = (since - began.get(sink, since)).total_seconds()
+                    yield sink, FirstLoad(load["rows"], seconds, load["seconds"]["write"])
             if ended == set(SINKS):
                 return
 
