@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
-from connectors.delta import replays, table
+from connectors.delta import replays, table, transactions
+from connectors.delta import schema as delta_schema
 from connectors.delta.errors import classified
+from connectors.delta.session import parallel_writers
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.result import FrameResult
 from connectors.sql import quote_identifier
@@ -65,12 +67,12 @@ class DeltaAuditSink(DeltaSink):
         if table.exists(path):
             self.check_table(path, OWN_COLUMNS)
             self.check_sole(path, route)
-            table.evolve_schema(path, schema)
+            delta_schema.evolve_schema(path, schema)
         else:
             columns = type(schema)([*schema.fields, *_own_schema().fields])
             # spark.databricks.delta.properties.defaults.enableChangeDataFeed may enable a feed, which nothing reads here.
             given = {"delta.enableChangeDataFeed": "false"}
-            table.create(path, columns, partitioned_by="commit_date", **given)
+            delta_schema.create(path, columns, partitioned_by="commit_date", **given)
         self.record_claim(route)
         return ()
 
@@ -90,15 +92,15 @@ class DeltaAuditSink(DeltaSink):
         from connectors.delta import shape
 
         path = self.target(batch.route)
-        app = table.application(batch.route, path, batch.request)
-        self.check_kept(batch.route)
+        app = transactions.application(batch.route, path, batch.request)
+        newest = self.checked_snapshot(batch.route)
         outside = batch.may_exist and not batch.number  # not in the generation's sequence of batches
-        if not outside and table.last_txn_version(path, app) >= batch.txn_version:
+        if not outside and newest.last_txn_version(app) >= batch.txn_version:
             return FrameResult(skipped=True)
         number = batch.txn_version
         if outside:
             app = f"{app}:outside"
-            number = table.last_txn_version(path, app) + 1
+            number = newest.last_txn_version(app) + 1
         options = {"txnAppId": app, "txnVersion": number}
         given = _audit_rows(frame, batch)
         rows = shape.fit(given, table.schema_of(path))
@@ -108,7 +110,7 @@ class DeltaAuditSink(DeltaSink):
             replays.forget(self.replay_path(batch.route))
             self._forgot = True
         # The rows of a snapshot share one commit_date. Those of a feed may have several, and then Spark's sort is cheaper.
-        with table.parallel_writers(frame.sparkSession) if batch.is_bootstrap else nullcontext():
+        with parallel_writers(frame.sparkSession) if batch.is_bootstrap else nullcontext():
             return _append(rows, path, options)
 
     def _append_missing(
@@ -173,7 +175,7 @@ def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResu
         writer.options(**options).save(path)
     except Exception as error:
         raise classified(error, path) from error
-    seen = table.observed(counted, COUNTED_SECONDS)
+    seen = transactions.observed(counted, COUNTED_SECONDS)
     if seen is None:
         return FrameResult(skipped=True)
     applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}

@@ -19,9 +19,11 @@ from pydantic import Field, model_validator
 
 from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, ROW, guard_of
-from connectors.delta import table
+from connectors.delta import schema as delta_schema
+from connectors.delta import table, transactions
 from connectors.delta.aggregation import aggregate, check_aggregates
 from connectors.delta.errors import classified
+from connectors.delta.session import private_session, session, txn_session
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.errors import PermanentError
 from connectors.protocols import Resyncable
@@ -82,18 +84,18 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
         """Check that the aggregates can be kept up to date, and that the table takes their columns."""
         path, options = self.target(route), _options(route)
         _check_entity(schema, route)
-        result = check_aggregates(_source(table.session(), route), options.entity, options.aggregates, route.name)
+        result = check_aggregates(_source(session(), route), options.entity, options.aggregates, route.name)
         self.check_columns(result, route, (HELD_GUARD,))
         columns = type(result)([*result.fields]).add(HELD_GUARD, "long")
         definition = _definition(options, route)
         if not table.exists(path):
-            table.create(path, columns)
+            delta_schema.create(path, columns)
         else:
             self.check_table(path, (HELD_GUARD,))
             self.check_sole(path, route)
             if self.redefined(route, definition, "ENTITY or AGGREGATES"):
-                table.replace(path, columns)
-            table.evolve_schema(path, columns)
+                delta_schema.replace(path, columns)
+            delta_schema.evolve_schema(path, columns)
         self.record_claim(route, definition)
         return ()
 
@@ -102,20 +104,20 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
         from pyspark.sql import functions as F  # noqa: N812
 
         route, path = batch.route, self.target(batch.route)
-        app, entity = table.application(batch.route, path, batch.request), _options(batch.route).entity
+        app, entity = transactions.application(batch.route, path, batch.request), _options(batch.route).entity
+        newest = self.checked_snapshot(route)
         if batch.may_exist:
-            session = table.private_session(frame.sparkSession)
-        elif table.last_txn_version(path, app) >= batch.txn_version:
+            spark = private_session(frame.sparkSession)
+        elif newest.last_txn_version(app) >= batch.txn_version:
             return FrameResult(skipped=True)
         else:
-            session = table.txn_session(frame.sparkSession, app, batch.txn_version)
-        self.check_kept(route)
+            spark = txn_session(frame.sparkSession, app, batch.txn_version)
         names = [F.col(f"{ROW}.{quote_identifier(name)}").alias(name) for name in entity]
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:
             given = {row[0]: row[1] for row in touched.groupBy(_KIND).count().collect()}
             entities = None if given.keys() == {"snapshot"} else touched.drop(_KIND).distinct()
-            self._recompute(session, entities, route, path)
+            self._recompute(spark, entities, route, path)
         except Exception as error:
             raise classified(error, path) from error
         finally:
@@ -131,7 +133,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
             return EntryCount()
         self.check_table(path, (HELD_GUARD,))
         older = F.col(HELD_GUARD).isNull() | (F.col(HELD_GUARD) < below_guard)
-        rows = table.session().read.format("delta").load(path)
+        rows = session().read.format("delta").load(path)
         told = rows.agg(F.count("*"), F.count_if(older), F.max(HELD_GUARD)).first()
         assert told is not None
         return EntryCount(told[0], told[1], told[2] or 0)
@@ -140,7 +142,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
         """Delete the rows that the new epoch's first load did not write: entities without a row."""
         orphans = f"{HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard}"
         name = table.identifier(self.target(route))
-        told = table.session().sql(f"DELETE FROM {name} WHERE {orphans}").first()  # noqa: S608 - a quoted path, a number
+        told = session().sql(f"DELETE FROM {name} WHERE {orphans}").first()  # noqa: S608 - a quoted path, a number
         assert told is not None
         return int(told["num_affected_rows"])
 

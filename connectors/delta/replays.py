@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.change import CHANGE_TYPE, COMMIT_VERSION
 from connectors.delta import table
+from connectors.delta.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +31,7 @@ def given_before(folder: str, batch: Batch, version: int) -> DataFrame:
         version: The oldest commit of the micro-batch. No earlier micro-batch holds rows of its later commits.
 
     """
-    spark = table.session()
+    spark = session()
     earlier = []
     root, files = table.file_system(folder)
     for status in files.listStatus(root) if files.exists(root) else []:

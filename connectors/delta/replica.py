@@ -30,9 +30,12 @@ from connectors.change import (
     guard_of,
     is_delete,
 )
-from connectors.delta import table, tombstones
+from connectors.delta import schema as delta_schema
+from connectors.delta import table, tombstones, transactions
 from connectors.delta.errors import OVERTAKEN, classified
+from connectors.delta.session import session, txn_session
 from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.snapshot import Snapshot
 from connectors.protocols import Resyncable
 from connectors.result import EntryCount, FrameResult
 from connectors.sql import quote_identifier
@@ -96,9 +99,9 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
             self.check_sole(path, route)
             self.redefined(route, definition, "SOFT_DELETE")
             table.set_properties(path, feed)
-            table.evolve_schema(path, columns)
+            delta_schema.evolve_schema(path, columns)
         else:
-            table.create(path, columns, **feed)
+            delta_schema.create(path, columns, **feed)
         if not self.settings.soft_delete:
             tombstones.prepare(self.tombstone_path(route))
         self.record_claim(route, definition)
@@ -110,15 +113,14 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
         claim, tombs = super().read_claim(route), self.tombstone_path(route)
         if claim is None or not table.exists(tombs):
             return claim
-        recorded = table.last_txn_version(tombs, table.application(route, tombs))
+        recorded = Snapshot(tombs).last_txn_version(transactions.application(route, tombs))
         return replace(claim, txn_version=max(claim.txn_version, recorded))
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""
         path = self.target(batch.route)
-        app = table.application(batch.route, path, batch.request)
-        self.check_kept(batch.route)
-        if table.last_txn_version(path, app) >= batch.txn_version:
+        app = transactions.application(batch.route, path, batch.request)
+        if self.checked_snapshot(batch.route).last_txn_version(app) >= batch.txn_version:
             return FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
@@ -143,7 +145,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
         if not table.exists(path):
             return EntryCount()
         self.check_table(path, (HELD_KEY, HELD_GUARD))
-        rows = table.session().read.format("delta").load(path)
+        rows = session().read.format("delta").load(path)
         shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
         told = rows.agg(F.count_if(shown), F.count_if(shown & _orphan(below_guard)), F.max(HELD_GUARD)).first()
         assert told is not None
@@ -158,7 +160,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
         else:
             tombstones.sweep(self.tombstone_path(route), below_guard)
             done = f"DELETE FROM {name} WHERE {orphans}"  # noqa: S608 - a quoted path and a number
-        told = table.session().sql(done).first()
+        told = session().sql(done).first()
         assert told is not None
         return int(told["num_affected_rows"])
 
@@ -180,7 +182,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
     def _is_empty(self, route: RouteSpec) -> bool:
         """Return whether the table and its tombstones are empty."""
         tables = [self.target(route)] if self.settings.soft_delete else [self.target(route), self.tombstone_path(route)]
-        return all(map(table.is_empty, tables))
+        return all(Snapshot(path).is_empty() for path in tables)
 
     def _apply(self, frame: DataFrame, batch: Batch, path: str, app: str) -> FrameResult:
         """Append the tombstones of the micro-batch, then merge it. Spark caches it until both tables hold it."""
@@ -256,7 +258,7 @@ def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column, 
 
     from connectors.delta import shape
 
-    writer = table.txn_session(changes.sparkSession, app, batch.txn_version)
+    writer = txn_session(changes.sparkSession, app, batch.txn_version)
     given = changes.select(f"{ROW}.*").schema
     row = shape.shaped(F.col(ROW), given, shape.fitted(given, held)).alias(ROW)
     rows = changes.select(KEY, GUARD, is_delete().alias("deleted"), row).alias("change")

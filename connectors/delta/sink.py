@@ -10,7 +10,9 @@ from pydantic import Field, model_validator
 
 from connectors import place
 from connectors.change import Claim, Watermark
-from connectors.delta import commits, table
+from connectors.delta import commits, table, transactions
+from connectors.delta.session import session
+from connectors.delta.snapshot import Snapshot
 from connectors.errors import PermanentError, claimed, fenced_off, lost
 from connectors.protocols import Addressed, Maintained, Watermarked
 from connectors.settings import SinkSettings
@@ -77,17 +79,18 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
     def read_claim(self, route: RouteSpec) -> Claim | None:
         """Read the table property that ``prepare`` set, and the last transaction of the route."""
         path = self.target(route)
-        held = _claim_of(path) if table.exists(path) else None
-        if held is None:
+        newest = Snapshot(path) if table.exists(path) else None
+        held = None if newest is None else _claim_in(newest)
+        if newest is None or held is None:
             return None
-        app, self._seen = table.application(route, path), table.newest_version(path)
+        app, self._seen = transactions.application(route, path), newest.version
         if not held.is_of(route):
             return held
         known = -1 if route.watermark is None else route.watermark.txn_version
         back = commits.taken_back_since(path, app, known, self._seen)
         reached = self.complete(route, back.version) if back is not None and back.operation == "RESTORE" else None
         mark = None if reached is None else Watermark(-1, 0, reached)
-        return replace(held, watermark=mark, restored=back is not None, txn_version=table.last_txn_version(path, app))
+        return replace(held, watermark=mark, restored=back is not None, txn_version=newest.last_txn_version(app))
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:  # noqa: ARG002
         """Return the source version up to which a restored table holds every commit; None if the table does not show it.
@@ -101,10 +104,10 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
 
     def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002
         """Check that no other writer has removed the route's rows. Each write records its batch itself."""
-        self.check_kept(route)
+        self.checked_snapshot(route)
 
-    def check_kept(self, route: RouteSpec) -> None:
-        """Read the commits since the last check, and raise an error if one of them removed the route's rows.
+    def checked_snapshot(self, route: RouteSpec) -> Snapshot:
+        """Return the newest snapshot; raise an error if a commit since the last check removed the route's rows.
 
         The check reads each commit once, but a micro-batch needs two checks. The check of the write finds a RESTORE before
         the sink's own transaction follows it. The check of the watermark finds a RESTORE between the check of the write and
@@ -116,16 +119,17 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
 
         """
         path = self.target(route)
-        claim = _claim_of(path)
+        newest = Snapshot(path)
+        claim = _claim_in(newest)
         if claim is not None and not claim.is_of(route):
             raise fenced_off(f"the Delta table {path}")
-        newest = table.newest_version(path)
         if self._seen is not None:
-            if newest < self._seen:
+            if newest.version < self._seen:
                 raise lost(f"the Delta table {path} was replaced by another table")
-            if (back := commits.taken_back(path, self._seen, newest)) is not None:
+            if (back := commits.taken_back(path, self._seen, newest.version)) is not None:
                 raise lost(f"another writer has removed rows of the Delta table {path} ({back.operation})")
-        self._seen = newest
+        self._seen = newest.version
+        return newest
 
     def record_claim(self, route: RouteSpec, definition: str = "") -> None:
         """Record the route's claim as a table property, at the end of ``prepare``.
@@ -147,7 +151,7 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
     def redefined(self, route: RouteSpec, definition: str, options: str) -> bool:
         """Return whether the definition changed in a new epoch; raise ``PermanentError`` if it changed within an epoch."""
         path = self.target(route)
-        held = table.properties(path).get(_DEFINITION, definition)
+        held = Snapshot(path).properties.get(_DEFINITION, definition)
         if held == definition:
             return False
         claim = self.read_claim(route)
@@ -171,7 +175,7 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
         if (
             not _refuse_another(path, route)
             and route.epoch == 1
-            and not table.session().read.format("delta").load(path).isEmpty()
+            and not session().read.format("delta").load(path).isEmpty()
         ):
             raise PermanentError(
                 f"the Delta table {path} holds rows, and no route has recorded that it fills it.",
@@ -202,7 +206,7 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
             return self._compact(route)
         if self.settings.auto_compact and now >= self._looked_at + LOOK_SECONDS:
             self._looked_at = now
-            if table.small_files(self.target(route)) >= MOST_SMALL_FILES:
+            if Snapshot(self.target(route)).small_files() >= MOST_SMALL_FILES:
                 return self._compact(route)
         return ""
 
@@ -212,15 +216,15 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
     def _compact(self, route: RouteSpec) -> str:
         started, path = int(time.time()), self.target(route)
         by = ", ".join(map(quote_identifier, self.settings.zorder_by))
-        told = table.session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
+        told = session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
         metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
         assert metrics is not None
-        table.record_txn(path, _OPTIMIZED, started)
+        transactions.record_txn(path, _OPTIMIZED, started)
         return f"compacted {metrics[0]} files into {metrics[1]}"
 
 
-def _claim_of(path: str) -> Claim | None:
-    text = table.properties(path).get(_CLAIM)
+def _claim_in(snapshot: Snapshot) -> Claim | None:
+    text = snapshot.properties.get(_CLAIM)
     if text is None:
         return None
     owner, epoch, route = text.split(":")
@@ -229,7 +233,7 @@ def _claim_of(path: str) -> Claim | None:
 
 def _refuse_another(path: str, route: RouteSpec) -> bool:
     """Return whether the table is claimed; raise ``PermanentError`` if another route holds the claim."""
-    claim = _claim_of(path)
+    claim = _claim_in(Snapshot(path))
     if claim is not None and (other := claim.other(route)) is not None:
         raise claimed(f"the Delta table {path}", other, "PATH")
     return claim is not None
@@ -246,7 +250,7 @@ def next_run_at(path: str, what: str, seconds: float) -> float:
     """
     if not table.exists(path):
         return time.time() + _MINUTE
-    return table.last_txn_version(path, what) + seconds
+    return Snapshot(path).last_txn_version(what) + seconds
 
 
 def _an(word: str) -> str:

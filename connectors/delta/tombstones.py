@@ -7,7 +7,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 from connectors.change import GUARD, KEY, is_delete
-from connectors.delta import table
+from connectors.delta import schema as delta_schema
+from connectors.delta import table, transactions
+from connectors.delta.session import session
 from connectors.delta.sink import next_run_at
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ _HOUR: Final = 3600
 
 def prepare(path: str) -> None:
     if not table.exists(path):
-        remembered = table.session().createDataFrame([], _COLUMNS).schema
-        table.create(path, remembered, **{"delta.enableChangeDataFeed": "false"})
-        table.record_txn(path, _FORGOTTEN, int(time.time()))
+        remembered = session().createDataFrame([], _COLUMNS).schema
+        delta_schema.create(path, remembered, **{"delta.enableChangeDataFeed": "false"})
+        transactions.record_txn(path, _FORGOTTEN, int(time.time()))
 
 
 def append(deleted: DataFrame, batch: Batch, path: str) -> None:
@@ -32,7 +34,7 @@ def append(deleted: DataFrame, batch: Batch, path: str) -> None:
     now = table.non_constant(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
     writer = deleted.select(KEY, GUARD, now.alias("deleted_at")).write.format("delta").mode("append")
     writer.option("txnVersion", batch.txn_version).option(
-        "txnAppId", table.application(batch.route, path, batch.request)
+        "txnAppId", transactions.application(batch.route, path, batch.request)
     ).save(path)
 
 
@@ -43,7 +45,7 @@ def newer(path: str, guard: int) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    return table.session().read.format("delta").load(path).where(F.col(GUARD) > guard)
+    return session().read.format("delta").load(path).where(F.col(GUARD) > guard)
 
 
 def drop_stale(changes: DataFrame, among: DataFrame) -> DataFrame:
@@ -61,12 +63,12 @@ def highest(path: str) -> int:
 
     if not table.exists(path):
         return 0
-    buried = table.session().read.format("delta").load(path).agg(F.max(GUARD)).first()
+    buried = session().read.format("delta").load(path).agg(F.max(GUARD)).first()
     return int((buried and buried[0]) or 0)
 
 
 def sweep(path: str, below_guard: int) -> None:
-    table.session().sql(f"DELETE FROM {table.identifier(path)} WHERE {GUARD} < {below_guard}")  # noqa: S608 - a number
+    session().sql(f"DELETE FROM {table.identifier(path)} WHERE {GUARD} < {below_guard}")  # noqa: S608 - a number
 
 
 def next_forgetting(path: str, seconds: int) -> float:
@@ -78,6 +80,6 @@ def purge(path: str, seconds: int) -> None:
     from delta.tables import DeltaTable
 
     started = int(time.time())
-    DeltaTable.forPath(table.session(), path).delete(f"deleted_at < current_timestamp() - INTERVAL {seconds} SECONDS")
-    table.session().sql(f"OPTIMIZE {table.identifier(path)}")
-    table.record_txn(path, _FORGOTTEN, started)
+    DeltaTable.forPath(session(), path).delete(f"deleted_at < current_timestamp() - INTERVAL {seconds} SECONDS")
+    session().sql(f"OPTIMIZE {table.identifier(path)}")
+    transactions.record_txn(path, _FORGOTTEN, started)

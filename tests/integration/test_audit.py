@@ -11,8 +11,9 @@ import pytest
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
-from connectors.delta import audit, table
+from connectors.delta import audit, transactions
 from connectors.delta.audit import DeltaAuditSink
+from connectors.delta.snapshot import Snapshot
 
 SHORT = ("id", "name", "change_type", "commit_version")
 ROUTE = RouteSpec(name="orders_audit", table="orders", keys=(), options=RouteOptions(), owner="us", epoch=1)
@@ -86,7 +87,7 @@ def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
     sink, frame, batch = batch_of(world, 1)
     assert sink.write(frame, batch) == FrameResult({"insert": 1}, versions=(1, 1))
     with monkeypatch.context() as patched:
-        patched.setattr(table, "observed", None)  # nothing is appended that Delta would have to drop
+        patched.setattr(transactions, "observed", None)  # nothing is appended that Delta would have to drop
         assert sink.write(frame, batch).skipped
         assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"
         assert sink.write(frame, replace(batch, generation=0, number=9)).skipped, "of an older generation"
@@ -99,7 +100,9 @@ def test_batch_recorded_by_a_concurrent_writer_is_skipped(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
-    monkeypatch.setattr(table, "last_txn_version", lambda path, app: -1)  # as it was before the other writer's commit
+    monkeypatch.setattr(
+        Snapshot, "last_txn_version", lambda self, app: -1
+    )  # as it was before the other writer's commit
     monkeypatch.setattr(audit, "COUNTED_SECONDS", 0.5)
     assert sink.write(frame, batch).skipped
     assert len(world.audited("id")) == 1

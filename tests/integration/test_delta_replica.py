@@ -11,7 +11,7 @@ import pytest
 from cdf_replicator.state.command_queue import Command
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import sink as delta_sink
-from connectors.delta import table as delta_table
+from connectors.delta import transactions
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.testing import SCHEMA, change_frame, deletion, upsert
 
@@ -291,7 +291,7 @@ def test_replica_with_v2_checkpoints_is_claimed_from_a_new_thread(spark, tmp_pat
     v2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({v2})")
     for version in range(3):
-        delta_table.record_txn(path, "us", version)
+        transactions.record_txn(path, "us", version)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     with ThreadPoolExecutor(1) as route_thread:
         assert route_thread.submit(sink.claim, ROUTE).result().owner == "us"
