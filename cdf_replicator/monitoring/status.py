@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cdf_replicator.monitoring.metrics import BatchOutcome, State
+    from cdf_replicator.settings.effective import Setting
     from connectors.sink import Mode
 
 ServiceState = Literal["starting", "healthy", "degraded", "failed", "stopping"]
@@ -171,15 +172,6 @@ class Event:
     at: datetime
     what: str
     route: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """An effective setting. ``value`` is text with secrets hidden. ``origin`` is the source of the value."""
-
-    variable: str
-    value: str
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)

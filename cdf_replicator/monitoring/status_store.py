@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.metrics import AT_REST
-from cdf_replicator.monitoring.status import ErrorStatus, Event, RouteStatus, ServiceStatus, Setting, SinkStatus, Status
+from cdf_replicator.monitoring.status import ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cdf_replicator.monitoring.metrics import State
     from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus
+    from cdf_replicator.settings.effective import Setting
 
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100

@@ -6,9 +6,10 @@ from html import unescape
 
 import pytest
 
-from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus, Setting
+from cdf_replicator.monitoring.status import BatchStatus, Definition, ReplayStatus
 from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
 from cdf_replicator.server.page import duration, number, prose, render
+from cdf_replicator.settings.effective import Setting
 from tests.unit.boards import START, Clock, deliver
 
 
@@ -196,7 +197,10 @@ def test_a_sink_tells_its_times_and_what_it_refused_by_any_route(board):
 def test_an_event_and_a_setting_with_its_origin_are_told(board):
     board.event("the table's schema changed", "orders_search")
     board.set_settings(
-        [Setting("CDF_TRIGGER_SECONDS", "0.2", "environment"), Setting("CDF_LOG__LEVEL", "info", "default")]
+        [
+            Setting("CDF_TRIGGER_SECONDS", "trigger_seconds", "0.2", "environment"),
+            Setting("CDF_LOG__LEVEL", "log.level", "info", "default"),
+        ]
     )
     shown = text(page(board))
     assert "12:00:00 orders_search the table's schema changed" in shown
