@@ -21,7 +21,7 @@ from prometheus_client import (
 )
 
 from cdf_replicator import __version__
-from cdf_replicator.errors import conditions
+from cdf_replicator.errors import condition_table
 from connectors.change import CHANGE_TYPES
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ RETRY_REASONS: Final = (
     "lost",
     OTHER,
 )
-RESTART_REASONS: Final = (*dict.fromkeys((*conditions.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
+RESTART_REASONS: Final = (*dict.fromkeys((*condition_table.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
 REJECTION_CODES_LIMIT: Final = 32
 
 BATCH_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

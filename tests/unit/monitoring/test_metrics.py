@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import PySparkException
 
 from cdf_replicator import __version__
-from cdf_replicator.errors import conditions
+from cdf_replicator.errors import condition_table
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import (
     OUTCOMES,
@@ -212,7 +212,7 @@ def test_an_unforeseen_reason_is_counted_as_other(metrics, route):
 
 
 def test_every_restart_is_counted_under_the_reason_that_was_told(metrics, route):
-    reasons = {row.reason for row in conditions.ERROR_CONDITIONS if row.action != "halt"}
+    reasons = {row.reason for row in condition_table.ERROR_CONDITIONS if row.action != "halt"}
     errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
     reasons |= {classify_error(error, route="r").reason for error in errors} | {"request"}
     for reason in reasons:
