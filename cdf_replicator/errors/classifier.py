@@ -7,7 +7,8 @@ import traceback
 from dataclasses import replace
 from typing import Final
 
-from cdf_replicator.errors.conditions import ERROR_CONDITIONS, RESYNC, UNKNOWN_SPARK_ERROR
+from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
+from cdf_replicator.errors.conditions import RESYNC, UNKNOWN_SPARK_ERROR
 from cdf_replicator.errors.exceptions import (
     EnrichmentError,
     ErrorDecision,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf_replicator.monitoring.status import Definition, Setting
+from cdf_replicator.monitoring.status import Definition
 from cdf_replicator.settings.effective import effective
 from cdf_replicator.settings.parsing.raw import DEFAULT
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
+    from cdf_replicator.settings.effective import Setting
 
 
 def effective_settings(settings: Settings) -> list[Setting]:
     """Return all effective settings, configured values before defaults."""
     found = [one for one in effective(settings) if one.value is not None]
-    given = sorted(found, key=lambda one: one.origin == DEFAULT)
-    return [Setting(one.variable, one.value or "", one.origin) for one in given]
+    return sorted(found, key=lambda one: one.origin == DEFAULT)
 
 
 def definition(settings: Settings, route: Route) -> Definition:

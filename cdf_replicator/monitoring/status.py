@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cdf_replicator.monitoring.totals import BatchStatus
+    from cdf_replicator.settings.effective import Setting
     from connectors.sink import Mode
 
 State = Literal["starting", "bootstrapping", "running", "retrying", "stalled", "paused", "halted", "stopped"]
@@ -163,15 +164,6 @@ class Event:
     at: datetime
     what: str
     route: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """An effective setting. ``value`` is text with secrets hidden. ``origin`` is the source of the value."""
-
-    variable: str
-    value: str
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)

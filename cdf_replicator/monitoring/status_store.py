@@ -21,8 +21,9 @@ from cdf_replicator.monitoring.totals import Totals
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from cdf_replicator.monitoring.status import Setting, State
+    from cdf_replicator.monitoring.status import State
     from cdf_replicator.monitoring.totals import BatchStatus
+    from cdf_replicator.settings.effective import Setting
 
 BATCHES_KEPT: Final = 60
 EVENTS_KEPT: Final = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from cdf_replicator.errors import conditions
+from cdf_replicator.errors import condition_table
 from connectors.change import CHANGE_TYPES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ RETRY_REASONS: Final = (
     "lost",
     OTHER,
 )
-RESTART_REASONS: Final = (*dict.fromkeys((*conditions.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
+RESTART_REASONS: Final = (*dict.fromkeys((*condition_table.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
 REJECTION_CODES_LIMIT: Final = 32
 """Maximum number of codes of a route. Rejections with further codes count as ``OTHER``."""
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
-    """One effective value.
+class Setting:
+    """One effective setting.
 
     Args:
         value: the value as text, secrets hidden; None if it is not set.
@@ -34,7 +34,7 @@ class Effective:
     origin: str
 
 
-def effective(settings: Settings) -> list[Effective]:
+def effective(settings: Settings) -> list[Setting]:
     """Return every value, defaults included, in the order of the documentation."""
     values: dict[Path, Any] = {}
     for name in ("state_path", "trigger_seconds", "shutdown_seconds", "routes_include"):
@@ -47,10 +47,10 @@ def effective(settings: Settings) -> list[Effective]:
         values.update(_route(route, settings))
     for name in FIXED_GROUPS:
         values.update(_fields(getattr(settings, name), (name,)))
-    return [_effective(path, value, settings) for path, value in values.items()]
+    return [_setting(path, value, settings) for path, value in values.items()]
 
 
-def _effective(path: Path, value: Any, settings: Settings) -> Effective:
+def _setting(path: Path, value: Any, settings: Settings) -> Setting:
     hidden = path[:2] == ("spark", "conf") and sensitive_conf(path[-1])
     text = None if value is None else HIDDEN if hidden else shown(value)
     is_conf = path[:2] == ("spark", "conf") and len(path) > 2  # noqa: PLR2004 - a setting of Spark's own
@@ -58,7 +58,7 @@ def _effective(path: Path, value: Any, settings: Settings) -> Effective:
     origin = settings.origin(path)
     if origin == DEFAULT and path[0] == "routes" and path[-1] in ("table", "sink"):
         origin = "the table's SINKS"
-    return Effective(variable_of(path[:2] if is_conf else path), named, text, origin)
+    return Setting(variable_of(path[:2] if is_conf else path), named, text, origin)
 
 
 def _fields(model: BaseModel, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-from cdf_replicator.settings.models import (
-    FIXED_GROUPS,
-    SLUG_PATTERN,
-    AnyCase,
-    Enrichment,
-    General,
-    NamePairs,
-    RouteFields,
-    Table,
-)
-from cdf_replicator.settings.parsing.validation import (
+from cdf_replicator.settings.fields import (
     FILE,
+    AnyCase,
+    NamePairs,
     classes,
     is_list,
     is_map,
@@ -29,6 +21,7 @@ from cdf_replicator.settings.parsing.validation import (
     parts,
     submodel,
 )
+from cdf_replicator.settings.models import FIXED_GROUPS, SLUG_PATTERN, Enrichment, General, RouteFields, Table
 from cdf_replicator.settings.reference import kinds
 
 if TYPE_CHECKING:

@@ -5,40 +5,26 @@ No other module reads configuration from the environment.
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import connectors
 from cdf_replicator.settings import unsupported
-from cdf_replicator.settings.models import (
-    FIXED_GROUPS,
-    SLUG_EXPECTED,
-    Delivery,
-    General,
-    Group,
-    Http,
-    Log,
-    Spark,
-    Table,
-    is_slug,
-)
-from cdf_replicator.settings.parsing.errors import ConfigProblem, ConfigurationError
-from cdf_replicator.settings.parsing.raw import DEFAULT, ENVIRONMENT, NEST, Path, RawTree, RawValue, leaves, variable_of
-from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, GROUPS, read_sources
-from cdf_replicator.settings.parsing.validation import UNKNOWN, validate, with_secret_files
+from cdf_replicator.settings.groups import fixed_group, general, groups_by_slug, need_one_location, supported
+from cdf_replicator.settings.models import FIXED_GROUPS, Delivery, General, Group, Http, Log, Spark, Table
+from cdf_replicator.settings.parsing.errors import ConfigProblem, ConfigurationError, meant
+from cdf_replicator.settings.parsing.raw import DEFAULT, Path, RawTree, RawValue, leaves
+from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, read_sources
+from cdf_replicator.settings.parsing.validation import validate
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
 from cdf_replicator.settings.routes import RouteInputs, resolve_routes, shorthands
-from cdf_replicator.settings.underscores import nested
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cdf_replicator.route import Route
-
-TWO_UNDERSCORES: Final = "two underscores between the parts of its name; did you mean {}?"
 
 
 @dataclass(frozen=True, repr=False)  # holds secrets; ``effective`` returns values that may be shown
@@ -87,29 +73,29 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
         expected = "not set: metrics are counted in one process, and the variable would break them"
         problems.append(ConfigProblem("PROMETHEUS_MULTIPROC_DIR", "", given, expected))
 
-    general = _general(tree, problems)
-    groups = {name: _group(name, model, tree, problems) for name, model in FIXED_GROUPS.items()}
+    own = general(tree, problems)
+    groups = {name: fixed_group(name, model, tree, problems) for name, model in FIXED_GROUPS.items()}
     _refuse_conf(groups["spark"], problems)
-    trees = {name: _dict_group(name, tree, problems) for name in DICT_GROUPS}
+    trees = {name: groups_by_slug(tree.get(name), (name,), "<setting>", problems) for name in DICT_GROUPS}
     tables = {slug: _table(slug, node, problems) for slug, node in trees["tables"].items()}
     kinds, sinks = _sinks(trees["sinks"], problems)
     names = shorthands(trees["tables"], problems)
     parts = RouteInputs(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
     routes = resolve_routes(parts, trees["routes"], problems)
     _need_routes(tables, routes, problems)
-    included = _included(general, routes, {*names, *trees["routes"]}, problems)
+    included = _included(own, routes, {*names, *trees["routes"]}, problems)
 
     if file_failed:  # the file may have held the missing values
         problems = [problem for problem in problems if problem.given is not None]
-    if problems or general is None:
+    if problems or own is None:
         raise ConfigurationError(problems)
     return Settings(
-        **general.model_dump(),
+        **own.model_dump(),
         **groups,  # type: ignore[arg-type]
         tables={slug: table for slug, table in tables.items() if table is not None},
         sinks={slug: settings for slug, settings in sinks.items() if settings is not None},
         routes=included,
-        origins=_origins(tree, kinds),
+        origins={path: given.origin for path, given in leaves(tree)},
     )
 
 
@@ -126,9 +112,9 @@ def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSetting
     """Read and validate that part of the configuration; raise ``ConfigurationError`` with every problem found."""
     problems: list[ConfigProblem] = []
     tree = read_sources(environ, problems)
-    spark, log = _group("spark", Spark, tree, problems), _group("log", Log, tree, problems)
+    spark, log = fixed_group("spark", Spark, tree, problems), fixed_group("log", Log, tree, problems)
     _refuse_conf(spark, problems)
-    trees = _dict_group("tables", tree, problems)
+    trees = groups_by_slug(tree.get("tables"), ("tables",), "<setting>", problems)
     tables = {slug: _table(slug, node, problems) for slug, node in trees.items()}
     if problems:
         raise ConfigurationError(problems)
@@ -137,104 +123,18 @@ def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSetting
     return TableSettings(spark, log, {slug: table for slug, table in tables.items() if table is not None})
 
 
-def _general(tree: RawTree, problems: list[ConfigProblem]) -> General | None:
-    known = [*General.model_fields, *GROUPS]
-    own: RawTree = {}
-    for name, node in tree.items():
-        if name in General.model_fields:
-            own[name] = node
-        elif name not in GROUPS:
-            problems.extend(_unknown(path, given, known) for path, given in leaves(node, tuple(name.split(NEST))))
-    return validate(General, own, (), problems)
-
-
-def _unknown(path: Path, given: RawValue, known: list[str]) -> ConfigProblem:
-    """Return the problem of an unknown first name; the nearest name may nest differently (``CDF_LOG_LEVEL``)."""
-    if (meant := nested(given.variable)) is not None:
-        return ConfigProblem.at(path, UNKNOWN, TWO_UNDERSCORES.format(meant), given.variable)
-    fields = [(group, field) for group, model in FIXED_GROUPS.items() for field in model.model_fields]
-    candidates = {variable_of(names) for names in [*((name,) for name in known), *fields]}
-    first = difflib.get_close_matches(path[0], GROUPS, n=1)
-    if first and len(path) > 1:
-        near = [variable_of((first[0], *path[1:]))]
-    else:
-        near = difflib.get_close_matches(given.variable.upper(), sorted(candidates), n=1)
-    expected = (
-        f"no such setting; did you mean {near[0]}?" if near else "no such setting; see: cdf-replicator config env"
-    )
-    return ConfigProblem.at(path, UNKNOWN, expected, given.variable)
-
-
-def _group(name: str, model: type[Group], tree: RawTree, problems: list[ConfigProblem]) -> Group | None:
-    node = tree.get(name, {})
-    if isinstance(node, RawValue):
-        problems.append(_not_a_group((name,), node, model.model_fields))
-        return None
-    return validate(model, node, (name,), problems)
-
-
-def _dict_group(name: str, tree: RawTree, problems: list[ConfigProblem]) -> dict[str, RawTree]:
-    """Return the trees of ``tables``, ``sinks`` or ``routes`` by slug."""
-    node = tree.get(name, {})
-    if isinstance(node, RawValue):
-        problems.append(_not_a_group((name,), node, [f"<{name[:-1]}>"]))
-        return {}
-    result: dict[str, RawTree] = {}
-    for slug, below in node.items():
-        if not is_slug(slug):
-            first = next((given.variable for _, given in leaves(below)), None)
-            problems.append(ConfigProblem.at((name, slug), repr(shown(slug)), SLUG_EXPECTED, first))
-        elif isinstance(below, RawValue):
-            problems.append(_not_parted((name, slug), below))
-        else:
-            result[slug] = below
-    return result
-
-
-def _not_a_group(path: Path, node: RawValue, names: Any) -> ConfigProblem:
-    example = next(iter(names)).upper()
-    given = HIDDEN if path[0] in ("sinks", "spark") else node.display
-    return ConfigProblem.at(path, given, f"its settings one by one: {variable_of(path)}__{example}=...", node.variable)
-
-
-def _not_parted(path: Path, node: RawValue) -> ConfigProblem:
-    """Return the problem of a value in the place of a table, sink or route, such as ``CDF_TABLES__ORDERS_PATH``."""
-    meant = nested(node.variable) if node.origin == ENVIRONMENT else None
-    if meant is None or meant.endswith(">"):
-        return _not_a_group(path, node, ["<setting>"])
-    given = HIDDEN if path[0] == "sinks" else node.display
-    return ConfigProblem.at(path, given, TWO_UNDERSCORES.format(meant), node.variable)
-
-
 def _table(slug: str, tree: RawTree, problems: list[ConfigProblem]) -> Table | None:
     path, before = ("tables", slug), len(problems)
-    allowed: RawTree = {}
-    for name, node in tree.items():
-        reason = unsupported.unsupported_option(name)
-        if reason is None:
-            allowed[name] = node
-        else:
-            first = next((given for _, given in leaves(node)), None)
-            told, variable = (first.display, first.variable) if first else (None, None)
-            problems.append(ConfigProblem.at((*path, name), told, f"not set: {reason}", variable))
-    table = validate(Table, allowed, path, problems)
+    table = validate(Table, supported(tree, path, problems), path, problems)
     if table is not None:
-        problems.extend(_contradictions(path, table))
+        need_one_location(table, path, problems)
+        if table.starting_version is not None and table.starting_timestamp is not None:
+            expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
+            problems.append(ConfigProblem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
+        for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
+            if len(set(values)) != len(values):
+                problems.append(ConfigProblem.at((*path, name), repr(",".join(values)), "each name once"))
     return table if len(problems) == before else None
-
-
-def _contradictions(path: Path, table: Table) -> list[ConfigProblem]:
-    result = []
-    if (table.path is None) == (table.name is None):
-        expected = "exactly one of PATH (a location) and NAME (in the catalog)"
-        result.append(ConfigProblem.at((*path, "path"), table.path and repr(shown(table.path)), expected))
-    if table.starting_version is not None and table.starting_timestamp is not None:
-        expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
-        result.append(ConfigProblem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
-    for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
-        if len(set(values)) != len(values):
-            result.append(ConfigProblem.at((*path, name), repr(",".join(values)), "each name once"))
-    return result
 
 
 def _sinks(
@@ -282,30 +182,15 @@ def _need_routes(
 
 
 def _included(
-    general: General | None, routes: Mapping[str, Route], named: set[str], problems: list[ConfigProblem]
+    own: General | None, routes: Mapping[str, Route], named: set[str], problems: list[ConfigProblem]
 ) -> dict[str, Route]:
-    wanted = general.routes_include if general else None
+    wanted = own.routes_include if own else None
     if wanted is None:
         return dict(routes)
     for name in wanted:
         if name not in named:
-            near = difflib.get_close_matches(name, sorted(named), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(named)) or 'none'}"
-            problems.append(ConfigProblem.at(("routes_include",), repr(shown(name)), f"names of routes; {hint}"))
+            expected = f"names of routes; {meant(name, sorted(named))}"
+            problems.append(ConfigProblem.at(("routes_include",), repr(shown(name)), expected))
     if not wanted:
         problems.append(ConfigProblem.at(("routes_include",), "an empty list", "at least one route"))
     return {name: route for name, route in routes.items() if name in wanted}
-
-
-def _origins(tree: RawTree, kinds: Mapping[str, type[Sink]]) -> dict[Path, str]:
-    """Return the origin of every given value by path; a secret's file is an origin."""
-    models: dict[Path, Any] = {(name,): model for name, model in FIXED_GROUPS.items()}
-    models |= {("sinks", slug): kind.Settings for slug, kind in kinds.items()}
-    result = {path: given.origin for path, given in leaves(tree)}
-    for path, model in models.items():
-        node: Any = tree
-        for part in path:
-            node = node.get(part, {})
-        read = {below: given.origin for below, given in leaves(with_secret_files(model, node, path, []), path)}
-        result = {other: origin for other, origin in result.items() if other[: len(path)] != path} | read
-    return result

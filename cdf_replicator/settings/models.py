@@ -9,21 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
-
-class MayHoldSecrets:
-    """Marks a field other than ``SecretStr`` that may hold secrets and may therefore be given as ``..._FILE``."""
-
-
-class JsonObject:
-    """Marks a map whose text must be a JSON object."""
-
-
-class NamePairs:
-    """Marks a map of names that may be given as names alone: ``a,b=c``."""
-
-
-class AnyCase:
-    """Marks a choice of words in any case."""
+from cdf_replicator.settings.fields import AnyCase, JsonObject, MayHoldSecrets, NamePairs, parse_timestamp
 
 
 class Group(BaseModel):
@@ -245,25 +231,3 @@ class Delivery(Group):
 
 FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
 """Groups that exist once; ``tables``, ``sinks`` and ``routes`` hold one group per slug."""
-
-
-def parse_timestamp(text: str) -> datetime | None:
-    """Parse a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00``; return None if it is no date or time.
-
-    The time is UTC unless the text has an offset.
-    """
-    match = re.fullmatch(
-        r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?(?: ?(?:Z|UTC|([+-]\d{2}):?(\d{2})))?",
-        text,
-        re.ASCII,
-    )
-    if match is None:
-        return None
-    day, minute, second, fraction, hours, minutes = match.groups()
-    offset = f"{hours}:{minutes}" if hours else "+00:00"
-    try:
-        return datetime.fromisoformat(
-            f"{day}T{minute or '00:00'}:{second or '00'}.{(fraction or '0').ljust(6, '0')}{offset}"
-        )
-    except ValueError:
-        return None

@@ -5,48 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Dimension
-from cdf_replicator.settings.models import SLUG_EXPECTED, Enrichment, RouteFields, is_slug
+from cdf_replicator.settings.groups import groups_by_slug, need_one_location
+from cdf_replicator.settings.models import Enrichment, RouteFields
 from cdf_replicator.settings.parsing.errors import ConfigProblem
-from cdf_replicator.settings.parsing.raw import Path, RawTree, RawValue
 from cdf_replicator.settings.parsing.validation import validate
-from cdf_replicator.settings.redact import shown
 from connectors.change import FEED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cdf_replicator.settings.parsing.raw import Path, RawTree, RawValue
     from connectors.sink import Mode
 
 
 def dimensions(node: RawTree | RawValue | None, path: Path, problems: list[ConfigProblem]) -> tuple[Dimension, ...]:
     """Return the tables that a route joins; those with a problem are left out."""
-    if isinstance(node, RawValue):
-        problems.append(_one_by_one(path, "<name>__path", node))
-        return ()
-    found = [_dimension(slug, below, (*path, slug), problems) for slug, below in (node or {}).items()]
+    trees = groups_by_slug(node, path, "path", problems)
+    found = [_dimension(slug, tree, (*path, slug), problems) for slug, tree in trees.items()]
     return tuple(dimension for dimension in found if dimension is not None)
 
 
-def _dimension(slug: str, node: RawTree | RawValue, path: Path, problems: list[ConfigProblem]) -> Dimension | None:
-    if not is_slug(slug):
-        problems.append(ConfigProblem.at(path, repr(shown(slug)), SLUG_EXPECTED))
-        return None
-    if isinstance(node, RawValue):
-        problems.append(_one_by_one(path, "path", node))
-        return None
-    given = validate(Enrichment, node, path, problems)
-    if given is None:
-        return None
-    if (given.path is None) == (given.name is None):
-        expected = "exactly one of PATH (a location) and NAME (in the catalog)"
-        problems.append(ConfigProblem.at((*path, "path"), given.path and repr(shown(given.path)), expected))
+def _dimension(slug: str, tree: RawTree, path: Path, problems: list[ConfigProblem]) -> Dimension | None:
+    before = len(problems)
+    given = validate(Enrichment, tree, path, problems)
+    if given is not None:
+        need_one_location(given, path, problems)
+    if given is None or len(problems) > before:
         return None
     return Dimension(slug, given.path, given.name, given.on, given.columns)
-
-
-def _one_by_one(path: Path, example: str, node: RawValue) -> ConfigProblem:
-    variable = ConfigProblem.at((*path, example), None, "").variable
-    return ConfigProblem.at(path, node.display, f"its settings one by one: {variable}=...", node.variable)
 
 
 def check_projection(

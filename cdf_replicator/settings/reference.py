@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin
 from pydantic_core import PydanticUndefined
 
 import connectors
-from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, General, JsonObject, NamePairs, RouteFields, Table
-from cdf_replicator.settings.parsing.raw import Path, variable_of
-from cdf_replicator.settings.parsing.sources import CONFIG_FILE
-from cdf_replicator.settings.parsing.validation import (
+from cdf_replicator.settings.fields import (
+    JsonObject,
+    NamePairs,
     is_list,
     is_map,
     is_marked,
@@ -23,6 +22,9 @@ from cdf_replicator.settings.parsing.validation import (
     parts,
     submodel,
 )
+from cdf_replicator.settings.models import FIXED_GROUPS, Enrichment, General, RouteFields, Table
+from cdf_replicator.settings.parsing.raw import Path, variable_of
+from cdf_replicator.settings.parsing.sources import CONFIG_FILE
 from cdf_replicator.settings.redact import shown
 
 if TYPE_CHECKING:

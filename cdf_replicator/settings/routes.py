@@ -8,10 +8,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from cdf_replicator.route import Route, Source
-from cdf_replicator.settings import projection, unsupported
+from cdf_replicator.settings import projection
+from cdf_replicator.settings.groups import supported
 from cdf_replicator.settings.models import RouteFields, Table
-from cdf_replicator.settings.parsing.errors import ConfigProblem
-from cdf_replicator.settings.parsing.raw import Path, RawTree, RawValue, leaves, split_list
+from cdf_replicator.settings.parsing.errors import ConfigProblem, meant
+from cdf_replicator.settings.parsing.raw import RawTree, RawValue, split_list
 from cdf_replicator.settings.parsing.validation import validate
 from connectors import Addressed, SinkError
 
@@ -104,7 +105,7 @@ def _route(name: str, tree: RawTree, parts: RouteInputs, problems: list[ConfigPr
     if sink is None:
         return None
     before = len(problems)
-    _refuse_options(path, rest, sink[0], problems)
+    rest = supported(rest, path, problems, own=sink[0].Options.model_fields)
     options = validate(sink[0].Options, rest, path, problems, also=(*RouteFields.model_fields, "enrich"))
     joined = projection.dimensions(tree.get("enrich"), (*path, "enrich"), problems)
     projection.check_projection(path, fields, joined, sink[0].mode, problems)
@@ -129,16 +130,6 @@ def _route(name: str, tree: RawTree, parts: RouteInputs, problems: list[ConfigPr
         enrich=joined,
         schema_changes=fields.schema_changes,
     )
-
-
-def _refuse_options(path: Path, rest: RawTree, kind: type[Sink], problems: list[ConfigProblem]) -> None:
-    """Remove refused options from ``rest``, unless the sink has an option of that name, and add their problems."""
-    for name in [name for name in rest if name not in kind.Options.model_fields]:
-        reason = unsupported.unsupported_option(name)
-        if reason is not None:
-            given = next((given for _, given in leaves(rest.pop(name))), None)
-            told, variable = (given.display, given.variable) if given else (None, None)
-            problems.append(ConfigProblem.at((*path, name), told, f"not set: {reason}", variable))
 
 
 def _source(slug: str, table: Table) -> Source:
@@ -175,16 +166,12 @@ def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: list[Con
             )
         elif value not in known:
             where = path if given is not None else ("tables", (short or ("",))[0], "sinks")
-            problems.append(ConfigProblem.at(where, repr(value), _unknown(field_name, value, known)))
+            own = f"CDF_{field_name.upper()}S__{value.upper()}__..."
+            expected = f"a {field_name} with settings of its own ({own}); {meant(value, known)}"
+            problems.append(ConfigProblem.at(where, repr(value), expected))
         else:
             ends.append(value)
     return (ends[0], ends[1]) if len(problems) == before else None
-
-
-def _unknown(kind: str, value: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(value, list(known), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {_list(known)}"
-    return f"a {kind} with settings of its own (CDF_{kind.upper()}S__{value.upper()}__...); {hint}"
 
 
 def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, problems: list[ConfigProblem]) -> None:

@@ -22,16 +22,14 @@ from pyspark.sql.types import (
 )
 
 from cdf_replicator.errors.conditions import UNKNOWN_CHANGE
-from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.transform.columns import check_keys, check_names, delivered, sink_names, wanted
 from cdf_replicator.transform.expressions import check_filter, computed_types
 from connectors import change
 from connectors.change import FEED_COLUMNS
-from connectors.rendering import KEYLESS, json_row, key_text
+from connectors.rendering import json_row, key_text
 from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.route import Route
@@ -88,12 +86,12 @@ def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) ->
     """
     source = StructType([field for field in table.fields if field.name not in FEED_COLUMNS])
     everything = StructType([*source.fields, *joined.fields])
-    _check_names(source.fieldNames(), route)
-    _check_keys(source, route)
+    check_names(source.fieldNames(), route)
+    check_keys(source, route)
     check_filter(everything if route.filter_is_joined else source, route)
     computed = computed_types(everything, route)
-    types = [everything[name].dataType for name in _wanted(everything.fieldNames(), route)]
-    names = _sink_names(everything.fieldNames(), route)
+    types = [everything[name].dataType for name in wanted(everything.fieldNames(), route)]
+    names = sink_names(everything.fieldNames(), route)
     return StructType([StructField(n, t) for n, t in zip(names, [*types, *computed.values()], strict=True)])
 
 
@@ -108,8 +106,8 @@ def project_joined(frame: DataFrame, route: Route) -> DataFrame:
     # A reserved name of the change feed can't clash with the row's columns: Delta refuses it in a table with a feed.
     own = F.struct(*(name for name in frame.columns if name != change.ROW)).alias(FEED_COLUMNS[0])
     passes = F.expr(route.filter) if route.filter and route.filter_is_joined else F.lit(True)
-    delivered = F.struct(*_delivered(row.fieldNames(), route)).alias(change.ROW)
-    rows = frame.select(own, f"{change.ROW}.*").select(f"{FEED_COLUMNS[0]}.*", delivered, passes.alias("passes"))
+    projected = F.struct(*delivered(row.fieldNames(), route)).alias(change.ROW)
+    rows = frame.select(own, f"{change.ROW}.*").select(f"{FEED_COLUMNS[0]}.*", projected, passes.alias("passes"))
     kind, fails = F.col(change.CHANGE_TYPE), ~F.coalesce(F.col("passes"), F.lit(False))
     left = fails & (kind == "update_postimage")
     rows = rows.where(kind.isin(*change.DELETES, "update_postimage") | ~fails)
@@ -188,19 +186,6 @@ def without_preimages(frame: DataFrame) -> DataFrame:
     return frame.where(F.col(change.CHANGE_TYPE) != "update_preimage")
 
 
-def _check_keys(table: StructType, route: Route) -> None:
-    """Raise ``RouteHaltError`` for a key column of a type that has no unique text per value."""
-    keyless = [name for name in route.keys if isinstance(table[name].dataType, KEYLESS)]
-    if keyless:
-        told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
-        raise RouteHaltError(
-            "bad_expression",
-            f"Key column {told} of table {route.source.slug} has a type that can't be a key: equal values can have "
-            "different texts.",
-            f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart.",
-        )
-
-
 def key_column(table: StructType, route: Route) -> Column:
     """Return the key text of the route's key columns; null if one of them is null or the route has none."""
     if not route.keys:
@@ -213,13 +198,11 @@ def _shaped(
 ) -> DataFrame:
     table = frame.schema
     names = [name for name in table.fieldNames() if name not in FEED_COLUMNS]
-    _check_names(names, route)
-    _check_keys(table, route)
+    check_names(names, route)
+    check_keys(table, route)
     frame = _filtered(frame, route)
     upsert = (~change_type.isin(*change.DELETES)).cast("long")
-    columns = (
-        [F.col(quote_identifier(name)).alias(name) for name in names] if route.enrich else _delivered(names, route)
-    )
+    columns = [F.col(quote_identifier(name)).alias(name) for name in names] if route.enrich else delivered(names, route)
     return frame.select(
         key_column(table, route).alias(change.KEY),
         (F.lit(epoch * change.EPOCH_STEP).cast("long") + version * 2 + upsert).alias(change.GUARD),
@@ -232,55 +215,3 @@ def _shaped(
 
 def _filtered(frame: DataFrame, route: Route) -> DataFrame:
     return frame.where(F.expr(route.filter)) if route.filter and not route.filter_is_joined else frame
-
-
-def _delivered(names: Sequence[str], route: Route) -> list[Column]:
-    """Return the columns of ``row`` for a frame that has columns of these names."""
-    columns = [F.col(quote_identifier(name)) for name in _wanted(names, route)]
-    columns += [F.expr(text) for text in route.computed.values()]
-    return [column.alias(name) for column, name in zip(columns, _sink_names(names, route), strict=True)]
-
-
-def _wanted(names: Sequence[str], route: Route) -> list[str]:
-    return list(names) if route.columns is None else list(route.columns)
-
-
-def _sink_names(names: Sequence[str], route: Route) -> list[str]:
-    return [*(route.rename.get(name, name) for name in _wanted(names, route)), *route.computed]
-
-
-def _check_names(has: Sequence[str], route: Route) -> None:
-    """Raise ``RouteHaltError`` for an absent column or for two columns of the same name.
-
-    Args:
-        has: Column names of the source table.
-        route: The route whose definition applies.
-    """
-    names = [*has, *(name for dimension in route.enrich for name in dimension.columns.values())]
-    missing = [name for name in (*_wanted(names, route), *route.rename) if name not in names]
-    missing += [name for name in route.keys if name not in has]
-    if missing:
-        raise RouteHaltError(
-            "bad_expression",
-            f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
-            f"it has {', '.join(names)}.",
-            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart.",
-        )
-    if clash := _doubled(names):
-        raise RouteHaltError(
-            "bad_expression",
-            f"Route {route.name} joins a column {clash}, and table {route.source.slug} has one of that name already.",
-            "Give it another name in the COLUMNS of its ENRICH: column=name. Then restart.",
-        )
-    if clash := _doubled(_sink_names(names, route)):
-        raise RouteHaltError(
-            "bad_expression",
-            f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
-            "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart.",
-        )
-
-
-def _doubled(names: Sequence[str]) -> str:
-    """Return the duplicate names as text. Spark and Delta compare names without case."""
-    lower = [name.lower() for name in names]
-    return ", ".join(sorted({name for name in names if lower.count(name.lower()) > 1}))

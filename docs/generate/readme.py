@@ -12,13 +12,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdf_replicator.errors.conditions import ERROR_CONDITIONS, ErrorCondition
+from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.monitoring.metrics import all_metrics
 from docs.generate import benchmarks_page, cli_page, sizing_page, types_page
 from tests.unit.condition_tests import TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from cdf_replicator.errors.conditions import ErrorCondition
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -1,4 +1,4 @@
-"""Name the test that provokes each error condition, by the first name of its row in ``cdf_replicator.errors.conditions.ERROR_CONDITIONS``."""
+"""Name the test that provokes each error condition, by the first name of its row in ``cdf_replicator.errors.condition_table.ERROR_CONDITIONS``."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from cdf_replicator.settings.parsing.raw import Path, variable_of
 from cdf_replicator.settings.redact import masked, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,10 @@ class ConfigurationError(Exception):
         count = len(self.problems)
         head = f"configuration: {count} problem{'' if count == 1 else 's'}"
         return "\n".join([head, *(f"  {problem}" for problem in self.problems)])
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to an unknown one, or all known names."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"

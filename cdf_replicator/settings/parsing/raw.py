@@ -67,13 +67,15 @@ def split_list(text: str) -> list[Any]:
     return [part for part in (part.strip() for part in text.split(",")) if part]
 
 
-def split_map(text: str) -> dict[str, Any]:
-    """Parse ``a=b, c=d`` or a JSON object, whose keys keep their case; raise ``ValueError`` for anything else."""
-    if text.startswith("{"):
-        value = _json(text)
-        if isinstance(value, dict):
-            return value
-    return pairs(split_list(text))
+def split_map(text: str, *, alone: bool = False) -> dict[str, Any]:
+    """Parse ``a=b, c=d``, a JSON array of the same, or a JSON object; raise ``ValueError`` for anything else.
+
+    Args:
+        text: the map as text; keys keep their case.
+        alone: whether a name without a value maps to itself.
+
+    """
+    return split_object(text) if text.startswith("{") else pairs(split_list(text), alone=alone)
 
 
 def split_object(text: str) -> dict[str, Any]:
@@ -82,16 +84,6 @@ def split_object(text: str) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     raise ValueError("no object")
-
-
-def split_names(text: str) -> dict[str, Any]:
-    """Parse ``a, b=c``, a JSON array of the same, or a JSON object; raise ``ValueError`` for anything else.
-
-    A name alone maps to itself.
-    """
-    if text.startswith("{"):
-        return split_object(text)
-    return pairs(split_list(text), alone=True)
 
 
 def pairs(items: list[Any], *, alone: bool = False) -> dict[str, Any]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import difflib
-import types
-from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from cdf_replicator.settings.models import JsonObject, MayHoldSecrets, NamePairs
+from cdf_replicator.settings.fields import (
+    FILE,
+    JsonObject,
+    NamePairs,
+    is_list,
+    is_map,
+    is_marked,
+    may_be_file,
+    may_be_pairs,
+    may_show_secrets,
+    spelling,
+    submodel,
+)
 from cdf_replicator.settings.parsing.errors import ConfigProblem
 from cdf_replicator.settings.parsing.raw import (
     ENVIRONMENT,
@@ -22,101 +32,67 @@ from cdf_replicator.settings.parsing.raw import (
     pairs,
     split_list,
     split_map,
-    split_names,
     split_object,
     variable_of,
 )
 from cdf_replicator.settings.redact import HIDDEN, masked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-FILE: Final = "_file"
 UNKNOWN: Final = "a value, hidden because its name is unknown"
+UNPARSED: Final = object()
+"""Value of a list or map whose text can't be parsed: no model accepts it."""
 SECRET_LIMIT: Final = 1_000_000
 
 
-def parts(annotation: Any) -> list[Any]:
-    """Return the types that an annotation allows, without ``Annotated`` and ``Optional``."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [part for arm in get_args(annotation) if arm is not type(None) for part in parts(arm)]
-    if hasattr(annotation, "__metadata__"):
-        return parts(annotation.__origin__)
-    return [annotation]
+def validate(
+    model: type[ModelT], tree: RawTree, path: Path, problems: list[ConfigProblem], also: Iterable[str] = ()
+) -> ModelT | None:
+    """Return a validated ``model``; add problems and return None if it is not valid.
+
+    Args:
+        model: the pydantic model.
+        tree: raw values; ``read_secret_files`` is applied to it.
+        path: path of the tree in the configuration.
+        problems: list that receives the problems.
+        also: further names to suggest for an unknown one.
+
+    """
+    before = len(problems)
+    read_secret_files(model, tree, path, problems)
+    unread = {problem.path.removesuffix(FILE) for problem in problems[before:]}
+    try:
+        result = model.model_validate(_values(model, tree))
+    except ValidationError as error:
+        for detail in error.errors(include_context=False):
+            problem = _problem(model, tree, path, detail, also)
+            if detail["type"] != "missing" or problem.path not in unread:
+                problems.append(problem)
+        return None
+    return result if len(problems) == before else None
 
 
-def classes(field: FieldInfo) -> list[type]:
-    """Return those of ``parts`` that are classes, without their arguments: ``tuple`` for ``tuple[str, ...]``."""
-    kinds = [get_origin(part) or part for part in parts(field.annotation)]
-    return [kind for kind in kinds if isinstance(kind, type)]
-
-
-def is_secret(field: FieldInfo) -> bool:
-    return any(issubclass(kind, SecretStr | SecretBytes) for kind in classes(field))
-
-
-def may_be_file(field: FieldInfo) -> bool:
-    return is_secret(field) or is_marked(field, MayHoldSecrets)
-
-
-def is_marked(field: FieldInfo, mark: type) -> bool:
-    return any(isinstance(item, mark) for item in field.metadata)
-
-
-def map_expected(field: FieldInfo) -> str:
-    """Return the accepted spelling of a map."""
-    if is_marked(field, JsonObject) or may_be_file(field):
-        return "a JSON object"
-    return "a,b=c or a JSON object" if is_marked(field, NamePairs) else "a=b,c=d or a JSON object"
-
-
-def may_be_pairs(field: FieldInfo) -> bool:
-    """Return whether a map may be written as ``a=b``, item by item."""
-    return is_map(field) and not is_marked(field, JsonObject) and not may_be_file(field)
-
-
-def _may_tell_secrets(field: FieldInfo) -> bool:
-    """Return whether a value may hold a secret, as a text in the place of a group may."""
-    return may_be_file(field) or submodel(field) is not None
-
-
-def submodel(field: FieldInfo) -> type[BaseModel] | None:
-    found = [kind for kind in classes(field) if issubclass(kind, BaseModel)]
-    return found[0] if len(found) == 1 else None
-
-
-def is_map(field: FieldInfo) -> bool:
-    return any(kind in (dict, Mapping) for kind in classes(field))
-
-
-def is_list(field: FieldInfo) -> bool:
-    kinds = classes(field)
-    if any(kind is str or issubclass(kind, BaseModel) for kind in kinds):
-        return False
-    return any(issubclass(kind, Iterable) and kind not in (dict, Mapping, bytes) for kind in kinds)
-
-
-def with_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problems: list[ConfigProblem]) -> RawTree:
-    """Return the tree with every ``<field>_file`` of a secret replaced by the file's content."""
-    result: RawTree = {}
-    for key, node in tree.items():
-        base = key.removesuffix(FILE)
-        field = model.model_fields.get(key)
-        secret = model.model_fields.get(base)
-        if field is None and key.endswith(FILE) and secret is not None and may_be_file(secret):
+def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problems: list[ConfigProblem]) -> None:
+    """Replace every ``<field>_file`` of a secret in the tree by the file's content, with the file as its origin."""
+    for key, node in list(tree.items()):
+        field, secret = model.model_fields.get(key), model.model_fields.get(key.removesuffix(FILE))
+        inner = submodel(field) if field is not None else None
+        if inner is not None and isinstance(node, dict):
+            read_secret_files(inner, node, (*path, key), problems)
+        elif field is None and secret is not None and may_be_file(secret):
+            del tree[key]
+            base = key.removesuffix(FILE)
             if not isinstance(node, RawValue):
                 problems.append(ConfigProblem.at((*path, key), None, "the path of a file"))
             elif _outranks(tree.get(base), node, (*path, base), problems):
                 content = _secret(node, (*path, key), problems)
                 if content is not None:
-                    result[base] = content
-        elif key not in result:
-            inner = submodel(field) if field is not None else None
-            is_group = inner is not None and isinstance(node, dict)
-            result[key] = with_secret_files(inner, node, (*path, key), problems) if is_group else node  # type: ignore[arg-type]
-    return result
+                    tree[base] = content
 
 
 def _outranks(value: RawTree | RawValue | None, file: RawValue, path: Path, problems: list[ConfigProblem]) -> bool:
@@ -147,80 +123,46 @@ def _secret(node: RawValue, path: Path, problems: list[ConfigProblem]) -> RawVal
     return RawValue(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
 
 
-def parse_values(
-    model: type[BaseModel] | None, tree: RawTree, path: Path, problems: list[ConfigProblem]
-) -> dict[str, Any]:
+def _values(model: type[BaseModel] | None, tree: RawTree) -> dict[str, Any]:
     """Return the values without their origins; parse lists and maps from text."""
     result: dict[str, Any] = {}
     for key, node in tree.items():
         field = model.model_fields.get(key) if model else None
         if isinstance(node, dict):
-            result[key] = parse_values(submodel(field) if field else None, node, (*path, key), problems)
-        elif field is None or not isinstance(node.value, str | list):
-            result[key] = node.value
+            result[key] = _values(submodel(field) if field else None, node)
         else:
-            try:
-                result[key] = _read(field, node.value)
-            except ValueError:
-                given = HIDDEN if may_be_file(field) else node.display
-                expected = map_expected(field) if is_map(field) else "a,b or a JSON array"
-                problems.append(ConfigProblem.at((*path, key), given, expected, node.variable))
+            result[key] = node.value if field is None else _parsed(field, node.value)
     return result
 
 
-def _read(field: FieldInfo, value: str | list[Any]) -> Any:
-    """Return the list or map that a text or a YAML list encodes; raise ``ValueError`` if it can't be parsed."""
-    if isinstance(value, list):
-        return pairs(value, alone=is_marked(field, NamePairs)) if may_be_pairs(field) else value
-    if is_map(field):
-        if is_marked(field, JsonObject):
-            return split_object(value)
-        return split_names(value) if is_marked(field, NamePairs) else split_map(value)
-    return split_list(value) if is_list(field) else value
-
-
-def validate(
-    model: type[ModelT], tree: RawTree, path: Path, problems: list[ConfigProblem], also: Iterable[str] = ()
-) -> ModelT | None:
-    """Return a validated ``model``; add problems and return None if it is not valid.
-
-    Args:
-        model: the pydantic model.
-        tree: raw values.
-        path: path of the tree in the configuration.
-        problems: list that receives the problems.
-        also: further names to suggest for an unknown one.
-
-    """
-    before = len(problems)
-    tree = with_secret_files(model, tree, path, problems)
-    values = parse_values(model, tree, path, problems)
-    failed = {problem.path for problem in problems[before:]}
+def _parsed(field: FieldInfo, value: Any) -> Any:
+    """Return the list or map that a text or a YAML list encodes."""
+    alone = is_marked(field, NamePairs)
     try:
-        result = model.model_validate(values)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False, include_input=False, include_context=False):
-            problem = _judgement(model, tree, path, detail, also)
-            if not any(problem.path == other or problem.path + FILE == other for other in failed):
-                problems.append(problem)
-        return None
-    return result if len(problems) == before else None
+        if isinstance(value, list) and may_be_pairs(field):
+            return pairs(value, alone=alone)
+        if isinstance(value, str) and is_map(field):
+            return split_object(value) if is_marked(field, JsonObject) else split_map(value, alone=alone)
+        if isinstance(value, str) and is_list(field):
+            return split_list(value)
+    except ValueError:
+        return UNPARSED
+    return value
 
 
-def _judgement(
+def _problem(
     model: type[BaseModel], tree: RawTree, path: Path, detail: ErrorDetails, also: Iterable[str]
 ) -> ConfigProblem:
+    """Translate an error of pydantic."""
     owner, field, here, node = _located(model, tree, path, detail["loc"])
     leaf = node if isinstance(node, RawValue) else None
     variable = leaf.variable if leaf else None
     if detail["type"] == "extra_forbidden" and field is None:
-        named = list(owner.model_fields) + (list(also) if owner is model else [])
+        named = [*owner.model_fields, *(also if owner is model else ())]
         return ConfigProblem.at(here, UNKNOWN, unknown_expected(here, named), variable)
-    given = None
+    given = None if node is None else "a group of values"
     if leaf is not None:
-        given = HIDDEN if field is not None and _may_tell_secrets(field) else leaf.display
-    elif node is not None:
-        given = "a group of values"
+        given = HIDDEN if field is not None and may_show_secrets(field) else leaf.display
     expected = _expected(detail, field)
     if expected == _PLAIN_WORDS["string_type"] and leaf is not None and isinstance(leaf.value, bool | int | float):
         expected += ", in quotes"
@@ -274,6 +216,8 @@ _PLAIN_WORDS: Final = {
 
 
 def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
+    if field is not None and detail["input"] is UNPARSED:
+        return spelling(field)
     if detail["type"] == "missing":
         return f"a value: {field.description}" if field is not None and field.description else "a value"
     if detail["type"] in _PLAIN_WORDS:

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from cdf_replicator.delivery import DeliveryBugError
 from cdf_replicator.errors import conditions
 from cdf_replicator.errors.classifier import classify_error
-from cdf_replicator.errors.conditions import ERROR_CONDITIONS
+from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from connectors import PermanentError, RetryableError
 from tests.unit.condition_tests import TESTS

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from cdf_replicator import __version__
 from cdf_replicator.delivery import DeliveryResult
-from cdf_replicator.errors import conditions
+from cdf_replicator.errors import condition_table
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics, all_metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
@@ -189,7 +189,7 @@ def test_a_batch_is_timed_by_phase_and_in_total(metrics, route):
 
 
 def test_every_restart_is_counted_by_its_reported_reason(metrics, route):
-    reasons = {row.reason for row in conditions.ERROR_CONDITIONS if row.action != "halt"}
+    reasons = {row.reason for row in condition_table.ERROR_CONDITIONS if row.action != "halt"}
     errors = [*map(RetryableError, RETRY_REASONS[:-1]), PySparkException("no condition we know")]
     reasons |= {classify_error(error, route="r").reason for error in errors} | {"request"}
     for reason in reasons:

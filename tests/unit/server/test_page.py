@@ -6,10 +6,11 @@ from html import unescape
 
 import pytest
 
-from cdf_replicator.monitoring.status import Definition, Setting
+from cdf_replicator.monitoring.status import Definition
 from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
 from cdf_replicator.monitoring.totals import BatchStatus
 from cdf_replicator.server.page import duration, number, prose, render
+from cdf_replicator.settings.effective import Setting
 from tests.unit.boards import START, Clock, deliver
 
 
@@ -196,7 +197,10 @@ def test_sink_shows_request_times_and_rejections_of_all_routes(board):
 def test_events_and_settings_with_their_origin_are_shown(board):
     board.event("the table's schema changed", "orders_search")
     board.set_settings(
-        [Setting("CDF_TRIGGER_SECONDS", "0.2", "environment"), Setting("CDF_LOG__LEVEL", "info", "default")]
+        [
+            Setting("CDF_TRIGGER_SECONDS", "trigger_seconds", "0.2", "environment"),
+            Setting("CDF_LOG__LEVEL", "log.level", "info", "default"),
+        ]
     )
     shown = text(page(board))
     assert "12:00:00 orders_search the table's schema changed" in shown
