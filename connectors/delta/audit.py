@@ -77,12 +77,16 @@ class DeltaAuditSink(DeltaSink):
         return ()
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:
-        """Return the version before the commit of the newest row: every commit up to it is in the table."""
+        """Return the version up to which the table holds every commit.
+
+        This is the version of a snapshot, which one append wrote, or the version before the commit of the newest row.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = table.at(self.target(route), restored_at).where(F.col("route") == route.name)
-        told = rows.agg(F.max_by(COMMIT_VERSION, F.struct("generation", COMMIT_VERSION))).first()
-        return None if told is None or told[0] is None else int(told[0]) - 1
+        newest = F.max_by(F.struct(COMMIT_VERSION, CHANGE_TYPE), F.struct("generation", COMMIT_VERSION))
+        (row,) = rows.agg(newest).collect()[0]
+        return None if row is None else row[COMMIT_VERSION] - (row[CHANGE_TYPE] != "snapshot")
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Append in one action; skip a redelivered batch by its number and a replayed row by its content.

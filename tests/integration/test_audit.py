@@ -301,6 +301,18 @@ def test_replay_of_an_undelivered_range_does_not_double_it(world):
     assert [row[0] for row in world.audited("id")] == [1, 2, 3]
 
 
+def test_audit_restored_to_its_snapshot_gets_the_later_changes_alone(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert run(world) is None
+    loaded = Snapshot(world.audit).version
+    world.insert("(3, 'c')")
+    assert run(world) is None
+    history = world.audited(*SHORT)
+    world.spark.sql(f"RESTORE delta.`{world.audit}` TO VERSION AS OF {loaded}")
+    assert run(world) is None
+    assert world.audited(*SHORT) == history == [(1, "a", "snapshot", 1), (2, "b", "snapshot", 1), (3, "c", "insert", 2)]
+
+
 def test_new_source_column_becomes_a_new_audit_column(world):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None

@@ -294,7 +294,7 @@ def test_replica_with_v2_checkpoints_is_claimed_from_a_new_thread(spark, tmp_pat
         transactions.record_txn(path, "us", version)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     with ThreadPoolExecutor(1) as route_thread:
-        assert route_thread.submit(sink.claim, ROUTE).result().owner == "us"
+        assert route_thread.submit(sink.read_claim, ROUTE).result().owner == "us"
 
 
 def test_violated_constraint_of_another_owner_is_named(spark, tmp_path):
