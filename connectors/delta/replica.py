@@ -12,47 +12,38 @@ and ``txnVersion``. Delta therefore drops a redelivered commit, and a commit of 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from connectors.capabilities import Capabilities
 from connectors.change import (
-    CHANGE_TYPE,
     DELETES,
     FEED_COLUMNS,
-    GUARD,
-    KEY,
-    ROW,
     commit_version_of,
     guard_of,
     is_delete,
 )
+from connectors.delta import merge, table, tombstones, transactions
 from connectors.delta import schema as delta_schema
-from connectors.delta import table, tombstones, transactions
-from connectors.delta.errors import OVERTAKEN, classified
-from connectors.delta.session import session, txn_session
+from connectors.delta.errors import classified
+from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
+from connectors.delta.session import session
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.delta.snapshot import Snapshot
 from connectors.protocols import Resyncable
 from connectors.result import EntryCount, FrameResult
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Sequence
 
-    from delta.tables import DeltaMergeBuilder
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from connectors.change import Batch, Claim, RouteSpec
     from connectors.sink import Mode
-
-HELD_KEY: Final = "_cdf_key"
-HELD_GUARD: Final = "_cdf_guard"
-DELETED: Final = "_cdf_deleted"
 
 
 class DeltaReplicaSettings(DeltaSettings):
@@ -124,7 +115,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
             return FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
-                return FrameResult({"snapshot": _fill(frame, batch, path, app)})
+                return FrameResult({"snapshot": merge.fill(frame, batch, path, app)})
             return self._apply(frame, batch, path, app)
         except Exception as error:
             raise classified(error, path) from error
@@ -147,7 +138,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
         self.check_table(path, (HELD_KEY, HELD_GUARD))
         rows = session().read.format("delta").load(path)
         shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
-        told = rows.agg(F.count_if(shown), F.count_if(shown & _orphan(below_guard)), F.max(HELD_GUARD)).first()
+        told = rows.agg(F.count_if(shown), F.count_if(shown & _is_orphan(below_guard)), F.max(HELD_GUARD)).first()
         assert told is not None
         highest = max(told[2] or 0, tombstones.highest(self.tombstone_path(route)))
         return EntryCount(told[0], told[1], highest)
@@ -188,16 +179,16 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
         """Append the tombstones of the micro-batch, then merge it. Spark caches it until both tables hold it."""
         changes = frame.persist()
         try:
-            given, oldest = _counted(changes)
+            given, oldest = merge.count(changes)
             if not given:
                 return FrameResult()
             fresh = changes
             if not self.settings.soft_delete:
                 fresh = self._remember(changes, batch, given, oldest)
-            affected, deleted = self._merge(fresh, batch, path, app)
+            affected, deleted = merge.merge(fresh, batch, path, app, soft_delete=self.settings.soft_delete)
             if affected == sum(given.values()):
                 return FrameResult(given)
-            return _told(changes, given, deleted, path)
+            return merge.partly_applied(changes, given, deleted, path)
         finally:
             changes.unpersist()
 
@@ -212,106 +203,8 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
             tombstones.append(changes.where(is_delete()), batch, path)
         return changes if nothing_newer else tombstones.drop_stale(changes, newer)
 
-    def _merge(self, changes: DataFrame, batch: Batch, path: str, app: str) -> tuple[int, int]:
-        """Merge in one commit; return the number of changed rows, and how many of them the merge deleted."""
-        from pyspark.sql import functions as F  # noqa: N812
 
-        held = table.schema_of(path)
-        merge, columns = _merging(changes, batch, path, app, _same(), held), _columns(changes, held)
-        # A row without a guard comes from another writer, and the change overwrites it.
-        not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
-        if self.settings.soft_delete:
-            columns[quote_identifier(DELETED)] = F.col("change.deleted")
-            merge = merge.whenMatchedUpdate(not_older, set=columns).whenNotMatchedInsert(values=columns)
-        else:
-            merge = merge.whenMatchedDelete(f"change.deleted AND {not_older}")
-            merge = merge.whenMatchedUpdate(f"NOT change.deleted AND {not_older}", set=columns)
-            merge = merge.whenNotMatchedInsert("NOT change.deleted", values=columns)
-        done = merge.execute().first()
-        assert done is not None
-        return done["num_affected_rows"], done["num_deleted_rows"]
-
-
-def _fill(snapshot: DataFrame, batch: Batch, path: str, app: str) -> int:
-    """Insert a snapshot into a table that was found empty, and return the number of inserted rows.
-
-    The MERGE has no clause for a matching row. It therefore fails if another writer has added a row of the same key since
-    the check. The next attempt finds the table filled and merges in the ordinary way.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    passed_over = F.raise_error(F.concat_ws(" ", F.lit(f"{OVERTAKEN}: key"), F.col(f"held.{HELD_KEY}")))
-    held = table.schema_of(path)
-    merge = _merging(snapshot, batch, path, app, _same() & passed_over.isNull(), held)
-    done = merge.whenNotMatchedInsert(values=_columns(snapshot, held)).execute().first()
-    assert done is not None
-    return int(done["num_inserted_rows"])
-
-
-def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column, held: StructType) -> DeltaMergeBuilder:
-    """Return a MERGE of ``change`` into ``held`` that records the batch's transaction.
-
-    The rows get the struct layout of the table, since MERGE refuses structs with other fields.
-    """
-    from delta.tables import DeltaTable
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from connectors.delta import shape
-
-    writer = txn_session(changes.sparkSession, app, batch.txn_version)
-    given = changes.select(f"{ROW}.*").schema
-    row = shape.shaped(F.col(ROW), given, shape.fitted(given, held)).alias(ROW)
-    rows = changes.select(KEY, GUARD, is_delete().alias("deleted"), row).alias("change")
-    return DeltaTable.forPath(writer, path).alias("held").merge(rows, on)
-
-
-def _same() -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.col(f"held.{HELD_KEY}") == F.col(f"change.{KEY}")
-
-
-def _counted(changes: DataFrame) -> tuple[Counter[str], int]:
-    """Count the changes by type and return the counts and the lowest guard. This action fills the cache."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    told = changes.groupBy(CHANGE_TYPE).agg(F.count("*"), F.min(GUARD)).collect()
-    return Counter({row[0]: row[1] for row in told}), min((row[2] for row in told), default=0)
-
-
-def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
-    """Return a value for every column of the table; null if the changes lack the column."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    given = {name.lower(): name for name in changes.select(f"{ROW}.*").columns}
-    own = {HELD_KEY: F.col(f"change.{KEY}"), HELD_GUARD: F.col(f"change.{GUARD}"), DELETED: F.lit(False)}
-    columns: dict[str, str | Column] = {}
-    for name in held.fieldNames():
-        source = given.get(name.lower())
-        value = F.lit(None) if source is None else F.col(f"change.{ROW}.{quote_identifier(source)}")
-        columns[quote_identifier(name)] = own.get(name, value)
-    return columns
-
-
-def _told(changes: DataFrame, given: Mapping[str, int], deleted: int, path: str) -> FrameResult:
-    """Return the outcome of a batch that the table applied in part, by comparing guards with the table's rows."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    held = changes.sparkSession.read.format("delta").load(path)
-    both = changes.join(held.select(HELD_KEY, HELD_GUARD), F.col(KEY) == F.col(HELD_KEY), "left")
-    taken, absent = F.col(GUARD) == F.col(HELD_GUARD), F.col(HELD_KEY).isNull() & is_delete()
-    told = both.groupBy(CHANGE_TYPE).agg(F.count_if(taken), F.count_if(absent)).collect()
-    applied = Counter({row[0]: row[1] + row[2] for row in told})
-    stale = sum(given.values()) - sum(applied.values())
-    noop = left = sum(row[2] for row in told) - deleted
-    for kind in DELETES:  # Delta does not report which of the absent keys existed before the MERGE
-        fewer = min(left, applied[kind])
-        applied[kind] -= fewer
-        left -= fewer
-    return FrameResult(applied, stale, noop=noop)
-
-
-def _orphan(below_guard: int) -> Column:
+def _is_orphan(below_guard: int) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(HELD_GUARD).isNull() | (F.col(HELD_GUARD) < below_guard)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import httpx
 import redis
 
-from connectors.delta import audit, replica
+from connectors.delta import audit, merge
 from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.elasticsearch import ElasticsearchSink
@@ -233,7 +233,7 @@ class RestoredTable(Target):
 
 
 class RestoredReplica(RestoredTable):
-    sink, type, commits = DeltaReplicaSink, "delta_replica", (replica, "_merging")
+    sink, type, commits = DeltaReplicaSink, "delta_replica", (merge, "_merging")
 
     def held(self) -> dict[str, Any]:
         rows = self.world.spark.read.format("delta").load(self.path).select("id", "name").collect()
