@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.support.service import Ended
 
 LONGEST = (
+    "test_every_operation.py",
+    "test_lost_writes.py",
     "test_isolation.py",
     "test_delta_replica.py",
     "test_schema_changes.py",

@@ -54,8 +54,8 @@ def resolve(
         version = requested_start_version if wanted else replay_from
         if wanted:
             state = replace(state, requested_start_version=requested_start_version)
-        absent = state.target_prepared and sink.read_claim(state_path.route_spec(route, state)) is None
-        if version is not None and absent:
+        spec = state_path.route_spec(route, state)
+        if version is not None and state.target_prepared and sink.read_claim(spec) is None:
             state = generation.refilled(route, state, version, source)
         elif wanted and version is not None:
             state = generation.replayed(route, state, version, source, sink, state_path)
