@@ -59,8 +59,8 @@ def test_sink_outage_of_an_hour_costs_neither_memory_nor_other_routes_time(world
     _, (heap, resident, files, threads), _, (later_heap, later_resident, later_files, later_threads) = found
     assert later_heap - heap < (many - few) * MOST_BYTES + PAGE_BYTES, found
     assert later_resident - resident < (many - few) * MOST_BYTES + PAGE_BYTES, found
-    assert later_files - files < few, found
-    assert later_threads - threads < few, found
+    assert later_files - files < (many - few) // 2, found  # a leak is one per restart; some files open late
+    assert later_threads - threads < (many - few) // 2, found
 
     world.trouble(None)
     until(lambda: world.delivered() == world.expected())
