@@ -10,18 +10,13 @@ import pytest
 
 from cdf_replicator.state.command_queue import Command
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
+from connectors.delta import merge, transactions
 from connectors.delta import sink as delta_sink
-from connectors.delta import transactions
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.testing import SCHEMA, change_frame, deletion, upsert
 
 OWN = ("_cdf_key", "_cdf_guard", "_cdf_deleted")
 ROUTE = RouteSpec(name="orders_copy", table="orders", keys=("id",), options=RouteOptions(), owner="us", epoch=1)
-
-
-class KilledBeforeTheMerge(DeltaReplicaSink):
-    def _merge(self, *given):
-        raise RuntimeError("the plug was pulled")
 
 
 class SeenEmpty(DeltaReplicaSink):
@@ -187,21 +182,26 @@ def test_configured_replica_keeps_deleted_rows_and_history(world):
     assert (verdict.reason, verdict.remedy) == ("target_gone", "Run: cdf-replicator resync orders_copy")
 
 
-def test_delivery_repairs_a_kill_between_the_tombstones_and_the_merge(spark, tmp_path):
+def test_delivery_repairs_a_kill_between_the_tombstones_and_the_merge(spark, tmp_path, monkeypatch):
     sink, route = copy_to(tmp_path), ROUTE
     sink.prepare(SCHEMA, route)
 
-    def write(kind, number, *changes):
-        return kind(sink.settings).write(change_frame(spark, SCHEMA, changes), Batch(route, 0, number, table_id="t"))
+    def write(number, *changes):
+        restarted = DeltaReplicaSink(sink.settings)
+        return restarted.write(change_frame(spark, SCHEMA, changes), Batch(route, 0, number, table_id="t"))
 
-    write(DeltaReplicaSink, 0, upsert("gone", 5, "one"), upsert("kept", 5, "one"))
+    def killed(*given, **named):
+        raise RuntimeError("the plug was pulled")
+
+    write(0, upsert("gone", 5, "one"), upsert("kept", 5, "one"))
     batch = (1, deletion("gone", 7), deletion("kept", 6), upsert("new", 7, "new"))
-    with pytest.raises(RuntimeError, match="the plug was pulled"):
-        write(KilledBeforeTheMerge, *batch)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="the plug was pulled"):
+        patched.setattr(merge, "merge", killed)
+        write(*batch)
     assert {row["id"] for row in rows(held(spark, sink))} == {"gone", "kept"}
-    assert not write(DeltaReplicaSink, *batch).skipped
-    assert write(DeltaReplicaSink, *batch).skipped
-    assert write(DeltaReplicaSink, 2, upsert("gone", 6, "older"), upsert("kept", 6, "newer")).stale == 1
+    assert not write(*batch).skipped
+    assert write(*batch).skipped
+    assert write(2, upsert("gone", 6, "older"), upsert("kept", 6, "newer")).stale == 1
     assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"kept": "newer", "new": "new"}
     buried = spark.read.format("delta").load(sink.tombstone_path(route)).select("key", "guard").collect()
     assert sorted(row["key"] for row in buried) == ["gone", "kept"], "the tombstones of the batch are there once"
