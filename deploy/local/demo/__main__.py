@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAYS = 7
-COMMIT_SECONDS = 2
+COMMIT_SECONDS = 5
 """Shortest time from the start of a commit to the start of the next."""
 RUNS = CACHE / "demo"
 
