@@ -397,3 +397,20 @@ def test_task_opens_the_sink_for_its_route(monkeypatch):
     monkeypatch.setattr(MemorySink, "open", lambda self, route: routes.append(route))
     list(worker.partition_function(sink(), ROUTE, RetryPolicy())(iter([inserts("a")])))
     assert routes == [ROUTE]
+
+
+def test_counts_and_times_of_all_chunks_are_summed():
+    told = WriteResult(noop=[0], sent_bytes=7)
+    outcome = write(sink(lambda _: told, lambda _: told, chunk_rows=1), inserts("ab"))
+    assert (outcome.noop, outcome.sent_bytes, outcome.request_seconds) == (2, 14, [0.0, 0.0])
+
+
+def test_failure_keeps_the_wait_that_the_server_requested():
+    busy = RetryableError("overloaded", retry_after=9.0)
+    assert write(sink(lambda _: busy), inserts("a"), budget=0).failure.retry_after == 9
+
+
+def test_batch_without_a_valid_key_does_not_end_the_task():
+    memory = sink()
+    outcome = write(memory, batch((None, 1, "insert")), inserts("a"))
+    assert (memory.writes, outcome.rejected) == ([["a"]], {"null_key": 1})
