@@ -115,8 +115,8 @@ def supported(tree: RawTree, path: Path, problems: list[ConfigProblem], own: Con
             result[name] = node
         else:
             first = next((given for _, given in leaves(node)), None)
-            told, variable = (first.display, first.variable) if first else (None, None)
-            problems.append(ConfigProblem.at((*path, name), told, f"not set: {reason}", variable))
+            shown_value, variable = (first.display, first.variable) if first else (None, None)
+            problems.append(ConfigProblem.at((*path, name), shown_value, f"not set: {reason}", variable))
     return result
 
 

@@ -75,10 +75,10 @@ def check_keys(table: StructType, route: Route) -> None:
     """Raise ``RouteHaltError`` for a key column of a type that has no unique text per value."""
     keyless = [name for name in route.keys if isinstance(table[name].dataType, KEYLESS)]
     if keyless:
-        told = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
+        typed = ", ".join(f"{name} ({table[name].dataType.simpleString()})" for name in keyless)
         raise RouteHaltError(
             "bad_expression",
-            f"Key column {told} of table {route.source.slug} has a type that can't be a key: equal values can have "
+            f"Key column {typed} of table {route.source.slug} has a type that can't be a key: equal values can have "
             "different texts.",
             f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart.",
         )

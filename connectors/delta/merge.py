@@ -89,8 +89,8 @@ def count(changes: DataFrame) -> tuple[Counter[str], int]:
     """Count the changes by type and return the counts and the lowest guard. This action fills the cache."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = changes.groupBy(CHANGE_TYPE).agg(F.count("*"), F.min(GUARD)).collect()
-    return Counter({row[0]: row[1] for row in told}), min((row[2] for row in told), default=0)
+    counts = changes.groupBy(CHANGE_TYPE).agg(F.count("*"), F.min(GUARD)).collect()
+    return Counter({row[0]: row[1] for row in counts}), min((row[2] for row in counts), default=0)
 
 
 def _columns(changes: DataFrame, held: StructType) -> dict[str, str | Column]:
@@ -114,10 +114,10 @@ def partly_applied(changes: DataFrame, given: Mapping[str, int], deleted: int, p
     held = changes.sparkSession.read.format("delta").load(path)
     both = changes.join(held.select(HELD_KEY, HELD_GUARD), F.col(KEY) == F.col(HELD_KEY), "left")
     taken, absent = F.col(GUARD) == F.col(HELD_GUARD), F.col(HELD_KEY).isNull() & is_delete()
-    told = both.groupBy(CHANGE_TYPE).agg(F.count_if(taken), F.count_if(absent)).collect()
-    applied = Counter({row[0]: row[1] + row[2] for row in told})
+    counts = both.groupBy(CHANGE_TYPE).agg(F.count_if(taken), F.count_if(absent)).collect()
+    applied = Counter({row[0]: row[1] + row[2] for row in counts})
     stale = sum(given.values()) - sum(applied.values())
-    noop = left = sum(row[2] for row in told) - deleted
+    noop = left = sum(row[2] for row in counts) - deleted
     for kind in DELETES:  # Delta does not report which of the absent keys existed before the MERGE
         fewer = min(left, applied[kind])
         applied[kind] -= fewer
