@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.runtime.route_runner import RouteRunner
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.storage_path import StoragePath
     from deploy.local.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
@@ -38,6 +40,24 @@ NARROW_COLUMNS = ("id", "amount", "label")
 PATIENCE_SECONDS = 240
 MOST_COMMANDS = 6
 """That an operator runs until a route goes on."""
+
+
+class RecordedStates(StateStore):
+    """Keeps each saved state that follows the feed: two resyncs of one run load two epochs."""
+
+    def __init__(self, root: StoragePath) -> None:
+        super().__init__(root)
+        self._followed: list[RouteState] = []
+
+    def save(self, state: RouteState) -> None:
+        super().save(state)
+        if state.phase == "streaming":
+            self._followed.append(state)
+
+    def followed(self) -> list[RouteState]:
+        """Return the states saved since the last call."""
+        found, self._followed = self._followed, []
+        return found
 
 
 class Replicator:
@@ -57,7 +77,7 @@ class Replicator:
         self.audited_from = -1
         self.replayed: list[int] = []
         self.settings = load(self._environ())
-        self.state_path = StateStore.open(LocalPath(folder / "state"))
+        self.state_path = RecordedStates.open(LocalPath(folder / "state"))
         if not table.shape.twins:
             recreate(table.spark, self.dimension, table.regions, doubled=False)
 
@@ -183,11 +203,11 @@ class Replicator:
                 runner.join(PATIENCE_SECONDS)
                 assert not runner.is_alive(), f"route {name} did not come to an end"
         self.batches += sum(len(route.batches) for route in board.snapshot().routes)
-        for name in runners:
-            if state := self.state_path.load(name):
-                pinned = -1 if state.pinned_version is None else state.pinned_version
-                self.pinned.setdefault(name, pinned)
-                self.epochs.setdefault(name, {}).setdefault(state.epoch, pinned)
+        last = [state for name in runners if (state := self.state_path.load(name))]
+        for state in (*self.state_path.followed(), *last):
+            pinned = -1 if state.pinned_version is None else state.pinned_version
+            self.pinned.setdefault(state.route, pinned)
+            self.epochs.setdefault(state.route, {}).setdefault(state.epoch, pinned)
         return {name: runner.failure for name, runner in runners.items() if runner.failure}
 
     def repaired(
