@@ -6,6 +6,7 @@ continue after the documented command: this is no difference.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.state.command_queue import Command
 from tests.oracle import dimension
 from tests.oracle.moments import Interrupted, LostWrites
-from tests.oracle.operations import insert
+from tests.oracle.operations import insert, update
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -142,8 +143,11 @@ def recreate_table(service: Replicator, act: Act) -> list[str]:
     if act.b % 2 and reached <= LIVE_VERSIONS:
         with _live(service) as runners:
             table.recreate()
-            while table.version <= reached + 1:
-                insert(table, replace(act, a=act.a + table.version))
+            for number in itertools.count():
+                if table.version > reached + 1:
+                    break
+                # An insert finds no absent key at the end, and an update no present key at the beginning.
+                (update if number % 2 else insert)(table, replace(act, a=act.a + number // 2))
                 table.look()
             found += _unnoticed(runners)
     else:

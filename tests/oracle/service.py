@@ -16,9 +16,9 @@ from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
-from cdf_replicator.state.store import StateStore
 from tests.oracle.dimension import recreate
 from tests.oracle.moments import Moments
+from tests.oracle.states import RecordedStates
 from tests.oracle.targets import Entries, Folder, Index
 from tests.support import reading
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.runtime.route_runner import RouteRunner
-    from cdf_replicator.state.route_state import RouteState
-    from cdf_replicator.state.storage_path import StoragePath
     from deploy.local.servers import Elasticsearch, Redis
     from tests.oracle.table import Row, Table
 
@@ -40,24 +38,6 @@ NARROW_COLUMNS = ("id", "amount", "label")
 PATIENCE_SECONDS = 240
 MOST_COMMANDS = 6
 """That an operator runs until a route goes on."""
-
-
-class RecordedStates(StateStore):
-    """Keeps each saved state that follows the feed: two resyncs of one run load two epochs."""
-
-    def __init__(self, root: StoragePath) -> None:
-        super().__init__(root)
-        self._followed: list[RouteState] = []
-
-    def save(self, state: RouteState) -> None:
-        super().save(state)
-        if state.phase == "streaming":
-            self._followed.append(state)
-
-    def followed(self) -> list[RouteState]:
-        """Return the states saved since the last call."""
-        found, self._followed = self._followed, []
-        return found
 
 
 class Replicator:

@@ -187,7 +187,7 @@ class Table:
 
         self.look()
         first, last = max(self._captured + 1, self.feed_from), self.version
-        if first > last:
+        if first > last or not self.feed_is_on:
             return
         self.spark_feed += engines.spark_feed(self, first, last)
         if not self.other_refused:
