@@ -10,11 +10,12 @@ Another distribution with a top-level package named ``connectors`` can't be inst
 from connectors.capabilities import Capabilities
 from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
-from connectors.protocols import Addressed, Maintained, Resyncable, Watermarked
+from connectors.protocols import Addressed, Maintained, Resyncable, Verifiable, Watermarked
 from connectors.registry import SinkNotFoundError, installed, load
 from connectors.result import EntryCount, FrameResult, Rejected, WriteResult
 from connectors.settings import ArrowSettings, RouteOptions, SinkSettings
 from connectors.sink import ArrowSink, FrameSink, RowSink, Sink
+from connectors.view import ScannedView, View
 
 __all__ = [
     "Addressed",
@@ -35,10 +36,13 @@ __all__ = [
     "RouteOptions",
     "RouteSpec",
     "RowSink",
+    "ScannedView",
     "Sink",
     "SinkError",
     "SinkNotFoundError",
     "SinkSettings",
+    "Verifiable",
+    "View",
     "Watermark",
     "Watermarked",
     "WriteResult",

@@ -4,6 +4,7 @@
     Watermarked   remember in the target how far it is filled: a restored or restarted target is detected
     Maintained    maintain the target periodically beside the stream
     Addressed     name the addresses of a target: two configurations with the same target are detected
+    Verifiable    read the entries of a target back: ``verify`` compares them with the source table
 
 Without a protocol a sink lacks that feature and nothing else.
 """
@@ -14,8 +15,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import Column
+
     from connectors.change import RouteSpec, Watermark
     from connectors.result import EntryCount
+    from connectors.view import View
 
 
 class Resyncable(ABC):
@@ -95,3 +101,22 @@ class Addressed(ABC):
 
         Two routes with a common address share a target, whatever the other settings of their sinks.
         """
+
+
+class Verifiable(ABC):
+    """A sink whose entries can be read back and compared with the rows of the source table.
+
+    Without this protocol ``verify`` refuses the route.
+    """
+
+    @abstractmethod
+    def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        """Open the target for reads; the view ends with the context. Changes nothing.
+
+        The service reads the newest version of the source table after it has opened a consistent view, and after it has
+        read an inconsistent one. It leaves out the keys that changed up to that version.
+        """
+
+    @abstractmethod
+    def identity(self, route: RouteSpec) -> Column:
+        """Return the identity of the entry of a change, as ``View.entries`` has it, over the column ``key``."""

@@ -52,6 +52,7 @@ JSON_OPTIONS: Final = {
     "timestampNTZFormat": TIMESTAMP_NTZ_FORMAT,
     "ignoreNullFields": "false",
 }
+_PARSE_OPTIONS: Final = {name: value for name, value in JSON_OPTIONS.items() if name != "ignoreNullFields"}
 
 
 def json_row(schema: StructType) -> Column:
@@ -65,6 +66,36 @@ def json_of(column: Column, data_type: DataType) -> Column:
     safe = _exact(told)
     column = _text_keys(column, data_type)
     return F.to_json(column.cast(safe) if safe != told else column, JSON_OPTIONS)
+
+
+def json_type(data_type: DataType) -> DataType:
+    """Return the type of a row in its JSON form: long decimals are text, and so are keys of maps that are no plain value."""
+    return _exact(_with_text_keys(data_type))
+
+
+def in_json_type(column: Column, data_type: DataType) -> Column:
+    """Return a value in its ``json_type``, so that it compares with a value of ``parsed_row``."""
+    column = _text_keys(column, data_type)
+    return column.cast(json_type(data_type)) if json_type(data_type) != _with_text_keys(data_type) else column
+
+
+def parsed_row(body: str, schema: StructType) -> Column:
+    """Return the row of a JSON text, in its ``json_type``: the inverse of ``json_row``. Null if the text is no JSON object.
+
+    A value of another JSON type than its column is null, except that a text column takes any value as text.
+    """
+    return F.from_json(F.col(body), json_type(schema).json(), _PARSE_OPTIONS)
+
+
+def parsed_text(text: Column, data_type: DataType) -> Column:
+    """Return the value of a text, in its ``json_type``: the inverse of ``text_of``. Null if it is no text of the type."""
+    if isinstance(data_type, NESTED):
+        return F.from_json(text, json_type(data_type).json(), _PARSE_OPTIONS)
+    if isinstance(data_type, TimestampType):
+        return F.try_to_timestamp(text, F.lit(TIMESTAMP_FORMAT))
+    if isinstance(data_type, BinaryType):
+        return F.try_to_binary(text, F.lit("base64"))
+    return text.try_cast(json_type(data_type))
 
 
 def content_of(row: Column, schema: StructType) -> Column:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from cdf_replicator import __version__
-from cdf_replicator.cli import PROGRAM, config, dead_letters, replay, run, status, tables, validate
+from cdf_replicator.cli import PROGRAM, config, dead_letters, replay, run, status, tables, validate, verify
 
 # Delta's own spellings are accepted and not documented.
 _ALIASES: Final = {"startingVersion": "starting-version", "endingVersion": "ending-version"}
@@ -55,9 +55,9 @@ def root(
     \b
     Exit codes:
       0   done, or stopped by SIGTERM
-      1   failed
+      1   failed, or verify found differences
       2   wrong usage
-      75  another process holds the state path, or run --once gave up on something outside
+      75  another process holds the state path, run --once gave up on something outside, or verify could not compare
       78  the configuration is wrong
     """  # noqa: D301 - click keeps the line breaks after this mark
 
@@ -67,6 +67,7 @@ app.command()(replay.replay)
 app.command()(replay.resync)
 app.command()(replay.pause)
 app.command()(replay.resume)
+app.command()(verify.verify)
 app.command()(tables.changes)
 app.command()(tables.enable)
 app.add_typer(dead_letters.app, name="dead-letters")

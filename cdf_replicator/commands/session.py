@@ -55,8 +55,18 @@ def answer(reading: TableSettings, source: Source, work: Callable[[SourceTable],
     return with_session(settings, lambda spark: work(SourceTable(spark, source)), table=source.location)
 
 
-def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route: str = "", **context: str) -> int:
-    """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
+def with_session(
+    settings: Spark,
+    work: Callable[[SparkSession], None],
+    *,
+    route: str = "",
+    failed: int = exit_codes.FAILED,
+    **context: str,
+) -> int:
+    """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``.
+
+    ``failed`` is the exit code of an error.
+    """
     try:
         spark = session.start(settings)
     except (session.SparkStartError, session.JavaNotFoundError) as error:
@@ -66,11 +76,11 @@ def with_session(settings: Spark, work: Callable[[SparkSession], None], *, route
         work(spark)
     except RouteHaltError as error:
         log.error(error.verdict.message, next_step=error.verdict.remedy)  # noqa: TRY400
-        return exit_codes.FAILED
+        return failed
     except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
         what, next_step = describe_error(error, route)
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
-        return exit_codes.FAILED
+        return failed
     finally:
         spark.stop()
     return exit_codes.DONE

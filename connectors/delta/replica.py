@@ -12,6 +12,7 @@ and ``txnVersion``. Delta therefore drops a redelivered commit, and a commit of 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +22,7 @@ from connectors.capabilities import Capabilities
 from connectors.change import (
     DELETES,
     FEED_COLUMNS,
+    KEY,
     commit_version_of,
     guard_of,
     is_delete,
@@ -32,18 +34,22 @@ from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
 from connectors.delta.session import session
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.delta.snapshot import Snapshot
-from connectors.protocols import Resyncable
+from connectors.delta.view import ReplicaView
+from connectors.errors import target_missing
+from connectors.protocols import Resyncable, Verifiable
 from connectors.result import EntryCount, FrameResult
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from connectors.change import Batch, Claim, RouteSpec
     from connectors.sink import Mode
+    from connectors.view import View
 
 
 class DeltaReplicaSettings(DeltaSettings):
@@ -60,7 +66,7 @@ class DeltaReplicaSettings(DeltaSettings):
     )
 
 
-class DeltaReplicaSink(DeltaSink, Resyncable):
+class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
     """A sink that keeps one row per key."""
 
     Settings = DeltaReplicaSettings
@@ -106,6 +112,17 @@ class DeltaReplicaSink(DeltaSink, Resyncable):
             return claim
         recorded = Snapshot(tombs).last_txn_version(transactions.application(route, tombs))
         return replace(claim, txn_version=max(claim.txn_version, recorded))
+
+    def identity(self, route: RouteSpec) -> Column:  # noqa: ARG002 - a replica holds the key text
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.col(KEY)
+
+    def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        path = self.target(route)
+        if not table.exists(path):
+            raise target_missing(f"there is no Delta table at {path}")
+        return nullcontext(ReplicaView(path, Snapshot(path).version))
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""

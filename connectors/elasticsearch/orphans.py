@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from connectors.elasticsearch.view import close_pit, open_pit, pages
 from connectors.result import EntryCount
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from connectors.result import WriteResult
 
 PAGE: Final = 5000
-KEEP_ALIVE: Final = "5m"
 GTE: Final = {"version_type": "external_gte"}
 
 
@@ -58,25 +58,8 @@ def _address(hit: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pages(cluster: Cluster, index: str) -> Iterator[list[dict[str, Any]]]:
-    cluster.request_json("POST", f"/{index}/_refresh")
-    pit = cluster.request_json("POST", f"/{index}/_pit?keep_alive={KEEP_ALIVE}")["id"]
-    after: dict[str, Any] = {}
+    pit = open_pit(cluster, index)
     try:
-        while True:
-            query = {
-                "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
-                "size": PAGE,
-                "sort": ["_shard_doc"],
-                "version": True,
-                "_source": False,
-                "track_total_hits": False,
-                **after,
-            }
-            answer = cluster.request_json("POST", "/_search?allow_partial_search_results=false", query)
-            pit, hits = answer["pit_id"], answer["hits"]["hits"]
-            if not hits:
-                return
-            yield hits
-            after = {"search_after": hits[-1]["sort"]}
+        yield from pages(cluster, pit, PAGE, {"_source": False})
     finally:
-        cluster.request_json("DELETE", "/_pit", {"id": pit})
+        close_pit(cluster, pit)

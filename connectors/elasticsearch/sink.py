@@ -29,12 +29,13 @@ from connectors.elasticsearch.index import apply_settings, create, find, identit
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import PermanentError, RetryableError, lost, target_missing
-from connectors.protocols import Addressed, Resyncable, Watermarked
+from connectors.protocols import Addressed, Resyncable, Verifiable, Watermarked
 from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyspark.sql import Column
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from connectors.change import Claim, RouteSpec, Watermark
     from connectors.elasticsearch.client import Cluster
     from connectors.sink import Mode
+    from connectors.view import View
 
 BODY: Final = "ndjson"
 MARK_SECONDS: Final = 60.0
@@ -50,7 +52,7 @@ LONGEST_ID: Final = 512  # bytes
 EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lone %
 
 
-class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed):
+class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
     """A sink that keeps one document per key.
 
     ``_id`` is the key text, or its SHA-256 if the key text is longer than 512 bytes. ``_version`` is the guard. An upsert
@@ -109,13 +111,12 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed):
         take_ownership(cluster, index, fields, route)
         return apply_settings(cluster, index, self.settings.gc_deletes)
 
-    def render(self, schema: StructType, route: RouteSpec) -> list[Column]:  # noqa: ARG002 - the index is in the URL
+    def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
         from pyspark.sql import functions as F  # noqa: N812
 
         from connectors.rendering import json_row
 
-        key = F.col(KEY)
-        identity = F.when(key == "", EMPTY_ID).when(F.octet_length(key) > LONGEST_ID, F.sha2(key, 256)).otherwise(key)
+        identity = self.identity(route)
 
         def header(action: str, version_type: str) -> Column:
             fields = F.struct(
@@ -126,6 +127,21 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed):
         upsert = F.concat(header("index", "external_gte"), F.lit("\n"), json_row(schema), F.lit("\n"))
         delete = F.concat(header("delete", "external"), F.lit("\n"))
         return [F.when(is_delete(), delete).otherwise(upsert).alias(BODY)]
+
+    def identity(self, route: RouteSpec) -> Column:  # noqa: ARG002 - the index is in the URL
+        """Return the ``_id`` of the document of a change."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        key = F.col(KEY)
+        return F.when(key == "", EMPTY_ID).when(F.octet_length(key) > LONGEST_ID, F.sha2(key, 256)).otherwise(key)
+
+    def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        from connectors.elasticsearch import view
+
+        index = find(self._connected(), _name(route))
+        if index is None:
+            raise target_missing(f"index {_name(route)!r} is gone")
+        return view.opened(self._connected(), self.settings, index)
 
     def open(self, route: RouteSpec) -> None:
         if self._target:

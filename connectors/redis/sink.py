@@ -7,20 +7,22 @@ Arrow or redis-py, so that a configuration is validated without them.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.capabilities import Capabilities
 from connectors.change import Claim, Watermark
-from connectors.protocols import Addressed, Resyncable, Watermarked
+from connectors.protocols import Addressed, Resyncable, Verifiable, Watermarked
 from connectors.redis import script
-from connectors.redis.keys import KeyNames, guard_of_value, is_internal, key_names
+from connectors.redis.keys import KeyNames, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
+from connectors.redis.view import ValueView, as_bytes, key_pages, value_pages
 from connectors.result import EntryCount, Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -30,14 +32,14 @@ if TYPE_CHECKING:
 
     from connectors.change import RouteSpec
     from connectors.redis.client import Identity
+    from connectors.view import View
 
-SCAN_PAGE: Final = 500
 VALUE_TYPES: Final = {"json": "string", "hash": "hash"}
 WRONG_TYPE: Final = "wrong_type"
 TOO_LARGE: Final = "too_large"
 
 
-class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed):
+class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
     """A sink that keeps one entry per key."""
 
     Settings = RedisSettings
@@ -79,8 +81,8 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed):
             owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
         if owner is None or epoch is None:
             return None
-        filled_by, _, name = _bytes(owner).decode().partition(":")
-        told = None if mark is None else Watermark.parse(_bytes(mark).decode())
+        filled_by, _, name = as_bytes(owner).decode().partition(":")
+        told = None if mark is None else Watermark.parse(as_bytes(mark).decode())
         older = route.watermark is not None and (told is None or not told.reaches(route.watermark))
         claim = Claim(filled_by, int(epoch), told, restored=older, route=name)
         return replace(claim, txn_version=told.txn_version) if told is not None and claim.is_of(route) else claim
@@ -183,11 +185,11 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed):
         arguments = (_digits(below_guard), VALUE_TYPES[self.settings.layout])
         with self._classified():
             count = self._connected().register_script(script.COUNT)
-            for keys in self._values(names):
+            for keys in value_pages(self._connected(), names):
                 there, orphans = count(keys=keys, args=arguments)
                 total, below = total + there, below + orphans
-            for guards in self._found(names.guard_pattern):
-                found = (_bytes(guard)[: script.GUARD_DIGITS] for guard in self._connected().mget(guards) if guard)
+            for guards in key_pages(self._connected(), names.guard_pattern):
+                found = (as_bytes(guard)[: script.GUARD_DIGITS] for guard in self._connected().mget(guards) if guard)
                 highest = max(highest, *(int(guard) for guard in found if script.is_guard(guard)), 0)
         return EntryCount(total, below, highest)
 
@@ -204,24 +206,15 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed):
         names = _names(route)
         with self._classified():
             sweep = self._connected().register_script(script.SWEEP)
-            for keys in self._values(names):
+            for keys in value_pages(self._connected(), names):
                 removed += sweep(keys=[names.claim, *keys], args=arguments)
         return removed
 
-    def _values(self, names: KeyNames) -> Iterator[list[bytes]]:
-        """Yield pages of the keys of existing values, each followed by the key of its guard."""
-        for page in self._found(names.value_pattern):
-            values = [value for value in page if not is_internal(value)]
-            if values:
-                yield [key for value in values for key in (value, guard_of_value(value))]
+    def identity(self, route: RouteSpec) -> Column:
+        return _names(route).value_column()
 
-    def _found(self, pattern: str) -> Iterator[list[bytes]]:
-        """Yield pages of existing keys, without duplicates in a page. SCAN may return a key more than once."""
-        cursor = -1
-        while cursor != 0:
-            cursor, found = self._connected().scan(max(cursor, 0), match=pattern, count=SCAN_PAGE)
-            if found:
-                yield list(dict.fromkeys(map(_bytes, found)))
+    def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        return nullcontext(ValueView(self.settings, _names(route)))
 
     def close(self) -> None:
         if self._client is not None:
@@ -239,11 +232,6 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed):
         from connectors.redis.errors import classified
 
         return classified(self.endpoint)
-
-
-def _bytes(reply: bytes | str) -> bytes:
-    """Return a reply as bytes; with ``decode_responses=true`` in the URL redis-py returns text."""
-    return reply.encode() if isinstance(reply, str) else reply
 
 
 def _held(route: RouteSpec) -> tuple[str, ...]:

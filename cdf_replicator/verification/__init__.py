@@ -1,0 +1,6 @@
+"""Compare the entries of a target with the rows of its source table while changes keep flowing."""
+
+__all__ = ["Comparison", "verify"]
+
+from cdf_replicator.verification.comparison import Comparison
+from cdf_replicator.verification.verify import verify

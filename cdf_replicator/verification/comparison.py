@@ -1,0 +1,215 @@
+"""Compare two frames of entries by counts and sums of digests per bucket, and by row in the buckets that differ.
+
+A digest is 64 bits. Buckets are compared by the number of entries and by the sum of the digests: an exclusive or would
+lose two equal digests. No row is shuffled until a bucket differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from connectors.change import GUARD, ROW, commit_version_of
+from connectors.rendering import content_of
+from connectors.view import IDENTITY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, Row
+
+BUCKETS: Final = 4096
+KINDS: Final = ("missing", "extra", "different", "foreign")
+LOW_BITS: Final = 0xFFFF_FFFF
+NESTED: Final = (ArrayType, MapType, StructType, VariantType)
+LONGEST_TEXT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An entry that differs, or one column of it.
+
+    Args:
+        kind: One of ``KINDS``.
+        identity: The entry's identity in the target.
+        version: The commit version of the entry's guard; None without a guard.
+        column: The column that differs; None if the whole entry does.
+        table: The value in the source table, as text.
+        target: The value in the target, as text.
+    """
+
+    kind: str
+    identity: str
+    version: int | None
+    column: str | None = None
+    table: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of a comparison.
+
+    Args:
+        rows: Number of compared rows of the source table.
+        entries: Number of compared entries of the target.
+        kinds: Number of entries by kind of difference.
+        columns: Number of different entries by column.
+        differences: The first differences, in the order of identities.
+    """
+
+    rows: int
+    entries: int
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return not any(self.kinds.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    count: int = 0
+    low: int = 0
+    high: int = 0
+    foreign: int = 0
+
+
+def compare(
+    rows: DataFrame, entries: DataFrame, guards: tuple[int, int], columns: Sequence[str], limit: int
+) -> Comparison:
+    """Compare the rows of a table with the entries of a target.
+
+    Args:
+        rows: ``identity`` and ``row`` of each row that the target must hold.
+        entries: ``identity``, ``guard`` and ``row`` of each entry, with a ``row`` of the same type.
+        guards: The lowest and the highest guard that the service can have written. An entry of another guard is foreign.
+        columns: The columns to compare.
+        limit: Most differences to return.
+    """
+    foreign = F.col(GUARD).isNull() | ~F.col(GUARD).between(*guards)
+    wanted, held = _buckets(rows, columns, F.lit(False)), _buckets(entries, columns, foreign)
+    equal = Comparison(rows=_total(wanted), entries=_total(held))
+    none = _Bucket()
+    unequal = [number for number in wanted.keys() | held.keys() if wanted.get(number, none) != held.get(number, none)]
+    if not unequal:
+        return equal
+    return _in_detail(_of(rows, unequal), _of(entries, unequal), foreign, columns, limit, equal)
+
+
+def _in_detail(
+    rows: DataFrame,
+    entries: DataFrame,
+    foreign: Column,
+    columns: Sequence[str],
+    limit: int,
+    equal: Comparison,
+) -> Comparison:
+    """Return ``equal``, the numbers of rows and entries, with the differences of the given rows and entries."""
+    row = rows.schema[ROW].dataType
+    assert isinstance(row, StructType)
+    table = rows.select(IDENTITY, F.col(ROW).alias("table"), F.lit(True).alias("in_table"))
+    target = entries.select(
+        IDENTITY, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
+    )
+    joined = table.join(target, IDENTITY, "full_outer")
+    differs = [F.when(~_same(name, row[name].dataType), F.lit(name)) for name in columns]
+    kind = (
+        F.when(F.col("in_target").isNull(), "missing")
+        .when(F.col("foreign"), "foreign")
+        .when(F.col("in_table").isNull(), "extra")
+        .when(F.col("target").isNull() | (F.size("columns") > 0), "different")
+    )
+    found = joined.withColumn("columns", F.array_compact(F.array(*differs))).withColumn("kind", kind)
+    found = found.where(F.col("kind").isNotNull()).persist()
+    try:
+        kinds: dict[str, int] = dict(found.groupBy("kind").count().collect())
+        named = found.where(F.col("kind") == "different").select(F.explode("columns").alias("column"))
+        by_column: dict[str, int] = dict(named.groupBy("column").count().orderBy("column").collect())
+        texts = {name: row[name].dataType for name in columns}
+        shown = found.select("kind", IDENTITY, GUARD, "columns", _texts("table", texts), _texts("target", texts))
+        first = shown.orderBy(IDENTITY).limit(limit).collect()
+    finally:
+        found.unpersist()
+    differences = tuple(difference for each in first for difference in _differences(each))[:limit]
+    kinds = {name: kinds.get(name, 0) for name in KINDS}
+    return replace(equal, kinds=kinds, columns=by_column, differences=differences)
+
+
+def _differences(found: Row) -> list[Difference]:
+    version = None if found[GUARD] is None else commit_version_of(found[GUARD])
+    if found["kind"] != "different":
+        return [Difference(found["kind"], found[IDENTITY], version)]
+    table, target = (found[side] or {} for side in ("table", "target"))
+    return [
+        Difference(found["kind"], found[IDENTITY], version, name, table.get(name), target.get(name))
+        for name in found["columns"]
+    ]
+
+
+def _texts(side: str, types: Mapping[str, DataType]) -> Column:
+    """Return the texts of the columns of one side as a map, cut off after ``LONGEST_TEXT`` characters."""
+    texts = [
+        part
+        for name, data_type in types.items()
+        for part in (F.lit(name), F.substring(_text(F.col(side).getField(name), data_type), 1, LONGEST_TEXT))
+    ]
+    return F.create_map(*texts).alias(side)
+
+
+def _text(value: Column, data_type: DataType) -> Column:
+    return F.to_json(value) if isinstance(data_type, NESTED) else value.cast("string")
+
+
+def _same(name: str, data_type: DataType) -> Column:
+    table, target = (_comparable(F.col(side).getField(name), data_type) for side in ("table", "target"))
+    return table.eqNullSafe(target)
+
+
+def _buckets(frame: DataFrame, columns: Sequence[str], foreign: Column) -> dict[int, _Bucket]:
+    digest = _digest(frame, columns)
+    sums = (
+        frame.select(_bucket().alias("bucket"), digest.alias("digest"), foreign.alias("foreign"))
+        .groupBy("bucket")
+        .agg(
+            F.count("*"),
+            F.sum(F.col("digest").bitwiseAND(F.lit(LOW_BITS))),
+            F.sum(F.shiftrightunsigned("digest", 32)),
+            F.count_if("foreign"),
+        )
+    )
+    return {bucket: _Bucket(*values) for bucket, *values in sums.collect()}
+
+
+def _total(buckets: Mapping[int, _Bucket]) -> int:
+    return sum(bucket.count for bucket in buckets.values())
+
+
+def _bucket() -> Column:
+    return F.pmod(F.xxhash64(IDENTITY), F.lit(BUCKETS))
+
+
+def _of(frame: DataFrame, buckets: Collection[int]) -> DataFrame:
+    return frame.where(_bucket().isin(*buckets)) if len(buckets) < BUCKETS else frame
+
+
+def _digest(frame: DataFrame, columns: Sequence[str]) -> Column:
+    """Return 64 bits of the identity and the columns. ``xxhash64`` skips nulls, so that each column adds whether it is null."""
+    row = frame.schema[ROW].dataType
+    assert isinstance(row, StructType)
+    values = [(F.col(ROW).getField(name), row[name].dataType) for name in columns]
+    parts = [part for value, data_type in values for part in (value.isNull(), _comparable(value, data_type))]
+    return F.xxhash64(IDENTITY, *parts)
+
+
+def _comparable(value: Column, data_type: DataType) -> Column:
+    """Return a scalar as it is, and a nested value as text, since Spark neither hashes nor compares maps and variants."""
+    if not isinstance(data_type, NESTED):
+        return value
+    holder = StructType().add("value", data_type)
+    return F.when(value.isNotNull(), content_of(F.struct(value.alias("value")), holder))

@@ -1,0 +1,206 @@
+"""Verify one route: compare what its target holds with the version of the source table that the route has delivered.
+
+1. V is the version that the route has delivered.
+2. The sink opens its view of the target.
+3. W is the newest version of the source table. It is read after a consistent view was opened, and after an inconsistent
+   one was read. Every change that the view can hold is therefore at W or earlier.
+4. The keys that the change feed names in (V, W] are left out on both sides.
+
+The stream continues meanwhile: there is no pause, no lock and no retry.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from cdf_replicator.delivery.dead_letters import DeadLetters
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.source import schema_evolution
+from cdf_replicator.source.schema import TableSchema
+from cdf_replicator.source.table import SourceTable
+from cdf_replicator.state import checkpoint
+from cdf_replicator.transform import change_frame
+from cdf_replicator.transform.enrichment import Dimensions
+from cdf_replicator.verification.comparison import Comparison, compare
+from connectors import Verifiable, change, guard_of
+from connectors.rendering import in_json_type
+from connectors.view import IDENTITY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.state.checkpoint import Offset
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.store import StateStore
+    from connectors import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of ``verify``.
+
+    Args:
+        route: Name of the route.
+        target: The target as text.
+        version: V, the compared version of the source table.
+        newest: W, the version up to which changed keys were left out.
+        changed: Number of keys that changed in (V, W].
+        dead_letters: Number of keys with an open dead letter, which the target must not hold.
+        left_out: Columns that were not compared.
+        seconds: Duration.
+        comparison: The result of the comparison.
+    """
+
+    route: str
+    target: str
+    version: int
+    newest: int
+    changed: int
+    dead_letters: int
+    left_out: tuple[str, ...]
+    seconds: float
+    comparison: Comparison
+
+
+def verify(
+    spark: SparkSession,
+    route: Route,
+    sink: Sink,
+    state_store: StateStore,
+    *,
+    at: int | None = None,
+    columns: Sequence[str] = (),
+    limit: int = 20,
+) -> Verification:
+    """Compare a route's target with its source table; raises ``RouteHaltError`` if they can't be compared.
+
+    Args:
+        spark: The session.
+        route: The route.
+        sink: The route's sink.
+        state_store: The state path, which is only read.
+        at: The version of the source table to compare; None for the version that the route has delivered.
+        columns: The columns of the target to compare; empty for all.
+        limit: Most differences to return.
+    """
+    if not isinstance(sink, Verifiable):
+        raise _refused(f"The sink of route {route.name} can't be verified: its target can't be read back.")
+    if route.filter_is_joined:
+        raise _refused(
+            f"Route {route.name} can't be verified: its filter depends on earlier contents of a joined table."
+        )
+    began = time.monotonic()
+    state = _streaming(route, state_store)
+    source = SourceTable(spark, route.source)
+    source.newest_of(state.table_id)
+    version = _version(route, state, state_store, source, at)
+    rows, row, unverified = _rows(spark, source, route, state, version)
+    compared = _columns(route, row, columns, unverified)
+    letters = DeadLetters(spark, state_store.dead_letters)
+    spec = state_store.route_spec(route, state)
+    identity = sink.identity(spec)
+    with closing(sink), sink.view(spec) as view:
+        entries = view.entries(spark, row)
+        if not view.consistent:
+            entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
+            entries.count()  # reads the target before the newest version of the source table
+        newest = source.log.latest_version()
+        changed = _changed(spark, source, route, version, newest).select(identity.alias(IDENTITY)).distinct()
+        refused = letters.open(route.name).select("key", "code").where(F.col("key").isNotNull())
+        kept = rows.select(identity.alias(IDENTITY), in_json_type(F.col(change.ROW), row).alias(change.ROW))
+        absent = refused.select(identity.alias(IDENTITY)).distinct()
+        doubled = refused.where(F.col("code") == change.DUPLICATE_KEY).select(identity.alias(IDENTITY)).distinct()
+        ignored = changed.unionByName(doubled).persist()
+        try:
+            comparison = compare(
+                kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
+                entries.join(ignored, IDENTITY, "left_anti"),
+                (guard_of(state.epoch, 0, upsert=False), guard_of(state.epoch, newest, upsert=True)),
+                compared,
+                limit,
+            )
+            counted = ignored.count(), absent.count()
+        finally:
+            ignored.unpersist()
+            entries.unpersist()
+    return Verification(
+        route.name, sink.target(spec), version, newest, *counted, unverified, time.monotonic() - began, comparison
+    )
+
+
+def _streaming(route: Route, state_store: StateStore) -> RouteState:
+    state = state_store.load(route.name)
+    if state is None or state.phase == "bootstrapping":
+        raise _refused(f"Route {route.name} has not delivered its first snapshot.", "Repeat the command after that.")
+    return state
+
+
+def _version(route: Route, state: RouteState, state_store: StateStore, source: SourceTable, at: int | None) -> int:
+    """Return the version to compare: the version that the route has delivered, or an earlier one that the operator names."""
+    committed = checkpoint.last_committed(state_store.checkpoint(route.name, state.generation))
+    delivered = (state.start_version or 0) - 1 if committed is None else _delivered(committed, source)
+    if at is not None and at > delivered:
+        raise _refused(
+            f"Route {route.name} has delivered version {delivered}, and not yet version {at}.",
+            "Repeat the command when the route has delivered it.",
+        )
+    if delivered < 0:
+        raise _refused(
+            f"Route {route.name} has delivered no version.", "Repeat the command after its first micro-batch."
+        )
+    return delivered if at is None else at
+
+
+def _delivered(end: Offset, source: SourceTable) -> int:
+    """Return the newest version that is read as a whole up to ``end``, which may lie within a commit."""
+    whole = end.index + 1 >= source.log.changed_files(end.version) if end.index >= 0 else False
+    return end.started_version if whole else end.completed_version
+
+
+def _rows(
+    spark: SparkSession, source: SourceTable, route: Route, state: RouteState, version: int
+) -> tuple[DataFrame, StructType, tuple[str, ...]]:
+    """Return the change frame of the snapshot, the schema of its rows, and the columns that depend on joined tables."""
+    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
+    _, snapshot = schema_evolution.reconcile(route, source, known, source.snapshot(version), version, None)
+    frame = change_frame.snapshot_frame(snapshot, route, epoch=state.epoch, version=version, committed_at=0)
+    joined = [name for dimension in route.enrich for name in dimension.columns.values()]
+    dependent = [name for name, text in route.computed.items() if any(each in text for each in joined)]
+    if route.enrich:
+        dimensions = Dimensions(spark, route)
+        dimensions.columns(snapshot.schema)
+        frame = change_frame.project_joined(dimensions.snapshot_join()(frame), route)
+    row = frame.schema[change.ROW].dataType
+    assert isinstance(row, StructType)
+    unverified = {*(route.rename.get(name, name) for name in joined), *dependent}
+    return frame.where(F.col(change.KEY).isNotNull()), row, tuple(name for name in row.names if name in unverified)
+
+
+def _changed(spark: SparkSession, source: SourceTable, route: Route, version: int, newest: int) -> DataFrame:
+    """Return the keys that the change feed names in (version, newest]."""
+    if newest <= version:
+        return spark.createDataFrame([], f"{change.KEY} string")
+    return change_frame.change_frame(source.changes(version + 1, newest), route, epoch=1).select(change.KEY)
+
+
+def _columns(route: Route, row: StructType, wanted: Sequence[str], unverified: Sequence[str]) -> list[str]:
+    if unknown := [name for name in wanted if name not in row.names]:
+        raise _refused(
+            f"Route {route.name} delivers no column {', '.join(unknown)}; it delivers {', '.join(row.names)}.",
+            "Correct --columns.",
+        )
+    return [name for name in row.names if (name in wanted if wanted else name not in unverified)]
+
+
+def _refused(what: str, next_step: str = "Compare by other means.") -> RouteHaltError:
+    return RouteHaltError("bad_request", what, next_step)

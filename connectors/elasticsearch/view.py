@@ -1,0 +1,106 @@
+"""Read the documents of an index at one moment, in slices of a point in time (PIT)."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote
+
+import orjson
+
+from connectors.view import ScannedView, entry_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+    from connectors.elasticsearch.client import Cluster
+    from connectors.elasticsearch.index import Index
+    from connectors.elasticsearch.settings import Settings
+
+KEEP_ALIVE: Final = "5m"
+PAGE: Final = 2000
+SLICES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentView(ScannedView):
+    """The documents of a point in time.
+
+    Args:
+        settings: The settings of the sink, by which a worker connects.
+        pit: The id of the point in time. Each request extends its life, so that a long comparison keeps it.
+        source: The clause ``_source`` of the searches.
+    """
+
+    consistent: ClassVar[bool] = True
+    settings: Settings
+    pit: str
+    source: bool | Mapping[str, Any]
+    parts: int = SLICES
+
+    def scan(self, part: int) -> Iterator[pa.RecordBatch]:
+        from connectors.elasticsearch.client import cluster_of
+
+        query = {"slice": {"id": part, "max": self.parts}, "_source": self.source}
+        for hits in pages(cluster_of(self.settings), self.pit, PAGE, query):
+            bodies = [orjson.dumps(hit["_source"]).decode() if "_source" in hit else None for hit in hits]
+            yield entry_batch([hit["_id"] for hit in hits], [hit["_version"] for hit in hits], bodies)
+
+    def read(self, schema: StructType) -> Column:
+        from connectors.rendering import parsed_row
+
+        return parsed_row("body", schema)
+
+
+@contextmanager
+def opened(cluster: Cluster, settings: Settings, index: Index) -> Iterator[DocumentView]:
+    """Refresh the index and open a point in time; close it at the end."""
+    pit = open_pit(cluster, quote(index.name))
+    # Elasticsearch 9.2 leaves vectors out of _source; earlier versions refuse the option.
+    vectors = "dense_vector" in orjson.dumps(index.mappings.get("properties", {})).decode()
+    source: bool | dict[str, Any] = {"exclude_vectors": False} if vectors and _leaves_out_vectors(cluster) else True
+    try:
+        yield DocumentView(settings, pit, source)
+    finally:
+        close_pit(cluster, pit)
+
+
+def _leaves_out_vectors(cluster: Cluster) -> bool:
+    major, minor = (int(part) for part in cluster.request_json("GET", "/")["version"]["number"].split(".")[:2])
+    return (major, minor) >= (9, 2)
+
+
+def open_pit(cluster: Cluster, index: str) -> str:
+    """Make every acknowledged write visible, and return the id of a point in time. ``index`` is quoted for a URL."""
+    cluster.request_json("POST", f"/{index}/_refresh")
+    return str(cluster.request_json("POST", f"/{index}/_pit?keep_alive={KEEP_ALIVE}")["id"])
+
+
+def close_pit(cluster: Cluster, pit: str) -> None:
+    cluster.request_json("DELETE", "/_pit", {"id": pit})
+
+
+def pages(cluster: Cluster, pit: str, size: int, query: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the hits of a point in time in pages, with the version of each document."""
+    after: dict[str, Any] = {}
+    while True:
+        search = {
+            "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
+            "size": size,
+            "sort": ["_shard_doc"],
+            "version": True,
+            "track_total_hits": False,
+            **query,
+            **after,
+        }
+        answer = cluster.request_json("POST", "/_search?allow_partial_search_results=false", search)
+        pit, hits = answer["pit_id"], answer["hits"]["hits"]
+        if not hits:
+            return
+        yield hits
+        after = {"search_after": hits[-1]["sort"]}

@@ -1,0 +1,195 @@
+"""``verify`` finds planted damage exactly, in each sink whose entries can be read back, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+import redis
+
+from cdf_replicator.commands.verify import as_json, summary
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.verification import verify
+from connectors import guard_of
+
+COLUMNS = (
+    "id bigint, name string, amount decimal(12,2), exact decimal(30,10), ratio double, part float, at timestamp, "
+    "local timestamp_ntz, day date, raw binary, flag boolean, tags map<string,int>, days map<date,string>, "
+    "detail struct<a:int,b:array<struct<c:bigint,d:string>>>"
+)
+ROW = (
+    "({0}, 'ü {0}', {0}.5, 12345678901234567890.0123456789, {0} / 3.0D, CAST({0} / 3 AS float), "
+    "timestamp'2026-01-0{1} 12:00:00.123456', timestamp_ntz'2026-01-0{1} 12:00:00.000001', date'2026-01-0{1}', X'00FF{0}0', "
+    "{0} % 2 = 0, map('t', {0}), map(date'2026-01-0{1}', 'x'), struct({0}, array(struct({0}L, 'd'), struct(null, null))))"
+)
+NULLS = "({0}, null, null, null, double('NaN'), null, null, null, null, null, null, null, null, null)"
+ROWS = [ROW.format(number, 1 + number % 9) for number in range(10, 18)] + [NULLS.format(number) for number in (18, 19)]
+
+
+def sinks(world, kind, elasticsearch, redis_server):
+    world.environ = {name: text for name, text in world.environ.items() if "FILES" not in name}
+    prefix = "CDF_SINKS__TARGET__"
+    given = {
+        "elasticsearch": {"HOSTS": elasticsearch.url},
+        "redis": {"URL": redis_server.url},
+        "redis hash": {"URL": redis_server.url, "LAYOUT": "hash"},
+        "delta_replica": {"PATH": str(world.folder / "replica")},
+    }[kind]
+    world.environ |= {"CDF_TABLES__ORDERS__SINKS": "target", prefix + "TYPE": kind.split()[0]}
+    world.environ |= {prefix + name: text for name, text in given.items()}
+
+
+class Target:
+    """Damages entries of one sink. ``documents`` of the three kinds have the same form: the row in its JSON form."""
+
+    def __init__(self, world, kind, elasticsearch, redis_server):
+        self.world, self.kind, self.url = world, kind, elasticsearch.url
+        self.redis = redis.Redis.from_url(redis_server.url)
+        self.path = str(world.folder / "replica" / "orders")
+
+    def identity(self, key):
+        return f"orders:{key}" if self.kind.startswith("redis") else str(key)
+
+    def drop(self, key):
+        if self.kind == "elasticsearch":
+            httpx.delete(f"{self.url}/orders/_doc/{key}").raise_for_status()
+        elif self.kind == "delta_replica":
+            self.world.spark.sql(f"DELETE FROM delta.`{self.path}` WHERE id = {key}")
+        else:
+            self.redis.delete(f"orders:{key}")
+
+    def put(self, key, guard, **changes):
+        """Write an entry with changed columns, under any guard."""
+        if self.kind == "elasticsearch":
+            found = httpx.get(f"{self.url}/orders/_doc/{key}").json()
+            body = found.get("_source", {"id": key}) | changes
+            self.drop(key)
+            address = f"{self.url}/orders/_doc/{key}?version={guard}&version_type=external_gte"
+            httpx.put(address, json=body).raise_for_status()
+        elif self.kind == "delta_replica":
+            texts = ", ".join(f"{name} = {json.dumps(value)}" for name, value in changes.items())
+            if not self.world.spark.sql(f"SELECT 1 FROM delta.`{self.path}` WHERE id = {key}").count():
+                added = f"INSERT INTO delta.`{self.path}` (id, _cdf_key, _cdf_guard) VALUES ({key}, '{key}', {guard})"
+                self.world.spark.sql(added)
+            listed = ", ".join(filter(None, (texts, f"_cdf_guard = {guard}")))
+            self.world.spark.sql(f"UPDATE delta.`{self.path}` SET {listed} WHERE id = {key}")
+        elif self.kind == "redis":
+            body = json.loads(self.redis.get(f"orders:{key}") or json.dumps({"id": key}))
+            self.redis.set(f"orders:{key}", json.dumps(body | changes))
+            self.redis.set(f"cdf:guard:{{orders:{key}}}", f"{guard:019d}")
+        else:
+            for name, value in ({"id": key} | changes).items():
+                if value is None:
+                    self.redis.hdel(f"orders:{key}", name)
+                else:
+                    self.redis.hset(f"orders:{key}", name, str(value))
+            self.redis.set(f"cdf:guard:{{orders:{key}}}", f"{guard:019d}")
+
+
+def verified(world, **more):
+    settings = world.settings
+    route = settings.routes["orders_target"]
+    return verify(world.spark, route, settings.sink(route.sink), world.state_path, **more)
+
+
+@pytest.fixture(params=["elasticsearch", "redis", "redis hash", "delta_replica"])
+def target(request, world, elasticsearch, redis_server):
+    redis.Redis.from_url(redis_server.url).flushall()
+    httpx.delete(f"{elasticsearch.url}/orders")
+    sinks(world, request.param, elasticsearch, redis_server)
+    world.create(COLUMNS, rows=ROWS)
+    assert world.run("orders_target") is None
+    return Target(world, request.param, elasticsearch, redis_server)
+
+
+def test_equal_target_of_every_type_has_no_difference(world, target):
+    world.sql("UPDATE {t} SET name = 'later' WHERE id = 11")
+    world.sql("DELETE FROM {t} WHERE id = 12")
+    assert world.run("orders_target") is None
+    found = verified(world)
+
+    assert found.comparison.equal, summary(found)
+    assert (found.comparison.rows, found.comparison.entries) == (9, 9)
+    assert (found.version, found.newest, found.changed) == (3, 3, 0)
+
+
+def test_planted_damage_is_found_exactly(world, target):
+    world.sql("DELETE FROM {t} WHERE id = 19")
+    assert world.run("orders_target") is None
+    version = world.version()
+    guard = guard_of(1, 1, upsert=True)
+    target.drop(10)
+    target.put(11, guard, name="stale")
+    target.put(12, guard, amount=0.25)
+    target.put(13, guard, flag=None)
+    target.put(19, guard)  # a deleted row that came back
+    target.put(14, guard_of(1, version + 5, upsert=True))
+    target.put(77, guard)
+    found = verified(world)
+
+    shown = {(each.identity, each.kind, each.column) for each in found.comparison.differences}
+    assert shown == {
+        (target.identity(10), "missing", None),
+        (target.identity(11), "different", "name"),
+        (target.identity(12), "different", "amount"),
+        (target.identity(13), "different", "flag"),
+        (target.identity(14), "foreign", None),
+        (target.identity(19), "extra", None),
+        (target.identity(77), "extra", None),
+    }
+    assert found.comparison.kinds == {"missing": 1, "extra": 2, "different": 3, "foreign": 1}
+    assert found.comparison.columns == {"amount": 1, "flag": 1, "name": 1}
+    assert json.loads(json.dumps(as_json(found)))["kinds"]["extra"] == 2
+    stale = next(each for each in found.comparison.differences if each.column == "name")
+    assert (stale.version, stale.table, stale.target) == (1, "ü 11", "stale")
+
+
+def test_keys_that_changed_since_the_delivered_version_are_left_out(world, target):
+    world.sql("UPDATE {t} SET name = 'later' WHERE id IN (11, 12)")
+    world.sql("DELETE FROM {t} WHERE id = 13")
+    found = verified(world)
+
+    assert (found.version, found.newest, found.changed) == (1, 3, 3)
+    assert found.comparison.equal, summary(found)
+
+
+def test_an_earlier_version_can_be_compared(world, target):
+    world.sql("UPDATE {t} SET name = 'later' WHERE id IN (11, 12)")
+    assert world.run("orders_target") is None
+    found = verified(world, at=1)
+
+    assert (found.version, found.newest, found.changed) == (1, 2, 2)
+    assert found.comparison.equal, summary(found)
+    with pytest.raises(RouteHaltError, match="has delivered version 2, and not yet version 9"):
+        verified(world, at=9)
+
+
+def test_chosen_columns_alone_are_compared(world, target):
+    target.put(11, guard_of(1, 1, upsert=True), name="stale")
+
+    assert verified(world, columns=["amount"]).comparison.equal
+    assert not verified(world, columns=["name"]).comparison.equal
+    with pytest.raises(RouteHaltError, match="delivers no column nme"):
+        verified(world, columns=["nme"])
+
+
+def test_sink_that_can_not_be_read_back_is_refused(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    route = world.settings.routes["orders_files"]
+    with pytest.raises(RouteHaltError, match="can't be verified"):
+        verify(world.spark, route, world.settings.sink(route.sink), world.state_path)
+
+
+def test_key_with_an_open_dead_letter_must_be_absent(world, elasticsearch, redis_server):
+    sinks(world, "elasticsearch", elasticsearch, redis_server)
+    httpx.delete(f"{elasticsearch.url}/orders")
+    httpx.put(f"{elasticsearch.url}/orders", json={"mappings": {"properties": {"name": {"type": "long"}}}})
+    world.create(rows=["(1, '5')", "(2, 'no number')"])
+    assert world.run("orders_target") is None
+    found = verified(world)
+
+    assert (found.dead_letters, found.comparison.equal) == (1, True), summary(found)
+    httpx.put(f"{elasticsearch.url}/orders/_doc/2?version=99&version_type=external", json={"id": 2}).raise_for_status()
+    assert verified(world).comparison.kinds["foreign"] == 1
