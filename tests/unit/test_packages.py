@@ -16,7 +16,7 @@ PACKAGES = [module.name for module in pkgutil.walk_packages(cdf_replicator.__pat
 
 
 def test_the_service_is_in_packages() -> None:
-    assert len([name for name in PACKAGES if name.count(".") == 1]) == 13
+    assert len([name for name in PACKAGES if name.count(".") == 1]) == 14
     assert {file.stem for file in Path(cdf_replicator.__path__[0]).glob("*.py")} == {"__init__", "__main__", "route"}
 
 
