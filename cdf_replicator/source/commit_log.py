@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from cdf_replicator.source.schema import Metadata
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class CommitLog:
     """The commit files of the table at a location. Raises Hadoop's error if the folder is absent."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
+        self._spark = spark
         jvm: Any = spark._jvm
         self._scanner = getattr(jvm, "java.util.Scanner")
         self._path = getattr(jvm, "org.apache.hadoop.fs.Path")
@@ -85,6 +88,20 @@ class CommitLog:
         finally:
             scanner.close()
         return None if action is None else Metadata.parse(version, action)
+
+    def changed_files(self, version: int) -> int:
+        """Return the number of files that the change feed reads of a commit.
+
+        These are its change files, or without any the files that it adds or removes with a change of data.
+        """
+        changes = "cdc struct<path string>, add struct<dataChange boolean>, remove struct<dataChange boolean>"
+        actions = self._spark.read.schema(changes).json(str(self._commit_file(version).toString()))
+        counts = actions.agg(
+            F.count("cdc.path"),
+            F.count_if(F.col("add.dataChange")) + F.count_if(F.col("remove.dataChange")),
+        ).first()
+        assert counts is not None
+        return int(counts[0] or counts[1])
 
     def _commit_file(self, version: int) -> Any:
         return self._path(self._log, f"{version:020d}.json")
