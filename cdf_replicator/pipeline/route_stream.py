@@ -100,7 +100,7 @@ class RouteStream:
         folder = store.checkpoint(route.name, state.generation)
         committed = checkpoint.last_committed(folder)
         position = StreamPosition(source, state, folder, committed)
-        schema_log = str(folder / "schema") if source.metadata.column_mapping else None
+        schema_log = str(folder / checkpoint.SCHEMA_LOG) if source.metadata.column_mapping else None
         # Delta reads a tracked schema at the version of the first commit to follow, and fails if that commit is absent.
         if schema_log and committed is None and not (yield from self.query.await_commit(position)):
             return

@@ -16,6 +16,8 @@ from cdf_replicator.state.route_state import RouteState
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.checkpoint import Offset
+    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
     from connectors import Sink
 
@@ -151,11 +153,25 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StateStore) -
     if damaged:
         log.warning("checkpoint is damaged: delivering again", route=state.route, path=str(folder), version=needed)
         return generation.following(state, needed, source, state_path)
+    assert committed is not None  # it is absent in a damaged checkpoint alone
     began = checkpoint.start_of_last_committed(folder)
     planned_from = began.version if began else state.start_version or 0
-    if planned_from >= earliest:
-        return state
-    return generation.following(state, needed, source, state_path)
+    if planned_from < earliest:
+        return generation.following(state, needed, source, state_path)
+    if _needs_new_schema_log(source, folder, planned_from, committed):
+        return generation.following(state, generation.first_undelivered(committed, source), source, state_path)
+    return state
+
+
+def _needs_new_schema_log(source: SourceTable, folder: StoragePath, planned_from: int, end: Offset) -> bool:
+    """Return whether column mapping was enabled after a micro-batch that reads over another change of the metadata.
+
+    Delta begins its schema log with the last micro-batch, which Spark plans again, and fails if the schema changes in it
+    (``DELTA_STREAMING_SCHEMA_LOG_INIT_FAILED_INCOMPATIBLE_METADATA``). A new generation has no such micro-batch.
+    """
+    if not source.metadata.column_mapping or any((folder / checkpoint.SCHEMA_LOG).glob("*")):
+        return False
+    return any(source.log.metadata_at(version) for version in range(planned_from + 1, end.version + 1))
 
 
 def _initial_state(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
 
+SCHEMA_LOG: Final = "schema"
+"""Folder of the checkpoint in which Delta tracks the schema of a table with column mapping."""
 _CRC: Final = b"crc\0"
 
 
