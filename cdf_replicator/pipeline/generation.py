@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.state.checkpoint import Offset
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
@@ -28,12 +27,6 @@ def delivered_version(state: RouteState, state_path: StateStore) -> int:
     """Return the commit version up to which this generation has certainly delivered everything; -1 if there is none."""
     committed = checkpoint.last_committed(state_path.checkpoint(state.route, state.generation))
     return committed.completed_version if committed else (state.start_version or 0) - 1
-
-
-def first_undelivered(end: Offset, source: SourceTable) -> int:
-    """Return the first version that is not read as a whole up to ``end``, which may lie within a commit."""
-    whole = end.index >= 0 and end.index + 1 >= source.log.changed_files(end.version)
-    return end.version + 1 if whole else end.version
 
 
 def is_damaged(state: RouteState, folder: StoragePath) -> bool:

@@ -159,7 +159,7 @@ def _resumable(state: RouteState, source: SourceTable, state_path: StateStore) -
     if planned_from < earliest:
         return generation.following(state, needed, source, state_path)
     if _needs_new_schema_log(source, folder, planned_from, committed):
-        return generation.following(state, generation.first_undelivered(committed, source), source, state_path)
+        return generation.following(state, source.log.first_unread(committed), source, state_path)
     return state
 
 

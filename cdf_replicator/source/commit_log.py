@@ -13,6 +13,8 @@ from cdf_replicator.source.schema import Metadata
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.state.checkpoint import Offset
+
 COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _METADATA: Final = r'(?md)^\{"metaData":.*$'
 _CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
@@ -89,7 +91,12 @@ class CommitLog:
             scanner.close()
         return None if action is None else Metadata.parse(version, action)
 
-    def changed_files(self, version: int) -> int:
+    def first_unread(self, end: Offset) -> int:
+        """Return the first version that a stream has not read as a whole at the position ``end``, which may lie within a commit."""
+        whole = end.index >= 0 and end.index + 1 >= self._changed_files(end.version)
+        return end.version + 1 if whole else end.version
+
+    def _changed_files(self, version: int) -> int:
         """Return the number of files that the change feed reads of a commit.
 
         These are its change files, or without any the files that it adds or removes with a change of data.

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cdf_replicator.route import Route
-    from cdf_replicator.state.checkpoint import Offset
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.store import StateStore
     from connectors import Sink
@@ -148,7 +147,7 @@ def _streaming(route: Route, state_store: StateStore) -> RouteState:
 def _version(route: Route, state: RouteState, state_store: StateStore, source: SourceTable, at: int | None) -> int:
     """Return the version to compare: the version that the route has delivered, or an earlier one that the operator names."""
     committed = checkpoint.last_committed(state_store.checkpoint(route.name, state.generation))
-    delivered = (state.start_version or 0) - 1 if committed is None else _delivered(committed, source)
+    delivered = (state.start_version or 0) - 1 if committed is None else source.log.first_unread(committed) - 1
     if at is not None and at > delivered:
         raise _refused(
             f"Route {route.name} has delivered version {delivered}, and not yet version {at}.",
@@ -159,12 +158,6 @@ def _version(route: Route, state: RouteState, state_store: StateStore, source: S
             f"Route {route.name} has delivered no version.", "Repeat the command after its first micro-batch."
         )
     return delivered if at is None else at
-
-
-def _delivered(end: Offset, source: SourceTable) -> int:
-    """Return the newest version that is read as a whole up to ``end``, which may lie within a commit."""
-    whole = end.index + 1 >= source.log.changed_files(end.version) if end.index >= 0 else False
-    return end.started_version if whole else end.completed_version
 
 
 def _rows(
