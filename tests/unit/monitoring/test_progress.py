@@ -50,7 +50,7 @@ def test_query_that_has_delivered_everything_is_not_polled(world):
 
 def test_unstarted_query_differs_from_an_idle_query(world):
     world.query.has_begun = False
-    world.watch._offset = Offset("t", 3, 0)
+    world.watch.offset = Offset("t", 3, 0)
     world.watch.poll()
     assert world.told[-1] == (3, 2)
     world.query.has_begun = True
