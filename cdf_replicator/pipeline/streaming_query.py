@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.monitoring.lag import LagMonitor, StreamPosition
     from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
-    from cdf_replicator.pipeline.context import Interrupt, RouteContext, StreamOptions
+    from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.pipeline.maintenance import MaintenanceRunner
 
     Deliver = Callable[[DataFrame, int], None]
@@ -85,13 +85,13 @@ class ForeachBatch:
 class StreamingQueryRunner:
     """The streaming queries of a route, one after the other."""
 
-    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor, options: StreamOptions) -> None:
+    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor) -> None:
         self._context = context
         self._interrupt = interrupt
         self._lag = lag
-        self._options = options
-        self._poll_seconds = poll_seconds(options.routes)
-        self._stalls = StallDetector(options.delivery.stall_seconds, options.trigger_seconds)
+        self._settings = settings = context.settings
+        self._poll_seconds = poll_seconds(len(settings.routes))
+        self._stalls = StallDetector(settings.delivery.stall_seconds, settings.trigger_seconds)
         self._stalled = False
 
     def follow(
@@ -112,7 +112,7 @@ class StreamingQueryRunner:
                 tracker.poll()
                 yield Progress.of(position, tracker)
                 self._check_stall(query, tracker)
-                if not self._options.once:
+                if not self._context.once:
                     maintenance.start_if_due()
                 self._wait_next_poll(query)
             if self._interrupt.requested:  # an error is the StopRequestedError of the next micro-batch
@@ -143,17 +143,17 @@ class StreamingQueryRunner:
             while source.log.latest_version() < first:
                 if time.monotonic() >= compare_at:
                     source.newest_of(position.state.table_id)
-                    compare_at = time.monotonic() + self._options.trigger_seconds
+                    compare_at = time.monotonic() + self._settings.trigger_seconds
                 tracker.poll_source()
                 yield Progress.of(position, tracker)
-                if self._interrupt.requested or self._options.once:
+                if self._interrupt.requested or self._context.once:
                     return False
                 self._interrupt.wait(POLL_SECONDS)
         return True
 
     def _wait_next_poll(self, query: StreamingQuery) -> None:
         """Wait until the next poll; with ``once``, no longer than the query runs."""
-        if self._options.once:
+        if self._context.once:
             with suppress(StreamingQueryException):
                 query.awaitTermination(self._poll_seconds)  # type: ignore[arg-type]  # it accepts fractions
         else:
@@ -175,17 +175,17 @@ class StreamingQueryRunner:
                 raise QueryStalledError(what)
 
     def _started(self, position: StreamPosition, changes: DataFrame, on_batch: ForeachBatch) -> StreamingQuery:
-        options, free = self._options, position.source.log.is_local
-        seconds = trigger_seconds(options.trigger_seconds, options.routes, free=free)
+        settings, free = self._settings, position.source.log.is_local
+        seconds = trigger_seconds(settings.trigger_seconds, len(settings.routes), free=free)
         milliseconds = f"{round(seconds * 1000)} milliseconds"
-        trigger = {"availableNow": True} if options.once else {"processingTime": milliseconds}
+        trigger = {"availableNow": True} if self._context.once else {"processingTime": milliseconds}
         writer = changes.writeStream.queryName(self._context.route.name)
         writer = writer.option("checkpointLocation", str(position.checkpoint))
         return writer.trigger(**trigger).foreachBatch(on_batch).start()
 
     def _stop_after_batch(self, query: StreamingQuery, on_batch: ForeachBatch) -> None:
         """Stop the query after the running micro-batch is committed; the next micro-batch raises before it writes."""
-        deadline = time.monotonic() + self._options.shutdown_seconds
+        deadline = time.monotonic() + self._settings.shutdown_seconds
         while query.isActive and time.monotonic() < deadline:
             if not on_batch.running.is_set() and not query.status["isTriggerActive"]:
                 break

@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandExecutor:
-    """Executes the commands of one route that change its target. Every command may be executed twice.
-
-    ``max_removed_share`` is the limit of a resync that names none.
-    """
+    """Executes the commands of one route that change its target. Every command may be executed twice."""
 
     context: RouteContext
     targets: TargetFactory
     dead_letters: DeadLetters
-    max_removed_share: float
 
     def check(self, command: Command) -> int:
         """Return the number of dead letters that a command selects; raise ``RouteHaltError`` if it can't be executed."""
@@ -61,7 +57,7 @@ class CommandExecutor:
     def _resync(self, command: Command, source: SourceTable, sink: Sink) -> str:
         share = command.max_removed_share
         if share is None:
-            share = self.max_removed_share
+            share = self.context.settings.delivery.max_removed_share
         state = start_position.resync_requested(self.context.route, source, sink, self.context.state_store, share=share)
         self.context.state_store.save(state)
         return ""

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 
 class Metrics(Collector):
-    """The collector of one service's metrics, with the ``registry`` that the HTTP server exposes."""
+    """The collector of one service's metrics, with the ``registry`` that the HTTP server exposes.
+
+    It reads the status store ``board``.
+    """
 
     def __init__(self, board: StatusStore) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._board = board
+        self.board = board
         self.batch_duration = _histogram(BATCH_DURATION)
         self.request_duration = _histogram(REQUEST_DURATION)
         self._histograms = {
@@ -53,7 +56,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics with the series of all routes and sinks."""
-        status = self._board.snapshot()
+        status = self.board.snapshot()
         for spec in METRICS:
             if spec.buckets:
                 yield from self._histograms[spec.name].collect()
