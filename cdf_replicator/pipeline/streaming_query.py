@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
@@ -42,6 +43,7 @@ class StopRequestedError(Exception):
     """Raised in foreachBatch instead of a write: after a normal return Spark would commit the micro-batch."""
 
 
+@dataclass(slots=True)
 class ForeachBatch:
     """The function that Spark calls with each micro-batch of one query.
 
@@ -49,20 +51,19 @@ class ForeachBatch:
     text.
     """
 
-    def __init__(self, spark: SparkSession, deliver: Deliver, interrupt: Interrupt, batches: BatchCount) -> None:
-        self._spark = spark
-        self._deliver = deliver
-        self._interrupt = interrupt
-        self._batches = batches
-        self._close: Callable[[], None] | None = None
-        self.running = threading.Event()
-        self.error: BaseException | None = None
+    spark: SparkSession
+    deliver: Deliver
+    interrupt: Interrupt
+    batches: BatchCount
+    running: threading.Event = field(default_factory=threading.Event, init=False)
+    error: BaseException | None = field(default=None, init=False)
+    _close: Callable[[], None] | None = field(default=None, init=False)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         self.running.set()
         try:
             self._begin()
-            self._deliver(frame, number)
+            self.deliver(frame, number)
         except BaseException as error:
             self.error = error
             raise
@@ -71,10 +72,10 @@ class ForeachBatch:
 
     def _begin(self) -> None:
         """Count the micro-batch; raises ``StopRequestedError`` if the query must stop."""
-        self._close = self._close or callback.callback_closer(self._spark)
-        if self._interrupt.requested:
+        self._close = self._close or callback.callback_closer(self.spark)
+        if self.interrupt.requested:
             raise StopRequestedError
-        self._batches.started += 1
+        self.batches.started += 1
 
     def close(self) -> None:
         """Close the connection of an ended query, over which Spark has called this object."""

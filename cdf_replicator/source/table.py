@@ -124,36 +124,37 @@ class SourceTable:
         the time is later than the newest commit.
         """
         latest = self.log.available()[1]
-        found = self._dated(F.col("timestamp") >= _literal(timestamp)).agg(F.min("version")).first()
-        if found is None or found[0] is None:
+        version = self._dated(F.col("timestamp") >= _literal(timestamp), F.min("version"))
+        if version is None:
             raise RouteHaltError(
                 "start_out_of_range",
                 f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
                 f"(version {latest}).",
                 "Use an earlier time (UTC), or omit it to start from the current snapshot.",
             )
-        return int(found[0])
+        return version
 
     def version_until(self, timestamp: str) -> int:
         """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``RouteHaltError`` if none."""
         earliest = self.log.available()[0]
-        found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
-        if found is None or found[0] is None:
+        version = self._dated(F.col("timestamp") <= _literal(timestamp), F.max("version"))
+        if version is None:
             raise RouteHaltError(
                 "start_out_of_range",
                 f"Timestamp {timestamp} of table {self.source.slug} is earlier than its oldest commit "
                 f"(version {earliest}).",
                 "Use a later time (UTC).",
             )
-        return int(found[0])
+        return version
 
-    def _dated(self, when: Column) -> DataFrame:
-        """Return the available versions whose commit time meets a condition.
+    def _dated(self, when: Column, choice: Column) -> int | None:
+        """Return the choice among the available versions whose commit time meets a condition; None if there are none.
 
         Delta's history gives the in-commit timestamp if the table has it, else the time of the commit file.
         """
         history = self._spark.sql(f"DESCRIBE HISTORY {self.source.identifier}")
-        return history.where(when & F.col("version").between(*self.log.available())).select("version")
+        found = history.where(when & F.col("version").between(*self.log.available())).agg(choice).first()
+        return None if found is None or found[0] is None else int(found[0])
 
     def change_feed_enabled_since(self) -> int | None:
         """Return the version from which the change feed is on without a gap, by the available log; None if it is off.

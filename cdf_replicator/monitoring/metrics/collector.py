@@ -37,7 +37,7 @@ class Metrics(Collector):
             BATCH_DURATION.name: self.batch_duration,
             REQUEST_DURATION.name: self.request_duration,
         }
-        self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry(auto_describe=True)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -46,14 +46,6 @@ class Metrics(Collector):
         """Expose memory, CPU and open files of Spark's JVM as ``cdf_jvm_process_*``; once per service."""
         ProcessCollector(namespace="cdf_jvm", pid=lambda: pid, registry=self.registry)
 
-    def describe(self) -> Iterator[Metric]:
-        """Yield the metrics without series. The registry refuses a name that another collector has."""
-        for spec in METRICS:
-            if spec.buckets:
-                yield from self._histograms[spec.name].describe()
-            else:
-                yield _family(spec)
-
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics with the series of all routes and sinks."""
         status = self.board.snapshot()
@@ -61,15 +53,11 @@ class Metrics(Collector):
             if spec.buckets:
                 yield from self._histograms[spec.name].collect()
                 continue
-            family = _family(spec)
+            kind = CounterMetricFamily if spec.type == "counter" else GaugeMetricFamily
+            family = kind(spec.name, spec.help, labels=spec.labels)
             for labels, value in spec.read(status):
                 family.add_metric(labels, value)
             yield family
-
-
-def _family(spec: MetricSpec) -> GaugeMetricFamily | CounterMetricFamily:
-    kind = CounterMetricFamily if spec.type == "counter" else GaugeMetricFamily
-    return kind(spec.name, spec.help, labels=spec.labels)
 
 
 def _histogram(spec: MetricSpec) -> Histogram:

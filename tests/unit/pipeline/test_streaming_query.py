@@ -59,7 +59,7 @@ def test_the_error_of_a_micro_batch_is_raised_to_spark_and_kept(on_batch, monkey
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(on_batch, "_deliver", fails)
+    monkeypatch.setattr(on_batch, "deliver", fails)
     with pytest.raises(RuntimeError):
         on_batch("rows", 0)
     assert on_batch.error is error
