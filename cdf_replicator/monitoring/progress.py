@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.retention import RetentionMonitor
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.state.storage_path import StoragePath
 
 WHOLE_SECONDS: Final = 10
 """Spark reports progress of an idle query only this often."""
@@ -28,6 +29,26 @@ class BatchCount:
     started: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """Where a route continues in its source table; ``committed`` is None before the generation's first commit."""
+
+    source: SourceTable
+    state: RouteState
+    checkpoint: StoragePath
+    committed: Offset | None
+
+    @property
+    def first_version(self) -> int:
+        """Return the first commit version of the generation."""
+        return self.state.start_version or 0
+
+    @property
+    def delivered_version(self) -> int:
+        """Return the commit version up to which the generation has certainly delivered everything; -1 if there is none."""
+        return self.committed.completed_version if self.committed else self.first_version - 1
+
+
 @dataclass(slots=True)
 class ProgressTracker:
     """Polls one run of a route's query. If ``query`` is None, it polls only the source table.
@@ -36,14 +57,13 @@ class ProgressTracker:
     """
 
     query: StreamingQuery | None
-    source: SourceTable
+    position: StreamPosition
     report: RouteReporter
-    state: RouteState
-    offset: Offset | None
     batches: BatchCount
     headroom: RetentionMonitor
     source_version: int | None = field(default=None, init=False)
     delivered_version: int = field(init=False)
+    offset: Offset | None = field(init=False)
     _seen: tuple[int, str] | None = field(default=None, init=False)
     _settled: int = field(default=-1, init=False)  # number of started batches when all commits were delivered
     _next_whole: float = field(default=0.0, init=False)
@@ -52,8 +72,7 @@ class ProgressTracker:
     _oldest: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        end, state = self.offset, self.state
-        self.delivered_version = end.completed_version if end else (state.start_version or 0) - 1
+        self.offset, self.delivered_version = self.position.committed, self.position.delivered_version
 
     @property
     def has_committed(self) -> bool:
@@ -105,18 +124,19 @@ class ProgressTracker:
 
     def poll_source(self) -> None:
         """Read the newest source version and report the lag, also while no query runs, so that the lag grows."""
-        self.source_version = self.source.log.latest_version()
+        self.source_version = self.position.source.log.latest_version()
         self._tell()
 
     def _tell(self) -> None:
         assert self.source_version is not None
-        pinned = self.state.pinned_version if self.state.phase == "bootstrapping" else None
+        state = self.position.state
+        pinned = state.pinned_version if state.phase == "bootstrapping" else None
         due = self.delivered_version + 1 if pinned is None else pinned
         position = (self.source_version, self.delivered_version)
         moved = position != self._told
         if moved:
-            self._oldest = self.source.log.committed_at(due) if due <= self.source_version else None
+            self._oldest = self.position.source.log.committed_at(due) if due <= self.source_version else None
             self._told = position
         if moved or self._oldest is not None:
             self.report.versions(*position, self._oldest)
-        self.headroom.update(self.source, self.source_version, due - 1, self._oldest)
+        self.headroom.update(self.position.source, self.source_version, due - 1, self._oldest)

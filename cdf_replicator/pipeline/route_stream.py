@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdf_replicator.errors.classifier import classify_error
-from cdf_replicator.monitoring.lag import StreamPosition
+from cdf_replicator.monitoring.progress import StreamPosition
 from cdf_replicator.pipeline import generation, start_position
 from cdf_replicator.pipeline.bootstrap import Bootstrap
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
@@ -105,7 +105,7 @@ class RouteStream:
             return
         newest = source.newest_of(state.table_id)
         frame = source.stream(state.start_version, schema_log)
-        first = committed.completed_version + 1 if committed else position.first_version
+        first = position.delivered_version + 1
         guard = schema_evolution.CommitGuard(route, source, frame, first, newest)
         state, frame = target.reconcile(state, source, frame, first)
         store.save(state)

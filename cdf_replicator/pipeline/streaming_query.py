@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cdf_replicator.monitoring.lag import LagMonitor, StreamPosition
-    from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
+    from cdf_replicator.monitoring.lag import LagMonitor
+    from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
     from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.pipeline.maintenance import MaintenanceRunner
 

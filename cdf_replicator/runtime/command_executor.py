@@ -16,6 +16,7 @@ from cdf_replicator.transform import change_frame
 
 if TYPE_CHECKING:
     from cdf_replicator.delivery.dead_letters import DeadLetters
+    from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.pipeline.context import RouteContext
     from cdf_replicator.pipeline.target import TargetFactory
     from cdf_replicator.state.command_queue import Command
@@ -53,6 +54,11 @@ class CommandExecutor:
             source = SourceTable(self.context.spark, self.context.route.source)
             execute = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
             return execute[command.kind](command, source, sink)
+
+    def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:
+        """Return the route to its position before an unreadable replay; returns None if the route must halt."""
+        with closing(self.targets.new_sink()) as sink:
+            return generation.given_up(self.context.route, sink, self.context.state_store, decision)
 
     def _resync(self, command: Command, source: SourceTable, sink: Sink) -> str:
         share = command.max_removed_share

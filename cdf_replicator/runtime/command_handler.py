@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixe
 from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
-from cdf_replicator.pipeline import generation
 from cdf_replicator.spark.session import clear_delta_cache, is_jvm_exit
 from cdf_replicator.state.command_queue import Command, CommandStatus, complete, write_status
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.monitoring.lag import Progress
     from cdf_replicator.pipeline.context import Interrupt, RouteContext
-    from cdf_replicator.pipeline.target import TargetFactory
     from cdf_replicator.runtime.command_executor import CommandExecutor
 
 _TRIES: Final = 3
@@ -31,7 +28,6 @@ class CommandHandler:
     """Handles the commands of one route, one at a time, on the route's thread."""
 
     context: RouteContext
-    targets: TargetFactory
     executor: CommandExecutor
     interrupt: Interrupt
     _active: Command | None = field(default=None, init=False)
@@ -127,8 +123,7 @@ class CommandHandler:
     def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:
         """Abandon a replay that can't be read and report it; return None if the route must halt."""
         try:
-            with closing(self.targets.new_sink()) as sink:
-                back = generation.given_up(self.context.route, sink, self.context.state_store, decision)
+            back = self.executor.abandon_replay(decision)
             if back is not None:
                 what = f"{back.message} {back.remedy}"
                 self.context.report.warning(what)

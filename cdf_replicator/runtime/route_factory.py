@@ -55,6 +55,5 @@ class RouteFactory:
         retention = RetentionMonitor(report, self.settings.trigger_seconds)
         lag = LagMonitor(self.spark, route, self.state_store, report, retention)
         stream = RouteStream(context, targets, StreamingQueryRunner(context, inbox, lag), lag, inbox)
-        executor = CommandExecutor(context, targets, self.dead_letters)
-        handler = CommandHandler(context, targets, executor, inbox)
+        handler = CommandHandler(context, CommandExecutor(context, targets, self.dead_letters), inbox)
         return RouteRunner(context, stream, handler, inbox, requested_start_version)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.monitoring import progress
-from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
+from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
 from cdf_replicator.state.checkpoint import Offset
 
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
@@ -38,7 +38,7 @@ def world():
     headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), BatchCount(1)
-    watch = ProgressTracker(query, source, report, state, None, batches=batches, headroom=headroom)
+    watch = ProgressTracker(query, StreamPosition(source, state, None, None), report, batches, headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.errors.exceptions import QueryStalledError
-from cdf_replicator.monitoring.lag import Progress, StreamPosition
-from cdf_replicator.monitoring.progress import BatchCount
+from cdf_replicator.monitoring.lag import Progress
+from cdf_replicator.monitoring.progress import BatchCount, StreamPosition
 from cdf_replicator.pipeline import streaming_query
 from cdf_replicator.pipeline.context import Interrupt, RouteContext
 from cdf_replicator.pipeline.streaming_query import ForeachBatch, StopRequestedError, StreamingQueryRunner
