@@ -13,7 +13,7 @@ import connectors
 from cdf_replicator.settings import unsupported
 from cdf_replicator.settings.groups import fixed_group, general, groups_by_slug, need_one_location, supported
 from cdf_replicator.settings.models import FIXED_GROUPS, Delivery, General, Group, Http, Log, Spark, Table
-from cdf_replicator.settings.parsing.errors import ConfigProblem, ConfigurationError, meant
+from cdf_replicator.settings.parsing.errors import ConfigurationError, Problems, meant
 from cdf_replicator.settings.parsing.raw import DEFAULT, Path, RawTree, RawValue, leaves
 from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, read_sources
 from cdf_replicator.settings.parsing.validation import validate
@@ -65,13 +65,13 @@ class Settings:
 
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read and validate the configuration; raise ``ConfigurationError`` with every problem found."""
-    problems: list[ConfigProblem] = []
+    problems = Problems()
     tree = read_sources(environ, problems)
     file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
     if environ.get("PROMETHEUS_MULTIPROC_DIR"):
         given = repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"]))
         expected = "not set: metrics are counted in one process, and the variable would break them"
-        problems.append(ConfigProblem("PROMETHEUS_MULTIPROC_DIR", "", given, expected))
+        problems.add((), given, expected, "PROMETHEUS_MULTIPROC_DIR")
 
     own = general(tree, problems)
     groups = {name: fixed_group(name, model, tree, problems) for name, model in FIXED_GROUPS.items()}
@@ -86,7 +86,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     included = _included(own, routes, {*names, *trees["routes"]}, problems)
 
     if file_failed:  # the file may have held the missing values
-        problems = [problem for problem in problems if problem.given is not None]
+        problems = Problems(problem for problem in problems if problem.given is not None)
     if problems or own is None:
         raise ConfigurationError(problems)
     return Settings(
@@ -110,7 +110,7 @@ class TableSettings:
 
 def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSettings:
     """Read and validate that part of the configuration; raise ``ConfigurationError`` with every problem found."""
-    problems: list[ConfigProblem] = []
+    problems = Problems()
     tree = read_sources(environ, problems)
     spark, log = fixed_group("spark", Spark, tree, problems), fixed_group("log", Log, tree, problems)
     _refuse_conf(spark, problems)
@@ -123,22 +123,22 @@ def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSetting
     return TableSettings(spark, log, {slug: table for slug, table in tables.items() if table is not None})
 
 
-def _table(slug: str, tree: RawTree, problems: list[ConfigProblem]) -> Table | None:
+def _table(slug: str, tree: RawTree, problems: Problems) -> Table | None:
     path, before = ("tables", slug), len(problems)
     table = validate(Table, supported(tree, path, problems), path, problems)
     if table is not None:
         need_one_location(table, path, problems)
         if table.starting_version is not None and table.starting_timestamp is not None:
             expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
-            problems.append(ConfigProblem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
+            problems.add((*path, "starting_version"), repr(str(table.starting_version)), expected)
         for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
             if len(set(values)) != len(values):
-                problems.append(ConfigProblem.at((*path, name), repr(",".join(values)), "each name once"))
+                problems.add((*path, name), repr(",".join(values)), "each name once")
     return table if len(problems) == before else None
 
 
 def _sinks(
-    trees: Mapping[str, RawTree], problems: list[ConfigProblem]
+    trees: Mapping[str, RawTree], problems: Problems
 ) -> tuple[dict[str, type[Sink]], dict[str, SinkSettings | None]]:
     """Return class and settings of each sink by slug; its type selects the class."""
     kinds: dict[str, type[Sink]] = {}
@@ -148,41 +148,37 @@ def _sinks(
         settings[slug] = None
         if not isinstance(node, RawValue):
             expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
-            problems.append(ConfigProblem.at((*path, "type"), None, expected))
+            problems.add((*path, "type"), None, expected)
             continue
         try:
             kinds[slug] = connectors.load(str(node.value))
         except SinkNotFoundError as error:
-            problems.append(ConfigProblem.at((*path, "type"), node.display, str(error), node.variable))
+            problems.add((*path, "type"), node.display, str(error), node.variable)
             continue
         settings[slug] = validate(kinds[slug].Settings, tree, path, problems)
     return kinds, settings
 
 
-def _refuse_conf(spark: Group | None, problems: list[ConfigProblem]) -> None:
+def _refuse_conf(spark: Group | None, problems: Problems) -> None:
     conf = spark.conf if isinstance(spark, Spark) else {}
     for key, value in conf.items():
         expected = unsupported.spark_conf(key, value)
         if expected is not None:
             given = f"{key}={HIDDEN if sensitive_conf(key) else shown(value)}"
-            problems.append(ConfigProblem("CDF_SPARK__CONF", f"spark.conf[{shown(key)}]", given, expected))
+            problems.add((f"spark.conf[{shown(key)}]",), given, expected, "CDF_SPARK__CONF")
 
 
-def _need_routes(
-    tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: list[ConfigProblem]
-) -> None:
+def _need_routes(tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: Problems) -> None:
     if not tables:
         expected = "at least one table: its PATH, KEYS and SINKS"
-        problems.append(ConfigProblem("CDF_TABLES__<TABLE>__PATH", "tables", None, expected))
+        problems.add(("tables",), None, expected, "CDF_TABLES__<TABLE>__PATH")
     elif not routes and not problems:
         table = next(iter(tables))
-        problems.append(
-            ConfigProblem.at(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered")
-        )
+        problems.add(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered")
 
 
 def _included(
-    own: General | None, routes: Mapping[str, Route], named: set[str], problems: list[ConfigProblem]
+    own: General | None, routes: Mapping[str, Route], named: set[str], problems: Problems
 ) -> dict[str, Route]:
     wanted = own.routes_include if own else None
     if wanted is None:
@@ -190,7 +186,7 @@ def _included(
     for name in wanted:
         if name not in named:
             expected = f"names of routes; {meant(name, sorted(named))}"
-            problems.append(ConfigProblem.at(("routes_include",), repr(shown(name)), expected))
+            problems.add(("routes_include",), repr(shown(name)), expected)
     if not wanted:
-        problems.append(ConfigProblem.at(("routes_include",), "an empty list", "at least one route"))
+        problems.add(("routes_include",), "an empty list", "at least one route")
     return {name: route for name, route in routes.items() if name in wanted}
