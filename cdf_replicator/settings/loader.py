@@ -18,7 +18,7 @@ from cdf_replicator.settings.parsing.raw import DEFAULT, Path, RawTree, RawValue
 from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, read_sources
 from cdf_replicator.settings.parsing.validation import validate
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
-from cdf_replicator.settings.routes import RouteInputs, resolve_routes, shorthands
+from cdf_replicator.settings.routes import RouteInputs, SinkParts, resolve_routes, shorthands
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
 if TYPE_CHECKING:
@@ -78,10 +78,9 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     _refuse_conf(groups["spark"], problems)
     trees = {name: groups_by_slug(tree.get(name), (name,), "<setting>", problems) for name in DICT_GROUPS}
     tables = {slug: _table(slug, node, problems) for slug, node in trees["tables"].items()}
-    kinds, sinks = _sinks(trees["sinks"], problems)
+    sinks = {slug: _sink(slug, node, problems) for slug, node in trees["sinks"].items()}
     names = shorthands(trees["tables"], problems)
-    parts = RouteInputs(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
-    routes = resolve_routes(parts, trees["routes"], problems)
+    routes = resolve_routes(RouteInputs(tables, sinks, names), trees["routes"], problems)
     _need_routes(tables, routes, problems)
     included = _included(own, routes, {*names, *trees["routes"]}, problems)
 
@@ -93,7 +92,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
         **own.model_dump(),
         **groups,  # type: ignore[arg-type]
         tables={slug: table for slug, table in tables.items() if table is not None},
-        sinks={slug: settings for slug, settings in sinks.items() if settings is not None},
+        sinks={slug: sink[1] for slug, sink in sinks.items() if sink is not None and sink[1] is not None},
         routes=included,
         origins={path: given.origin for path, given in leaves(tree)},
     )
@@ -137,26 +136,19 @@ def _table(slug: str, tree: RawTree, problems: Problems) -> Table | None:
     return table if len(problems) == before else None
 
 
-def _sinks(
-    trees: Mapping[str, RawTree], problems: Problems
-) -> tuple[dict[str, type[Sink]], dict[str, SinkSettings | None]]:
-    """Return class and settings of each sink by slug; its type selects the class."""
-    kinds: dict[str, type[Sink]] = {}
-    settings: dict[str, SinkSettings | None] = {}
-    for slug, tree in trees.items():
-        path, node = ("sinks", slug), tree.get("type")
-        settings[slug] = None
-        if not isinstance(node, RawValue):
-            expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
-            problems.add((*path, "type"), None, expected)
-            continue
-        try:
-            kinds[slug] = connectors.load(str(node.value))
-        except SinkNotFoundError as error:
-            problems.add((*path, "type"), node.display, str(error), node.variable)
-            continue
-        settings[slug] = validate(kinds[slug].Settings, tree, path, problems)
-    return kinds, settings
+def _sink(slug: str, tree: RawTree, problems: Problems) -> SinkParts | None:
+    """Return class and settings of a sink; its type selects the class."""
+    path, node = ("sinks", slug), tree.get("type")
+    if not isinstance(node, RawValue):
+        expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
+        problems.add((*path, "type"), None, expected)
+        return None
+    try:
+        kind = connectors.load(str(node.value))
+    except SinkNotFoundError as error:
+        problems.add((*path, "type"), node.display, str(error), node.variable)
+        return None
+    return kind, validate(kind.Settings, tree, path, problems)
 
 
 def _refuse_conf(spark: Group | None, problems: Problems) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cdf_replicator.route import Route, Source
 from cdf_replicator.settings import projection
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from connectors import Sink, SinkSettings
 
 
+SinkParts: TypeAlias = "tuple[type[Sink], SinkSettings | None]"
+
+
 @dataclass(frozen=True)
 class RouteInputs:
     """Tables and sinks that routes refer to.
@@ -30,7 +33,7 @@ class RouteInputs:
     """
 
     tables: Mapping[str, Table | None]
-    sinks: Mapping[str, tuple[type[Sink], SinkSettings | None] | None]
+    sinks: Mapping[str, SinkParts | None]
     shorthands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 

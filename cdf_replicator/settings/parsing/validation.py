@@ -197,22 +197,18 @@ def unknown_expected(path: Path, known: Iterable[str]) -> str:
 
 
 _PLAIN_WORDS: Final = {
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "float_parsing": "a number",
-    "float_type": "a number",
+    "bool": "true or false",
+    "float": "a number",
     "finite_number": "a finite number",
-    "int_from_float": "a whole number",
-    "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number",
-    "int_type": "a whole number",
+    "int": "a whole number",
     "string_too_short": "a text that is not empty",
     "string_type": "a text",
-    "tuple_type": "a list: a,b or a JSON array",
-    "model_type": "its settings one by one",
-    "list_type": "a list: a,b or a JSON array",
-    "dict_type": "a map: a=b,c=d or a JSON object",
+    "tuple": "a list: a,b or a JSON array",
+    "model": "its settings one by one",
+    "list": "a list: a,b or a JSON array",
+    "dict": "a map: a=b,c=d or a JSON object",
 }
+"""Expected values by the type of pydantic's error, or by its first word."""
 
 
 def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
@@ -220,8 +216,8 @@ def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
         return spelling(field)
     if detail["type"] == "missing":
         return f"a value: {field.description}" if field is not None and field.description else "a value"
-    if detail["type"] in _PLAIN_WORDS:
-        return _PLAIN_WORDS[detail["type"]]
+    if plain := _PLAIN_WORDS.get(detail["type"], _PLAIN_WORDS.get(detail["type"].partition("_")[0])):
+        return plain
     text = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for start in ("Input should be ", "Input should "):
         text = text.removeprefix(start)
