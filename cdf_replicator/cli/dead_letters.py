@@ -96,11 +96,7 @@ def redrive(route: Route, ids: Ids = None, yes: Yes = False) -> None:
       cdf-replicator dead-letters redrive orders_search
       cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    loaded = load_settings(route)
-
-    from cdf_replicator.commands import dead_letters as command
-
-    raise typer.Exit(command.redrive(loaded, route, ids or (), yes=yes))
+    _close("redrive", route, ids, yes=yes)
 
 
 @app.command()
@@ -112,8 +108,12 @@ def discard(route: Route, ids: Ids = None, yes: Yes = False) -> None:
       cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
       cdf-replicator dead-letters discard orders_search --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
+    _close("discard", route, ids, yes=yes)
+
+
+def _close(kind: Literal["redrive", "discard"], route: str, ids: list[str] | None, *, yes: bool) -> None:
     loaded = load_settings(route)
 
-    from cdf_replicator.commands import dead_letters as command
+    from cdf_replicator.commands import dead_letters
 
-    raise typer.Exit(command.discard(loaded, route, ids or (), yes=yes))
+    raise typer.Exit(dead_letters.close(loaded, kind, route, ids or (), yes=yes))
