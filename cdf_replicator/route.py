@@ -107,18 +107,21 @@ class Route:
     schema_changes: Literal["fail", "ignore", "add"] = "add"
 
     @property
+    def joined_columns(self) -> list[str]:
+        """Names, in the row, of the columns of joined tables."""
+        return [name for dimension in self.enrich for name in dimension.columns.values()]
+
+    @property
     def filter_is_joined(self) -> bool:
         """True if the filter may name a column of a joined table, and so must run after the join.
 
         The check compares text only. A false positive gives the same result and is slower.
         """
-        names = [name for dimension in self.enrich for name in dimension.columns.values()]
         text = (self.filter or "").lower()
-        return any(name.replace("`", "``").lower() in text for name in names)
+        return any(name.replace("`", "``").lower() in text for name in self.joined_columns)
 
     def spec(self, *, owner: str, epoch: int, fence: int = 0) -> RouteSpec:
         """Return the part of the definition that the sink receives."""
-        joined = (name for dimension in self.enrich for name in dimension.columns.values())
         return RouteSpec(
             self.name,
             self.source.slug,
@@ -128,7 +131,7 @@ class Route:
             epoch,
             self.source.identifier,
             self.filter,
-            (*self.rename.values(), *self.computed, *joined),
+            (*self.rename.values(), *self.computed, *self.joined_columns),
             fence,
         )
 

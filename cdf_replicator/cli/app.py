@@ -62,21 +62,6 @@ def root(
     """  # noqa: D301 - click keeps the line breaks after this mark
 
 
-app.command()(run.run)
-app.command()(replay.replay)
-app.command()(replay.resync)
-app.command()(replay.pause)
-app.command()(replay.resume)
-app.command()(verify.verify)
-app.command()(tables.changes)
-app.command()(tables.enable)
-app.add_typer(dead_letters.app, name="dead-letters")
-app.command()(validate.validate)
-app.command()(status.status)
-app.add_typer(config.app, name="config")
-app.command()(status.healthcheck)
-
-
 def version() -> None:
     """Print versions and the installed sink types.
 
@@ -97,4 +82,14 @@ def version() -> None:
         typer.echo(f"sink {point.name} ({origin})")
 
 
-app.command()(version)
+for command in (
+    run.run,
+    *(replay.replay, replay.resync, replay.pause, replay.resume),
+    verify.verify,
+    *(tables.changes, tables.enable),
+    *(validate.validate, status.status, status.healthcheck),
+    version,
+):
+    app.command()(command)
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(config.app, name="config")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from cdf_replicator.settings.reference import Entry
 
@@ -90,7 +92,7 @@ def env(
 def markdown(entries: Sequence[Entry]) -> str:
     """Return one Markdown table per group, for docs/configuration.md."""
     blocks = []
-    for group, members in _grouped(entries):
+    for group, members in groupby(entries, key=attrgetter("group")):
         head = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
         rows = ["| " + " | ".join(_cells(entry)) + " |" for entry in members]
         blocks.append("\n".join([f"**{group}**", "", *head, *rows]))
@@ -110,22 +112,14 @@ def _escaped(text: str) -> str:
 
 def _text(entries: Sequence[Entry]) -> str:
     blocks = []
-    for group, members in _grouped(entries):
+    for group, members in groupby(entries, key=attrgetter("group")):
         lines = [f"{group}:"]
         for entry in members:
-            default = f", default {entry.default}" if entry.default not in ("", "required") else ""
-            required = ", required" if entry.default == "required" else ""
-            lines += [f"  {entry.variable}  ({entry.type}{default}{required})"]
+            default = "required" if entry.default == "required" else f"default {entry.default}"
+            lines += [f"  {entry.variable}  ({entry.type}{', ' + default if entry.default else ''})"]
             lines += [f"      {entry.meaning}"] if entry.meaning else []
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
-
-
-def _grouped(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.group, []).append(entry)
-    return list(groups.items())
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from cdf_replicator.cli.options import Yes, known
-
-if TYPE_CHECKING:
-    from cdf_replicator.settings import Settings
+from cdf_replicator.cli.options import Yes, load_settings
 
 app = typer.Typer(
     help="""List, redrive or discard rows that a sink rejected.
@@ -23,12 +20,28 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+SHORTEST = 6
+
+
+def _letter_id(text: str) -> str:
+    """Return the id; reject a short prefix, which would soon match several dead letters."""
+    if len(text) < SHORTEST or not set(text) <= set("0123456789abcdef"):
+        raise typer.BadParameter(
+            f"{text!r} is no id: give at least {SHORTEST} characters 0-9 and a-f of an id that `dead-letters list` prints",
+            param_hint="'ID'",
+        )
+    return text
+
+
 Route = Annotated[str, typer.Argument(metavar="ROUTE", help="The route.", show_default=False)]
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Ids of dead letters, or their first characters. [default: all open]"),
+    typer.Argument(
+        metavar="[ID]...",
+        parser=_letter_id,
+        help="Ids of dead letters, or their first characters. [default: all open]",
+    ),
 ]
-SHORTEST = 6
 
 
 @app.command("list")
@@ -45,7 +58,7 @@ def list_(
       cdf-replicator dead-letters list
       cdf-replicator dead-letters list orders_search --all --format json
     """  # noqa: D301 - click keeps the line breaks after this mark
-    loaded = _loaded(route)
+    loaded = load_settings(route)
 
     from cdf_replicator.commands import dead_letters
 
@@ -54,7 +67,9 @@ def list_(
 
 @app.command()
 def show(
-    letter: Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, or its first characters.")],
+    letter: Annotated[
+        str, typer.Argument(metavar="ID", parser=_letter_id, help="Id of the dead letter, or its first characters.")
+    ],
 ) -> None:
     """Print one dead letter as JSON, with the rejected row. Needs no lease.
 
@@ -62,8 +77,7 @@ def show(
     Examples:
       cdf-replicator dead-letters show 3f2a9c01b7de
     """  # noqa: D301 - click keeps the line breaks after this mark
-    _long_enough([letter])
-    loaded = _loaded(None)
+    loaded = load_settings()
 
     from cdf_replicator.commands import dead_letters
 
@@ -82,12 +96,7 @@ def redrive(route: Route, ids: Ids = None, yes: Yes = False) -> None:
       cdf-replicator dead-letters redrive orders_search
       cdf-replicator dead-letters redrive orders_search 3f2a9c01b7de --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    _long_enough(ids or [])
-    loaded = _loaded(route)
-
-    from cdf_replicator.commands import dead_letters as command
-
-    raise typer.Exit(command.redrive(loaded, route, ids or (), yes=yes))
+    _close("redrive", route, ids, yes=yes)
 
 
 @app.command()
@@ -99,30 +108,12 @@ def discard(route: Route, ids: Ids = None, yes: Yes = False) -> None:
       cdf-replicator dead-letters discard orders_search 3f2a9c01b7de
       cdf-replicator dead-letters discard orders_search --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    _long_enough(ids or [])
-    loaded = _loaded(route)
-
-    from cdf_replicator.commands import dead_letters as command
-
-    raise typer.Exit(command.discard(loaded, route, ids or (), yes=yes))
+    _close("discard", route, ids, yes=yes)
 
 
-def _loaded(route: str | None) -> Settings:
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
+def _close(kind: Literal["redrive", "discard"], route: str, ids: list[str] | None, *, yes: bool) -> None:
+    loaded = load_settings(route)
 
-    loaded = settings.load()
-    if route is not None:
-        known("ROUTE", route, loaded.routes)
-    logs.configure(loaded.log.level, loaded.log.format)
-    return loaded
+    from cdf_replicator.commands import dead_letters
 
-
-def _long_enough(ids: list[str]) -> None:
-    """Reject a short id prefix, which would soon match several dead letters."""
-    for letter in ids:
-        if len(letter) < SHORTEST or not set(letter) <= set("0123456789abcdef"):
-            raise typer.BadParameter(
-                f"{letter!r} is no id: give at least {SHORTEST} characters 0-9 and a-f of an id that `dead-letters list` prints",
-                param_hint="'ID'",
-            )
+    raise typer.Exit(dead_letters.close(loaded, kind, route, ids or (), yes=yes))

@@ -10,8 +10,28 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from cdf_replicator.settings import Settings
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+RouteOrTable = Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")]
+Url = Annotated[
+    str | None,
+    typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
+]
+
+
+def load_settings(route: str | None = None, *, or_table: bool = False) -> Settings:
+    """Load the settings and start the log; raise a usage error if ``route`` is no route (``or_table``: nor a table)."""
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
+
+    loaded = settings.load()
+    if route is not None and or_table:
+        known("ROUTE|TABLE", route, {*loaded.routes, *loaded.tables})
+    elif route is not None:
+        known("ROUTE", route, loaded.routes)
+    logs.configure(loaded.log.level, loaded.log.format)
+    return loaded
 
 
 def known(option: str, name: str, names: Collection[str]) -> str:

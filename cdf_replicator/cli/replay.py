@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from cdf_replicator.cli.options import Yes, known
+from cdf_replicator.cli.options import RouteOrTable, Yes, load_settings
 
 
 def replay(
-    name: Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")],
+    name: RouteOrTable,
     starting_version: Annotated[int, typer.Option(metavar="N", min=0, help="First commit version to deliver again.")],
     ending_version: Annotated[
         int | None,
@@ -33,12 +33,7 @@ def replay(
     """  # noqa: D301 - click keeps the line breaks after this mark
     if ending_version is not None and ending_version < starting_version:
         raise typer.BadParameter(f"{ending_version} is before {starting_version}", param_hint="'--ending-version'")
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    loaded = settings.load()
-    known("ROUTE|TABLE", name, {*loaded.routes, *loaded.tables})
-    logs.configure(loaded.log.level, loaded.log.format)
+    loaded = load_settings(name, or_table=True)
 
     from cdf_replicator.commands import replay as command
 
@@ -72,22 +67,14 @@ def resync(
       cdf-replicator resync orders_search
       cdf-replicator resync orders_search --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    loaded = settings.load()
-    known("ROUTE", name, loaded.routes)
-    logs.configure(loaded.log.level, loaded.log.format)
+    loaded = load_settings(name)
 
     from cdf_replicator.commands import replay as command
 
     raise typer.Exit(command.resync(loaded, name, max_removed_share, dry_run, yes))
 
 
-Name = Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")]
-
-
-def pause(name: Name) -> None:
+def pause(name: RouteOrTable) -> None:
     """Stop delivering until the route is resumed, also across restarts; the running micro-batch is finished first.
 
     Changes wait in the source table for as long as its retention keeps them: see the route's headroom.
@@ -99,7 +86,7 @@ def pause(name: Name) -> None:
     _switch(name, "pause")
 
 
-def resume(name: Name) -> None:
+def resume(name: RouteOrTable) -> None:
     """Continue from where the route was paused.
 
     \b
@@ -110,12 +97,7 @@ def resume(name: Name) -> None:
 
 
 def _switch(name: str, kind: Literal["pause", "resume"]) -> None:
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    loaded = settings.load()
-    known("ROUTE|TABLE", name, {*loaded.routes, *loaded.tables})
-    logs.configure(loaded.log.level, loaded.log.format)
+    loaded = load_settings(name, or_table=True)
 
     from cdf_replicator.commands import replay
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cdf_replicator.cli.options import by_table, known, starting_versions
+from cdf_replicator.cli.options import by_table, known, load_settings, starting_versions
 
 
 def run(
@@ -38,14 +38,9 @@ def run(
       cdf-replicator run --starting-version orders=12 --starting-version items=40
     """  # noqa: D301 - click keeps the line breaks after this mark
     requested = starting_versions(starting_version or [])
-
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    loaded = settings.load()
+    loaded = load_settings()
     tables = [known("--table", name, loaded.tables) for name in table or ()]
     versions = by_table(requested, tables or loaded.tables, loaded.tables)
-    logs.configure(loaded.log.level, loaded.log.format)
 
     from cdf_replicator.runtime import supervisor
 

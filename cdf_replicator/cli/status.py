@@ -10,6 +10,7 @@ import typer
 
 from cdf_replicator.cli.address import Address, found
 from cdf_replicator.cli.http_client import NoAnswerError, alive, own_answer, say_where
+from cdf_replicator.cli.options import Url  # noqa: TC001 - typer reads the annotation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,10 +32,7 @@ _COLOURS: Final = {
 
 
 def status(
-    url: Annotated[
-        str | None,
-        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
-    ] = None,
+    url: Url = None,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")] = "table",
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
 ) -> None:
@@ -138,12 +136,7 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def healthcheck(
-    url: Annotated[
-        str | None,
-        typer.Option(help="URL of the service. [default: from CDF_HTTP__BIND_PORT, CDF_CONFIG_FILE or the lease]"),
-    ] = None,
-) -> None:
+def healthcheck(url: Url = None) -> None:
     """Check whether the service is alive; exit with 0 if it is, else 1.
 
     \b

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from cdf_replicator.settings import TableSettings
 
 Named = Annotated[
     str,
     typer.Argument(metavar="TABLE", help="A configured table, a path, or a name in the catalog.", show_default=False),
 ]
+
+
+def _timestamp(text: str) -> str:
+    from cdf_replicator.settings import parse_timestamp
+
+    if parse_timestamp(text) is None:
+        expected = "a date or time such as 2026-01-31, 2026-01-31 12:00:00 or 2026-01-31T12:00:00.123+01:00"
+        raise typer.BadParameter(f"{text!r} is not {expected}")
+    return text
+
+
 Moment = typer.Option(
-    metavar="T", help="Commit time instead of a version, such as 2026-01-31T12:00:00Z; UTC unless it has an offset."
+    metavar="T",
+    parser=_timestamp,
+    help="Commit time instead of a version, such as 2026-01-31T12:00:00Z; UTC unless it has an offset.",
 )
+
+
+def _load_tables() -> TableSettings:
+    from cdf_replicator import settings
+    from cdf_replicator.monitoring import logs
+
+    reading = settings.load_table_settings()
+    logs.configure(reading.log.level, reading.log.format)
+    return reading
 
 
 def changes(
@@ -43,21 +68,17 @@ def changes(
       cdf-replicator changes orders --from 12 --to 20 --key 4711
       cdf-replicator changes s3a://lake/orders --from-timestamp 2026-01-31 --format json | jq .
     """  # noqa: D301 - click keeps the line breaks after this mark
-    begin = _one(first, _timestamp("--from-timestamp", from_timestamp), "--from", "--from-timestamp")
+    begin = _one(first, from_timestamp, "--from", "--from-timestamp")
     if begin is None:
         raise typer.BadParameter("one of --from and --from-timestamp is needed", param_hint="'--from'")
-    end = _one(last, _timestamp("--to-timestamp", to_timestamp), "--to", "--to-timestamp")
+    end = _one(last, to_timestamp, "--to", "--to-timestamp")
     if isinstance(begin, int) and isinstance(end, int) and end < begin:
         raise typer.BadParameter(f"{end} is before {begin}", param_hint="'--to'")
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    reading = settings.load_table_settings()
+    reading = _load_tables()
     configured = reading.tables[table].keys if table in reading.tables else ()
     columns = tuple(name.strip() for name in keys.split(",")) if keys else configured
     if key is not None and not columns:
         raise typer.BadParameter("name the key columns with --keys", param_hint="'--key'")
-    logs.configure(reading.log.level, reading.log.format)
 
     from cdf_replicator.commands import changes as command
     from cdf_replicator.commands import session
@@ -76,25 +97,12 @@ def enable(table: Named) -> None:
       cdf-replicator enable orders
       cdf-replicator enable s3a://lake/orders
     """  # noqa: D301 - click keeps the line breaks after this mark
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    reading = settings.load_table_settings()
-    logs.configure(reading.log.level, reading.log.format)
+    reading = _load_tables()
 
     from cdf_replicator.commands import enable as command
     from cdf_replicator.commands import session
 
     raise typer.Exit(command.enable(reading, session.source_named(table, reading.tables)))
-
-
-def _timestamp(option: str, text: str | None) -> str | None:
-    from cdf_replicator.settings import parse_timestamp
-
-    if text is not None and parse_timestamp(text) is None:
-        expected = "a date or time such as 2026-01-31, 2026-01-31 12:00:00 or 2026-01-31T12:00:00.123+01:00"
-        raise typer.BadParameter(f"{text!r} is not {expected}", param_hint=f"'{option}'")
-    return text
 
 
 def _one(version: int | None, timestamp: str | None, option: str, other: str) -> int | str | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cdf_replicator.commands.validate import Finding
     from cdf_replicator.settings import Settings
-
-FAILED = 1
+    from cdf_replicator.settings.parsing import ConfigProblem
 
 
 def validate(
@@ -37,47 +37,36 @@ def validate(
     try:
         settings = load()
     except ConfigurationError as error:
-        if format_ == "json":
-            _print_json(error.problems)
-            raise typer.Exit(error.exit_code) from error
-        raise
+        if format_ != "json":
+            raise
+        _print_json(error.problems, ok=False)
+        raise typer.Exit(error.exit_code) from error
     findings = [] if offline else _online(settings)
+    failed = any(finding.severity == "error" for finding in findings)
     if format_ == "json":
-        _print_json(findings)
+        _print_json(findings, ok=not failed)
     else:
-        _print_text(settings, findings, offline=offline)
-    raise typer.Exit(FAILED if _errors(findings) else 0)
+        for finding in findings:
+            typer.echo(f"- {finding}", err=True)
+        if not failed:
+            _print_routes(settings, "configuration" if offline else "configuration, tables and sinks")
+    raise typer.Exit(int(failed))
 
 
-def _errors(findings: Sequence[Any]) -> list[Any]:
-    """Return the findings without the warnings."""
-    return [finding for finding in findings if getattr(finding, "severity", "error") == "error"]
-
-
-def _online(settings: Settings) -> list[Any]:
+def _online(settings: Settings) -> list[Finding]:
     from cdf_replicator.commands.validate import check_online
     from cdf_replicator.monitoring import logs
 
     logs.configure(settings.log.level, settings.log.format)
-    return list(check_online(settings))
+    return check_online(settings)
 
 
-def _print_json(problems: Sequence[Any]) -> None:
-    rows = [_row(problem) for problem in problems]
-    typer.echo(json.dumps({"ok": not _errors(problems), "problems": rows}, indent=2))
+def _print_json(problems: Sequence[ConfigProblem | Finding], *, ok: bool) -> None:
+    typer.echo(json.dumps({"ok": ok, "problems": [dataclasses.asdict(problem) for problem in problems]}, indent=2))
 
 
-def _row(problem: Any) -> dict[str, Any]:
-    return dataclasses.asdict(problem) if dataclasses.is_dataclass(problem) else {"what": str(problem)}  # type: ignore[arg-type]
-
-
-def _print_text(settings: Settings, findings: Sequence[Any], *, offline: bool) -> None:
-    for finding in findings:
-        typer.echo(f"- {finding}", err=True)
-    if _errors(findings):
-        return
-    what = "configuration" if offline else "configuration, tables and sinks"
-    typer.echo(f"{what}: ok")
+def _print_routes(settings: Settings, checked: str) -> None:
+    typer.echo(f"{checked}: ok")
     for route in settings.routes.values():
         sink = settings.sinks[route.sink]
         typer.echo(f"  {route.name}: {route.source.location} -> {route.sink} ({sink.type})")

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from cdf_replicator.cli.options import known
+from cdf_replicator.cli.options import RouteOrTable, load_settings
 
 
 def verify(
-    name: Annotated[str, typer.Argument(metavar="ROUTE|TABLE", help="A route, or a table for all of its routes.")],
+    name: RouteOrTable,
     at: Annotated[
         int | None,
         typer.Option(
@@ -36,12 +36,7 @@ def verify(
       cdf-replicator verify orders_search --columns name,price --limit 100
       cdf-replicator verify orders --format json
     """  # noqa: D301 - click keeps the line breaks after this mark
-    from cdf_replicator import settings
-    from cdf_replicator.monitoring import logs
-
-    loaded = settings.load()
-    known("ROUTE|TABLE", name, {*loaded.routes, *loaded.tables})
-    logs.configure(loaded.log.level, loaded.log.format)
+    loaded = load_settings(name, or_table=True)
 
     from cdf_replicator.commands import verify as command
 

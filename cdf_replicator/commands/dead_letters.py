@@ -32,6 +32,11 @@ log = structlog.get_logger(__name__)
 SHORT_ID: Final = 12
 LONGEST_REASON: Final = 240
 Format = Literal["table", "json"]
+Closing = Literal["redrive", "discard"]
+QUESTIONS: Final[dict[Closing, str]] = {
+    "redrive": "Write the present rows of {letters} of {route} again?",
+    "discard": "Discard {letters} of {route}? Their keys stay absent from the sink until they change again.",
+}
 
 
 def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
@@ -74,22 +79,13 @@ def print_one(settings: Settings, letter: str) -> int:
     return with_session(settings.spark, work)
 
 
-def redrive(settings: Settings, route: str, ids: Sequence[str], *, yes: bool) -> int:
-    """Submit a redrive, which writes the present rows of the dead letters' keys, and return the exit code."""
-    question = f"Write the present rows of {_named(ids)} of {route} again?"
-    return _submit(settings, command_queue.Command("redrive", route, letters=tuple(ids)), question, yes=yes)
+def close(settings: Settings, kind: Closing, route: str, ids: Sequence[str], *, yes: bool) -> int:
+    """Submit a redrive or a discard and return the exit code.
 
-
-def discard(settings: Settings, route: str, ids: Sequence[str], *, yes: bool) -> int:
-    """Submit a discard, which leaves the dead letters' keys absent from the sink, and return the exit code."""
-    question = f"Discard {_named(ids)} of {route}? Their keys stay absent from the sink until they change again."
-    return _submit(settings, command_queue.Command("discard", route, letters=tuple(ids)), question, yes=yes)
-
-
-def _submit(settings: Settings, command: command_queue.Command, question: str, *, yes: bool) -> int:
-    if not submit.confirm(question, yes=yes):
-        return submit.USAGE
-    return submit.execute(settings, [settings.routes[command.route]], [command])
+    A redrive writes the present rows of the dead letters' keys. A discard leaves these keys absent from the sink.
+    """
+    question = QUESTIONS[kind].format(letters=_named(ids), route=route)
+    return submit.execute(settings, [command_queue.Command(kind, route, letters=tuple(ids))], question, yes=yes)
 
 
 def _named(ids: Sequence[str]) -> str:

@@ -42,7 +42,7 @@ def replay(
         return preview_replay(settings, routes, starting_version, ending_version)
     question = f"Deliver changes of {_names(routes)} again from version {starting_version}?"
     commands = [command_queue.Command("replay", route.name, starting_version, ending_version) for route in routes]
-    return submit.execute(settings, routes, commands) if submit.confirm(question, yes=yes) else submit.USAGE
+    return submit.execute(settings, commands, question, yes=yes)
 
 
 def resync(settings: Settings, name: str, max_removed_share: float | None, dry_run: bool, yes: bool) -> int:
@@ -56,11 +56,8 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
         return preview_resync(settings, routes[0])
     share = 1.0 if max_removed_share is None and yes else max_removed_share
     question = f"Rebuild the target of {_names(routes)} from the present snapshot and remove what is not in it?"
-    if not submit.confirm(question, yes=yes or not sys.stdin.isatty()):
-        return submit.USAGE
-    return submit.execute(
-        settings, routes, [command_queue.Command("resync", route.name, max_removed_share=share) for route in routes]
-    )
+    commands = [command_queue.Command("resync", route.name, max_removed_share=share) for route in routes]
+    return submit.execute(settings, commands, question, yes=yes or not sys.stdin.isatty())
 
 
 def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:

@@ -25,7 +25,6 @@ from cdf_replicator.state.store import StateStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.storage_path import StoragePath
 
@@ -46,8 +45,14 @@ def confirm(question: str, *, yes: bool) -> bool:
     return Confirm.ask(question, console=Console(stderr=True), default=False)
 
 
-def execute(settings: Settings, routes: Sequence[Route], commands: Sequence[command_queue.Command]) -> int:
-    """Submit the commands; execute them in this process if the lease is free, else wait for the lease holder."""
+def execute(settings: Settings, commands: Sequence[command_queue.Command], question: str, *, yes: bool) -> int:
+    """Submit the commands if the operator confirms ``question``, and return the exit code.
+
+    This process executes them if the lease is free, else it waits for the lease holder.
+    """
+    if not confirm(question, yes=yes):
+        return USAGE
+    routes = [settings.routes[command.route] for command in commands]
     own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
     return _submit(settings, commands, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
 

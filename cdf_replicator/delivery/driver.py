@@ -12,15 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import worker
-from cdf_replicator.delivery.result import (
-    SEVERAL_ROWS,
-    DeliveryBugError,
-    DeliveryResult,
-    RejectedRow,
-    duplicate_key,
-    null_key,
-)
-from cdf_replicator.delivery.retry import RetryPolicy
+from cdf_replicator.delivery.result import DeliveryResult, duplicate_key, null_key
 from connectors import ArrowSink, FrameSink, change
 
 if TYPE_CHECKING:
@@ -28,17 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from cdf_replicator.delivery.retry import RetryPolicy
     from connectors import Batch, Sink
-
-__all__ = [
-    "SEVERAL_ROWS",
-    "DeliveryBugError",
-    "DeliveryResult",
-    "RejectedRow",
-    "RetryPolicy",
-    "deliver",
-    "duplicate_key",
-]
 
 
 def deliver(

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
+from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint
 
@@ -22,30 +22,12 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.monitoring.retention import RetentionMonitor
     from cdf_replicator.route import Route
-    from cdf_replicator.state.checkpoint import Offset
-    from cdf_replicator.state.route_state import RouteState
-    from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
 
 BOOTSTRAP_SECONDS: Final = 5.0
 """Interval of reports during a bootstrap."""
 REOPEN_SECONDS: Final = 60.0
 """Interval of retries for an unavailable source."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPosition:
-    """Where a route continues in its source table; ``committed`` is None before the generation's first commit."""
-
-    source: SourceTable
-    state: RouteState
-    checkpoint: StoragePath
-    committed: Offset | None
-
-    @property
-    def first_version(self) -> int:
-        """Return the first commit version of the generation."""
-        return self.state.start_version or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +117,9 @@ class LagMonitor:
 
     def _continued(self, position: StreamPosition, query: StreamingQuery | None) -> ProgressTracker:
         """Return a tracker that knows what the generation's former tracker knew: the checkpoint alone may know less."""
-        state = position.state
-        tracker = ProgressTracker(
-            query,
-            position.source,
-            self.report,
-            state,
-            position.committed,
-            batches=self.batches,
-            headroom=self.retention,
-        )
-        if self._former is not None and self._former[0] == state.generation:
+        tracker = ProgressTracker(query, position, self.report, self.batches, self.retention)
+        generation = position.state.generation
+        if self._former is not None and self._former[0] == generation:
             tracker.delivered_version = max(tracker.delivered_version, self._former[1].delivered_version)
-        self._former = state.generation, tracker
+        self._former = generation, tracker
         return tracker

@@ -5,7 +5,6 @@ Other modules use ``log = structlog.get_logger(__name__)`` and ``log.info("batch
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -61,15 +60,12 @@ def configure(level: str, format_: str | None, stream: TextIO | None = None) -> 
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _without_credentials,
-                *(_text(stream) if as_text else [_ecs, _json]),
+                *(_text(stream) if as_text else [_ecs, structlog.processors.JSONRenderer(default=str)]),
             ],
         ),
     )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     root = logging.getLogger()
-    for old in root.handlers[:]:
-        root.removeHandler(old)
-    root.addHandler(handler)
-    root.setLevel(level.upper())
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     for name in SAID:
@@ -119,7 +115,3 @@ def _error(info: object) -> BaseException | None:
     if isinstance(info, tuple):
         return info[1] if isinstance(info[1], BaseException) else None
     return sys.exc_info()[1] if info else None
-
-
-def _json(_logger: object, _name: str, event: EventDict) -> str:
-    return json.dumps(event, default=str)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.monitoring.metrics import Metrics
     from cdf_replicator.monitoring.status import State
-    from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.monitoring.totals import BatchOutcome
     from cdf_replicator.route import Route
     from connectors import Sink
@@ -37,16 +36,17 @@ class RouteReporter:
     ``sink`` is the class of the route's sink.
     """
 
-    def __init__(self, route: Route, metrics: Metrics, board: StatusStore, sink: type[Sink]) -> None:
+    def __init__(self, route: Route, metrics: Metrics, sink: type[Sink]) -> None:
         self._route = route.name
         self._sink = route.sink
-        self._board = board
+        self._board = metrics.board
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
         self._said: dict[object, float] = {}
         labels = (route.name, route.source.slug, route.sink)
         self._durations = {phase: metrics.batch_duration.labels(*labels, phase) for phase in PHASES}
         self._request_duration = metrics.request_duration.labels(route.sink)
-        board.add_route(*labels, (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ())))
+        codes = (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
+        self._board.add_route(*labels, codes)
 
     def state(self, state: State, reason: str = "") -> None:
         self._board.state(self._route, state, reason)

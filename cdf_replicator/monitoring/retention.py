@@ -8,6 +8,7 @@ shows such a VACUUM.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
@@ -26,21 +27,21 @@ WARN_SHARE: Final = 0.5
 """Share of the retention that the lag may use before the service logs a warning."""
 
 
+@dataclass(slots=True)
 class RetentionMonitor:
     """The headroom of one route.
 
     ``trigger_seconds`` is the time that a commit may wait until it is read, even without lag.
     """
 
-    def __init__(self, report: RouteReporter, trigger_seconds: float, now: Callable[[], float] = time.time) -> None:
-        self._report = report
-        self._trigger_seconds = trigger_seconds
-        self._now = now
-        self._looked_at: float | None = None
-        self._kept_seconds = 0.0
-        self._kept_from = 0
-        self._told: tuple[float, int] | None = None
-        self._low = False
+    report: RouteReporter
+    trigger_seconds: float
+    now: Callable[[], float] = time.time
+    _looked_at: float | None = field(default=None, init=False)
+    _kept_seconds: float = field(default=0.0, init=False)
+    _kept_from: int = field(default=0, init=False)
+    _told: tuple[float, int] | None = field(default=None, init=False)
+    _low: bool = field(default=False, init=False)
 
     def update(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
         """Compute and report the headroom; warn if it is low.
@@ -52,7 +53,7 @@ class RetentionMonitor:
             oldest: Time of the oldest undelivered commit in epoch seconds; None if all commits are delivered or its file
                 was removed.
         """
-        now = self._now()
+        now = self.now()
         if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
             # The first call skips the history, which costs a Spark job, so that a start stays fast.
             with_history = self._looked_at is not None
@@ -60,13 +61,13 @@ class RetentionMonitor:
             try:
                 self._read_retention(source, now, with_history=with_history)
             except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
-                self._report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
+                self.report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
         gone = oldest is None and delivered < newest
         age = self._kept_seconds if gone else now - (oldest or now)
         left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
         if left != self._told:
             self._told = left
-            self._report.headroom(*left)
+            self.report.headroom(*left)
         self._warn(age)
 
     def _read_retention(self, source: SourceTable, now: float, *, with_history: bool) -> None:
@@ -78,15 +79,15 @@ class RetentionMonitor:
 
     def _warn(self, age: float) -> None:
         """Log a warning when the lag exceeds ``WARN_SHARE`` of the retention; repeats only after it was below."""
-        waited = max(age, self._trigger_seconds)
+        waited = max(age, self.trigger_seconds)
         low = waited > WARN_SHARE * self._kept_seconds
         if low and not self._low:
             what = (
                 "the age of the oldest undelivered change is"
-                if age >= self._trigger_seconds
+                if age >= self.trigger_seconds
                 else "CDF_TRIGGER_SECONDS is"
             )
-            self._report.warning(
+            self.report.warning(
                 f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept_seconds)}: "
                 "changes that are removed before they are read require a resync. Raise delta.deletedFileRetentionDuration and "
                 "delta.logRetentionDuration of the table, or let the route catch up."

@@ -74,4 +74,4 @@ def movement(spark: SparkSession, query: StreamingQuery, watch: ProgressTracker)
     info = None if job is None else tracker.getJobInfo(job)
     stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info else []
     done = sum(stage.numCompletedTasks for stage in stages if stage)
-    return QueryActivity(watch.delivered_version, watch.batches_begun, job, done)
+    return QueryActivity(watch.delivered_version, watch.batches.started, job, done)

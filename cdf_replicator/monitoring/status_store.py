@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
-from cdf_replicator.monitoring.totals import Totals
+from cdf_replicator.monitoring.totals import OTHER, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -65,7 +65,7 @@ class StatusStore:
 
     def add_route(self, route: str, table: str, sink: str, rejection_codes: Iterable[str] = ()) -> None:
         """Add a route. The known codes of its sink are counted from 0, so that an alert sees the first rejection."""
-        totals = Totals.of(rejection_codes)
+        totals = Totals(rejected=dict.fromkeys((*rejection_codes, OTHER), 0))
         with self._lock:
             self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now(), totals=totals)
 

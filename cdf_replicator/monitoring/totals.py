@@ -12,7 +12,7 @@ from cdf_replicator.errors import condition_table
 from connectors.change import CHANGE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
 BatchOutcome = Literal["delivered", "failed", "cancelled"]
@@ -76,11 +76,6 @@ class Totals:
     batches: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     retries: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RETRY_REASONS, 0))
     restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESTART_REASONS, 0))
-
-    @classmethod
-    def of(cls, rejection_codes: Iterable[str]) -> Totals:
-        """Return the totals at the start of a route. ``rejection_codes`` are the known codes of its sink."""
-        return cls(rejected=dict.fromkeys((*rejection_codes, OTHER), 0))
 
     def plus_batch(self, batch: BatchStatus) -> Totals:
         """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""

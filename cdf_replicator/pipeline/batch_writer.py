@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator.delivery import DeliveryResult, deliver
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import INTERRUPTED
+from cdf_replicator.monitoring.totals import PHASES
 from cdf_replicator.pipeline.rejections import several_rows
 from cdf_replicator.transform import change_frame
 from connectors import Batch, FrameSink, Watermarked, change
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
 
     from cdf_replicator.delivery import RejectedRow, RetryPolicy
     from cdf_replicator.monitoring.reporter import RouteReporter
+    from cdf_replicator.monitoring.totals import BatchOutcome
     from cdf_replicator.pipeline.rejections import Rejections
     from cdf_replicator.route import Route
     from cdf_replicator.transform.enrichment import Dimensions
     from connectors import Sink
-
-PHASES: Final = ("prepare", "write", "record")
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class BatchWriter:
             clock.append(time.monotonic())
             seconds = {name: end - start for name, start, end in zip(PHASES, clock, clock[1:], strict=False)}
             if (outcome.received or not delivered) and not interrupted:
-                ended: Literal["delivered", "failed"] = "delivered" if delivered else "failed"
+                ended: BatchOutcome = "delivered" if delivered else "failed"
                 self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
         return outcome
 
@@ -135,12 +135,10 @@ class BatchWriter:
 
     def _transform(self) -> Callable[[DataFrame], DataFrame]:
         """Return the function that joins and filters a change frame; every call reads the same dimension versions."""
-        join = self.dimensions.snapshot_join() if self.route.enrich else None
-
-        def shaped(frame: DataFrame) -> DataFrame:
-            return frame if join is None else change_frame.project_joined(join(frame), self.route)
-
-        return shaped
+        if not self.route.enrich:
+            return lambda frame: frame
+        join = self.dimensions.snapshot_join()
+        return lambda frame: change_frame.project_joined(join(frame), self.route)
 
     def _drop_unused_rows(self, changes: DataFrame, batch: Batch) -> DataFrame:
         """Return the changes that the reduction shuffles; deletes lose their ``row`` if the sink does not read it."""

@@ -45,7 +45,7 @@ class Bootstrap:
 
     def run(self, state: RouteState) -> RouteState:
         """Run the remaining steps; raises ``RouteHaltError`` before a sweep that would remove too much."""
-        state = self._prepare(state) if state.snapshot_loaded else self._load(state)
+        state = self.target.prepare_snapshot(state, self.source) if state.snapshot_loaded else self._load(state)
         if state.epoch > 1:
             entries = self._count(state)
             if entries.highest >= guard_of(state.epoch + 1, 0, upsert=False):
@@ -58,8 +58,8 @@ class Bootstrap:
 
     def _load(self, state: RouteState) -> RouteState:
         try:
-            state = self._prepare(state)
-            newer = self._write(state)
+            state = self.target.prepare_snapshot(state, self.source)
+            newer = self.target.write_snapshot(state, self.source)
         except Exception as error:
             gone = any(name in str(error) for name in PINNED_GONE)
             if not gone or self.source.log.latest_version() == state.pinned_version:
@@ -69,7 +69,7 @@ class Bootstrap:
                 f"version {state.pinned_version} can no longer be read: the bootstrap restarts"
             )
             state = self._next_epoch(above=0, share=state.max_removed_share)
-            newer = self._write(state)
+            newer = self.target.write_snapshot(state, self.source)
         if newer:
             return self._reload_in_higher_epoch(state, self._count(state))
         return self._loaded(state)
@@ -85,7 +85,7 @@ class Bootstrap:
         )
         share = self.max_removed_share if state.max_removed_share is None else state.max_removed_share
         state = self._next_epoch(above=found, share=share)
-        if self._write(state):
+        if self.target.write_snapshot(state, self.source):
             self._halt_foreign_guards(entries)
         return self._loaded(state)
 
@@ -106,7 +106,7 @@ class Bootstrap:
     def _next_epoch(self, *, above: int, share: float | None) -> RouteState:
         route, sink = self.target.route, self.target.sink
         state = start_position.new_epoch(route, self.source, sink, self.target.state_store, above=above, share=share)
-        return self._prepare(self._save(state))
+        return self.target.prepare_snapshot(self._save(state), self.source)
 
     def _count(self, state: RouteState) -> EntryCount:
         """Count the entries that a sweep would remove; if a first load restarted, only those of other writers."""
@@ -122,7 +122,7 @@ class Bootstrap:
                 f"The sweep that ends the resync of route {state.route} would remove {entries.orphans} of the target's "
                 f"{entries.total} entries ({entries.orphans / entries.total:.1%}), more than {share:.1%}; version "
                 f"{state.pinned_version} is loaded, and nothing was removed.",
-                "If they may go, " + RESYNC_CLAUSE + " --yes (it goes on with the sweep)",
+                "If they may go, " + RESYNC_CLAUSE + " --yes (the route continues with the deletion of orphans)",
             )
         sink = self.target.sink
         if isinstance(sink, Resyncable):
@@ -133,13 +133,6 @@ class Bootstrap:
     def _spec(self, state: RouteState) -> RouteSpec:
         spec = self.target.state_store.route_spec(self.target.route, state)
         return replace(spec, watermark=watermark.bootstrapped(state))
-
-    def _prepare(self, state: RouteState) -> RouteState:
-        return self.target.prepare_snapshot(state, self.source)
-
-    def _write(self, state: RouteState) -> int:
-        """Write the snapshot; returns the number of rows for which the sink has a newer entry."""
-        return self.target.write_snapshot(state, self.source)
 
     def _save_watermark(self, state: RouteState) -> None:
         """Record in the target that it is loaded; raises an error if the target was replaced meanwhile."""

@@ -1,4 +1,4 @@
-"""Define what the classes of one route share: its surroundings, its options, and the request to stop."""
+"""Define what the classes of one route share: its surroundings, and the request to stop."""
 
 from __future__ import annotations
 
@@ -13,42 +13,23 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
-    from cdf_replicator.settings.models import Delivery
     from cdf_replicator.state.command_queue import Command
     from cdf_replicator.state.store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
 class RouteContext:
-    """A route, where it runs, where its state is stored, and where it reports."""
+    """A route, where it runs, where its state is stored, and where it reports.
+
+    ``once`` is true if the route ends after it has delivered every commit.
+    """
 
     spark: SparkSession
     route: Route
     state_store: StateStore
     report: RouteReporter
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """The settings of every route's stream.
-
-    Args:
-        delivery: Retries, stall limit and limits of rejected and removed rows.
-        trigger_seconds: Longest trigger interval of a query.
-        shutdown_seconds: Longest wait for the running micro-batch at a stop.
-        routes: Number of routes of the service, which share the polling.
-        once: Whether the route ends after it has delivered every commit.
-    """
-
-    delivery: Delivery
-    trigger_seconds: float
-    shutdown_seconds: float
-    routes: int
-    once: bool
-
-    @classmethod
-    def of(cls, settings: Settings, *, once: bool) -> StreamOptions:
-        return cls(settings.delivery, settings.trigger_seconds, settings.shutdown_seconds, len(settings.routes), once)
+    settings: Settings
+    once: bool = False
 
 
 class Interrupt:

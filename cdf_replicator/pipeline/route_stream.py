@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdf_replicator.errors.classifier import classify_error
-from cdf_replicator.monitoring.lag import StreamPosition
+from cdf_replicator.monitoring.progress import StreamPosition
 from cdf_replicator.pipeline import generation, start_position
 from cdf_replicator.pipeline.bootstrap import Bootstrap
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdf_replicator.monitoring.lag import LagMonitor, Progress
-    from cdf_replicator.pipeline.context import Interrupt, RouteContext, StreamOptions
+    from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
     from cdf_replicator.pipeline.target import RouteTarget, TargetFactory
     from cdf_replicator.state.route_state import RouteState
@@ -41,7 +41,6 @@ class RouteStream:
     query: StreamingQueryRunner
     lag: LagMonitor
     interrupt: Interrupt
-    options: StreamOptions
 
     def run(self, requested_start_version: int | None) -> Generator[Progress, None, None]:
         """Prepare the target, bootstrap it if needed, then follow the source table; yield the progress of each poll.
@@ -56,14 +55,14 @@ class RouteStream:
             self._set_job_group()
             if state.phase == "bootstrapping":
                 self.context.report.state("bootstrapping")
-                share = self.options.delivery.max_removed_share
+                share = self.context.settings.delivery.max_removed_share
                 with self.lag.polled_in_background():
                     state = Bootstrap(source, target, share).run(state)
             spec = self.context.state_store.route_spec(self.context.route, state)
             maintenance = MaintenanceRunner(self.context.spark, sink, spec, self.context.report)
             try:
                 yield from self._follow(state, source, target, maintenance)
-                if self.options.once:
+                if self.context.once:
                     maintenance.finish(self.interrupt)
             finally:
                 maintenance.cancel()
@@ -73,7 +72,7 @@ class RouteStream:
         route, store, report = self.context.route, self.context.state_store, self.context.report
         self.targets.policy.retrying(self._report_unreachable)(sink.check)
         report.sink_up()
-        share = self.options.delivery.max_removed_share
+        share = self.context.settings.delivery.max_removed_share
         state = start_position.resolve(
             route, source, sink, store, requested_start_version=requested_start_version, share=share
         )
@@ -106,7 +105,7 @@ class RouteStream:
             return
         newest = source.newest_of(state.table_id)
         frame = source.stream(state.start_version, schema_log)
-        first = committed.completed_version + 1 if committed else position.first_version
+        first = position.delivered_version + 1
         guard = schema_evolution.CommitGuard(route, source, frame, first, newest)
         state, frame = target.reconcile(state, source, frame, first)
         store.save(state)

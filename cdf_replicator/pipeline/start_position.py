@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -84,13 +85,12 @@ def resync_requested(
     route: Route, source: SourceTable, sink: Sink, state_path: StateStore, *, share: float
 ) -> RouteState:
     """Return the state of an operator's ``resync``: the next epoch, or the present epoch if its sweep was refused."""
-    try:
+    state = None
+    with suppress(StateError):
         state = state_path.load(route.name)
-    except StateError:
-        state = None
     if state is not None and state.phase == "bootstrapping" and state.snapshot_loaded:
-        identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
         spec = route.spec(owner=state_path.owner, epoch=state.epoch)
+        identity = route.identity(sink.target(spec))
         claim = sink.read_claim(spec)
         same = state.identity == identity and state.table_id == source.metadata.table_id
         readable = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
@@ -119,10 +119,9 @@ def new_epoch(
     target_claim.check_resyncable(route, sink, claim)
     claimed = max(above, claim.epoch if claim else 0)
     identity = route.identity(sink.target(spec))
-    try:
+    state = None
+    with suppress(StateError):  # damaged: the target's claim and the names of the checkpoint folders replace it
         state = state_path.load(route.name)
-    except StateError:  # damaged: the target's claim and the names of the checkpoint folders replace it
-        state = None
     if state is None:
         newest = state_path.newest_generation(route.name)
         state = RouteState(route.name, identity, source.metadata.table_id, epoch=claimed, generation=newest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cdf_replicator.monitoring.lag import LagMonitor, StreamPosition
-    from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
-    from cdf_replicator.pipeline.context import Interrupt, RouteContext, StreamOptions
+    from cdf_replicator.monitoring.lag import LagMonitor
+    from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
+    from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.pipeline.maintenance import MaintenanceRunner
 
     Deliver = Callable[[DataFrame, int], None]
@@ -42,6 +43,7 @@ class StopRequestedError(Exception):
     """Raised in foreachBatch instead of a write: after a normal return Spark would commit the micro-batch."""
 
 
+@dataclass(slots=True)
 class ForeachBatch:
     """The function that Spark calls with each micro-batch of one query.
 
@@ -49,20 +51,19 @@ class ForeachBatch:
     text.
     """
 
-    def __init__(self, spark: SparkSession, deliver: Deliver, interrupt: Interrupt, batches: BatchCount) -> None:
-        self._spark = spark
-        self._deliver = deliver
-        self._interrupt = interrupt
-        self._batches = batches
-        self._close: Callable[[], None] | None = None
-        self.running = threading.Event()
-        self.error: BaseException | None = None
+    spark: SparkSession
+    deliver: Deliver
+    interrupt: Interrupt
+    batches: BatchCount
+    running: threading.Event = field(default_factory=threading.Event, init=False)
+    error: BaseException | None = field(default=None, init=False)
+    _close: Callable[[], None] | None = field(default=None, init=False)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         self.running.set()
         try:
             self._begin()
-            self._deliver(frame, number)
+            self.deliver(frame, number)
         except BaseException as error:
             self.error = error
             raise
@@ -71,10 +72,10 @@ class ForeachBatch:
 
     def _begin(self) -> None:
         """Count the micro-batch; raises ``StopRequestedError`` if the query must stop."""
-        self._close = self._close or callback.callback_closer(self._spark)
-        if self._interrupt.requested:
+        self._close = self._close or callback.callback_closer(self.spark)
+        if self.interrupt.requested:
             raise StopRequestedError
-        self._batches.started += 1
+        self.batches.started += 1
 
     def close(self) -> None:
         """Close the connection of an ended query, over which Spark has called this object."""
@@ -85,13 +86,13 @@ class ForeachBatch:
 class StreamingQueryRunner:
     """The streaming queries of a route, one after the other."""
 
-    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor, options: StreamOptions) -> None:
+    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor) -> None:
         self._context = context
         self._interrupt = interrupt
         self._lag = lag
-        self._options = options
-        self._poll_seconds = poll_seconds(options.routes)
-        self._stalls = StallDetector(options.delivery.stall_seconds, options.trigger_seconds)
+        self._settings = settings = context.settings
+        self._poll_seconds = poll_seconds(len(settings.routes))
+        self._stalls = StallDetector(settings.delivery.stall_seconds, settings.trigger_seconds)
         self._stalled = False
 
     def follow(
@@ -112,7 +113,7 @@ class StreamingQueryRunner:
                 tracker.poll()
                 yield Progress.of(position, tracker)
                 self._check_stall(query, tracker)
-                if not self._options.once:
+                if not self._context.once:
                     maintenance.start_if_due()
                 self._wait_next_poll(query)
             if self._interrupt.requested:  # an error is the StopRequestedError of the next micro-batch
@@ -143,17 +144,17 @@ class StreamingQueryRunner:
             while source.log.latest_version() < first:
                 if time.monotonic() >= compare_at:
                     source.newest_of(position.state.table_id)
-                    compare_at = time.monotonic() + self._options.trigger_seconds
+                    compare_at = time.monotonic() + self._settings.trigger_seconds
                 tracker.poll_source()
                 yield Progress.of(position, tracker)
-                if self._interrupt.requested or self._options.once:
+                if self._interrupt.requested or self._context.once:
                     return False
                 self._interrupt.wait(POLL_SECONDS)
         return True
 
     def _wait_next_poll(self, query: StreamingQuery) -> None:
         """Wait until the next poll; with ``once``, no longer than the query runs."""
-        if self._options.once:
+        if self._context.once:
             with suppress(StreamingQueryException):
                 query.awaitTermination(self._poll_seconds)  # type: ignore[arg-type]  # it accepts fractions
         else:
@@ -175,17 +176,17 @@ class StreamingQueryRunner:
                 raise QueryStalledError(what)
 
     def _started(self, position: StreamPosition, changes: DataFrame, on_batch: ForeachBatch) -> StreamingQuery:
-        options, free = self._options, position.source.log.is_local
-        seconds = trigger_seconds(options.trigger_seconds, options.routes, free=free)
+        settings, free = self._settings, position.source.log.is_local
+        seconds = trigger_seconds(settings.trigger_seconds, len(settings.routes), free=free)
         milliseconds = f"{round(seconds * 1000)} milliseconds"
-        trigger = {"availableNow": True} if options.once else {"processingTime": milliseconds}
+        trigger = {"availableNow": True} if self._context.once else {"processingTime": milliseconds}
         writer = changes.writeStream.queryName(self._context.route.name)
         writer = writer.option("checkpointLocation", str(position.checkpoint))
         return writer.trigger(**trigger).foreachBatch(on_batch).start()
 
     def _stop_after_batch(self, query: StreamingQuery, on_batch: ForeachBatch) -> None:
         """Stop the query after the running micro-batch is committed; the next micro-batch raises before it writes."""
-        deadline = time.monotonic() + self._options.shutdown_seconds
+        deadline = time.monotonic() + self._settings.shutdown_seconds
         while query.isActive and time.monotonic() < deadline:
             if not on_batch.running.is_set() and not query.status["isTriggerActive"]:
                 break

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.pipeline.context import RouteContext
     from cdf_replicator.route import Route
-    from cdf_replicator.settings.models import Delivery
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.store import StateStore
@@ -137,13 +136,12 @@ class RouteTarget:
 class TargetFactory:
     """Opens the target of one route for each run and each command. ``sink`` is never opened itself."""
 
-    def __init__(self, context: RouteContext, sink: Sink, dead_letters: DeadLetters, delivery: Delivery) -> None:
+    def __init__(self, context: RouteContext, sink: Sink, dead_letters: DeadLetters) -> None:
         self._context = context
         self._sink = sink
         self._dead_letters = dead_letters
-        self._limits = delivery
         self._dimensions = Dimensions(context.spark, context.route)
-        self.policy = RetryPolicy(budget_seconds=delivery.retry_seconds)
+        self.policy = RetryPolicy(budget_seconds=context.settings.delivery.retry_seconds)
 
     def new_sink(self) -> Sink:
         """Return a new, unopened sink, which the caller closes."""
@@ -154,6 +152,7 @@ class TargetFactory:
         route, report = self._context.route, self._context.report
         known = self._dead_letters.known(route.name, most_known(sink))
         report.dead_letters(known.open)
-        rejections = Rejections(route, sink, self.policy, self._limits, self._dead_letters, report, known)
+        limits = self._context.settings.delivery
+        rejections = Rejections(route, sink, self.policy, limits, self._dead_letters, report, known)
         writer = BatchWriter(route, sink, self.policy, report, rejections, self._dimensions)
         return RouteTarget(writer, self._context.state_store)

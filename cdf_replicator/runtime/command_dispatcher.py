@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -26,18 +27,18 @@ REMOTE_LOOK_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 3600
 
 
+@dataclass(slots=True)
 class CommandDispatcher:
     """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe."""
 
-    def __init__(self, runners: Mapping[str, RouteRunner], state_path: StateStore) -> None:
-        self._runners = runners
-        self._state_path = state_path
-        self._given: set[str] = set()
-        self._began = False
-        self._tidied = -math.inf
+    runners: Mapping[str, RouteRunner]
+    state_store: StateStore
+    _given: set[str] = field(default_factory=set, init=False)
+    _began: bool = field(default=False, init=False)
+    _tidied: float = field(default=-math.inf, init=False)
 
     def run(self, over: threading.Event) -> None:
-        while not over.wait(LOOK_SECONDS if self._state_path.root.is_local else REMOTE_LOOK_SECONDS):
+        while not over.wait(LOOK_SECONDS if self.state_store.root.is_local else REMOTE_LOOK_SECONDS):
             self.poll()
 
     def poll(self) -> None:
@@ -45,7 +46,7 @@ class CommandDispatcher:
 
         It logs every error instead of raising it, since the end of the thread would leave all later commands unanswered.
         """
-        folder = self._state_path.requests
+        folder = self.state_store.requests
         try:
             if not self._began:
                 command_queue.answer_interrupted(folder)
@@ -62,9 +63,9 @@ class CommandDispatcher:
             log.exception("command queue not readable")
 
     def _dispatch(self, folder: StoragePath, request: command_queue.Command) -> None:
-        if request.route in self._runners:
+        if request.route in self.runners:
             command_queue.accept(folder, request)
-            self._runners[request.route].submit(request)
+            self.runners[request.route].submit(request)
         else:
             refused = command_queue.CommandStatus("failed", f"this instance does not run route {request.route}")
             command_queue.write_status(folder, request.id, refused)

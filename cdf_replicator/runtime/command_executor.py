@@ -16,6 +16,7 @@ from cdf_replicator.transform import change_frame
 
 if TYPE_CHECKING:
     from cdf_replicator.delivery.dead_letters import DeadLetters
+    from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.pipeline.context import RouteContext
     from cdf_replicator.pipeline.target import TargetFactory
     from cdf_replicator.state.command_queue import Command
@@ -25,15 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandExecutor:
-    """Executes the commands of one route that change its target. Every command may be executed twice.
-
-    ``max_removed_share`` is the limit of a resync that names none.
-    """
+    """Executes the commands of one route that change its target. Every command may be executed twice."""
 
     context: RouteContext
     targets: TargetFactory
     dead_letters: DeadLetters
-    max_removed_share: float
 
     def check(self, command: Command) -> int:
         """Return the number of dead letters that a command selects; raise ``RouteHaltError`` if it can't be executed."""
@@ -58,10 +55,15 @@ class CommandExecutor:
             execute = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
             return execute[command.kind](command, source, sink)
 
+    def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:
+        """Return the route to its position before an unreadable replay; returns None if the route must halt."""
+        with closing(self.targets.new_sink()) as sink:
+            return generation.given_up(self.context.route, sink, self.context.state_store, decision)
+
     def _resync(self, command: Command, source: SourceTable, sink: Sink) -> str:
         share = command.max_removed_share
         if share is None:
-            share = self.max_removed_share
+            share = self.context.settings.delivery.max_removed_share
         state = start_position.resync_requested(self.context.route, source, sink, self.context.state_store, share=share)
         self.context.state_store.save(state)
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
@@ -10,7 +10,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixe
 from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
-from cdf_replicator.pipeline import generation
 from cdf_replicator.spark.session import clear_delta_cache, is_jvm_exit
 from cdf_replicator.state.command_queue import Command, CommandStatus, complete, write_status
 
@@ -18,28 +17,24 @@ if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.monitoring.lag import Progress
     from cdf_replicator.pipeline.context import Interrupt, RouteContext
-    from cdf_replicator.pipeline.target import TargetFactory
     from cdf_replicator.runtime.command_executor import CommandExecutor
 
 _TRIES: Final = 3
 """Attempts per command if an error may be temporary, since an operator waits for the answer."""
 
 
+@dataclass(slots=True)
 class CommandHandler:
     """Handles the commands of one route, one at a time, on the route's thread."""
 
-    def __init__(
-        self, context: RouteContext, targets: TargetFactory, executor: CommandExecutor, interrupt: Interrupt
-    ) -> None:
-        self._context = context
-        self._targets = targets
-        self._executor = executor
-        self._interrupt = interrupt
-        self._active: Command | None = None
-        """The replay or resync that the stream is executing. Other commands are answered at once."""
-        self._target_version: int | None = None
-        """The version that completes the active command: the newest version at its first progress."""
-        self._note = ""
+    context: RouteContext
+    executor: CommandExecutor
+    interrupt: Interrupt
+    _active: Command | None = field(default=None, init=False)
+    """The replay or resync that the stream is executing. Other commands are answered at once."""
+    _target_version: int | None = field(default=None, init=False)
+    """The version that completes the active command: the newest version at its first progress."""
+    _note: str = field(default="", init=False)
 
     def handle(self, command: Command) -> bool:
         """Execute a command, or write the state from which the stream then executes it.
@@ -47,7 +42,7 @@ class CommandHandler:
         Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
         the state path is not writable; the caller then repeats the command.
         """
-        self._context.report.event(f"{command.kind} requested")
+        self.context.report.event(f"{command.kind} requested")
         if command.kind in ("pause", "resume"):
             self._set_paused(command)
             return False
@@ -56,31 +51,31 @@ class CommandHandler:
         if changes_stream:
             self._note = ""
         try:
-            selected = self._executor.check(command)
+            selected = self.executor.check(command)
             for attempt in self._retrying(command):
                 with attempt:
-                    message = self._executor.execute(command, selected)
+                    message = self.executor.execute(command, selected)
                     if by_stream:
                         self._note = message
                     else:
                         self._answer(command, CommandStatus("done", message, 1.0))
         except Exception as error:  # noqa: BLE001 - the answer reports any error
             why = self._why(error, command)
-            self._context.report.warning(f"{command.kind} refused: {why}")
+            self.context.report.warning(f"{command.kind} refused: {why}")
             self._answer(command, CommandStatus("failed", why))
             return False
         finally:
-            complete(self._context.state_store.requests, command.id)
-        self._context.report.restarted("request")
+            complete(self.context.state_store.requests, command.id)
+        self.context.report.restarted("request")
         if by_stream:
             self._activate(command)
         return changes_stream
 
     def _set_paused(self, command: Command) -> None:
         """Pause or resume the route; a running replay continues once the route does."""
-        self._context.state_store.set_paused(self._context.route.name, paused=command.kind == "pause")
+        self.context.state_store.set_paused(self.context.route.name, paused=command.kind == "pause")
         self._answer(command, CommandStatus("done", f"{command.kind}d", 1.0))
-        complete(self._context.state_store.requests, command.id)
+        complete(self.context.state_store.requests, command.id)
 
     def _activate(self, command: Command) -> None:
         """Report the progress of a replay or resync, whose state is written, from now on."""
@@ -88,9 +83,9 @@ class CommandHandler:
         self._active, self._target_version = command, None
 
     def _why(self, error: Exception, command: Command | None = None) -> str:
-        if is_jvm_exit(self._context.spark, error):
+        if is_jvm_exit(self.context.spark, error):
             return "The JVM is gone, and the service ends. Repeat the command once it has started."
-        decision = classify_error(error, route=self._context.route.name)
+        decision = classify_error(error, route=self.context.route.name)
         if command and command.ending_version is not None and (next_step := step_for(error)):
             return f"{decision.message} {next_step}"
         remedy = decision.remedy if decision.action == "halt" else "Repeat the command once the error is over."
@@ -100,12 +95,12 @@ class CommandHandler:
         """Return the retry policy; every command may be executed twice."""
 
         def may_pass(error: BaseException) -> bool:
-            decision = classify_error(error, route=self._context.route.name)
-            again = decision.action != "halt" and not self._interrupt.stopping
+            decision = classify_error(error, route=self.context.route.name)
+            again = decision.action != "halt" and not self.interrupt.stopping
             if decision.reason == UNKNOWN_SPARK_ERROR:
-                clear_delta_cache(self._context.spark)
+                clear_delta_cache(self.context.spark)
             if again:
-                self._context.report.warning(f"{command.kind} failed, retrying: {decision.message}")
+                self.context.report.warning(f"{command.kind} failed, retrying: {decision.message}")
             return again
 
         return Retrying(
@@ -121,21 +116,20 @@ class CommandHandler:
         first, target = progress.start_version, self._target_version
         delivered, total = progress.delivered_version - first + 1, target - first + 1
         ratio = min(1.0, max(0.0, delivered / total)) if total > 0 else 1.0
-        self._context.report.replay(first, target, ratio)
+        self.context.report.replay(first, target, ratio)
         parts = f"version {progress.delivered_version} of {target} delivered", self._note
         self.answer(CommandStatus("done" if ratio >= 1 else "running", ". ".join(filter(None, parts)), ratio))
 
     def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:
         """Abandon a replay that can't be read and report it; return None if the route must halt."""
         try:
-            with closing(self._targets.new_sink()) as sink:
-                back = generation.given_up(self._context.route, sink, self._context.state_store, decision)
+            back = self.executor.abandon_replay(decision)
             if back is not None:
                 what = f"{back.message} {back.remedy}"
-                self._context.report.warning(what)
+                self.context.report.warning(what)
                 self.answer(CommandStatus("failed", what))
         except Exception as error:  # noqa: BLE001 - the route then halts with the first error
-            self._context.report.warning(f"replay not abandoned: {self._why(error)}")
+            self.context.report.warning(f"replay not abandoned: {self._why(error)}")
             return None
         return back
 
@@ -147,8 +141,8 @@ class CommandHandler:
         if status.state != "running":
             self._active = None  # first, so that a failed write is not answered with another outcome later
         if status.state == "failed":
-            self._context.report.replay_failed()
+            self.context.report.replay_failed()
         self._answer(active, status)
 
     def _answer(self, command: Command, status: CommandStatus) -> None:
-        write_status(self._context.state_store.requests, command.id, status)
+        write_status(self.context.state_store.requests, command.id, status)

@@ -10,6 +10,7 @@ import os
 import ssl
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.request import Request, urlopen
@@ -28,6 +29,7 @@ AGAIN_SECONDS: Final = 5.0
 TIMEOUT_SECONDS: Final = 5.0
 
 
+@dataclass(slots=True)
 class Pod:
     """The pod of this process.
 
@@ -39,13 +41,12 @@ class Pod:
 
     """
 
-    def __init__(self, label: str, name: str, api: str, account: Path) -> None:
-        self.label = label
-        self.name = name
-        self.api = api
-        self.account = account
-        self._wanted: Role | None = None
-        self._patching = threading.Lock()
+    label: str
+    name: str
+    api: str
+    account: Path
+    _wanted: Role | None = field(default=None, init=False)
+    _patching: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> Pod | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.monitoring.lag import LagMonitor
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.retention import RetentionMonitor
-from cdf_replicator.pipeline.context import RouteContext, StreamOptions
+from cdf_replicator.pipeline.context import RouteContext
 from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 from cdf_replicator.pipeline.target import TargetFactory
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.monitoring.metrics import Metrics
-    from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.store import StateStore
@@ -43,20 +42,18 @@ class RouteFactory:
     state_store: StateStore
     dead_letters: DeadLetters
     metrics: Metrics
-    board: StatusStore
     once: bool
     stop: threading.Event
 
     def runner(self, route: Route, requested_start_version: int | None) -> RouteRunner:
         """Return the runner of a route, which is not started. For ``requested_start_version``, see ``RouteRunner``."""
-        sink, options = self.settings.sink(route.sink), StreamOptions.of(self.settings, once=self.once)
-        report = RouteReporter(route, self.metrics, self.board, type(sink))
-        context = RouteContext(self.spark, route, self.state_store, report)
+        sink = self.settings.sink(route.sink)
+        report = RouteReporter(route, self.metrics, type(sink))
+        context = RouteContext(self.spark, route, self.state_store, report, self.settings, self.once)
         inbox = Inbox(self.stop)
-        targets = TargetFactory(context, sink, self.dead_letters, options.delivery)
-        lag = LagMonitor(self.spark, route, self.state_store, report, RetentionMonitor(report, options.trigger_seconds))
-        query = StreamingQueryRunner(context, inbox, lag, options)
-        stream = RouteStream(context, targets, query, lag, inbox, options)
-        executor = CommandExecutor(context, targets, self.dead_letters, options.delivery.max_removed_share)
-        handler = CommandHandler(context, targets, executor, inbox)
-        return RouteRunner(context, stream, handler, inbox, requested_start_version, once=self.once)
+        targets = TargetFactory(context, sink, self.dead_letters)
+        retention = RetentionMonitor(report, self.settings.trigger_seconds)
+        lag = LagMonitor(self.spark, route, self.state_store, report, retention)
+        stream = RouteStream(context, targets, StreamingQueryRunner(context, inbox, lag), lag, inbox)
+        handler = CommandHandler(context, CommandExecutor(context, targets, self.dead_letters), inbox)
+        return RouteRunner(context, stream, handler, inbox, requested_start_version)

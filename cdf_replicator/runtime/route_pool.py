@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -43,54 +44,52 @@ class Heartbeat:
         return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
 
 
+@dataclass(frozen=True, slots=True)
 class RoutePool:
     """The threads of the routes, and the thread that dispatches commands to them."""
 
-    def __init__(
-        self, spark: SparkSession, runners: Sequence[RouteRunner], stop: threading.Event, heartbeat: Heartbeat
-    ) -> None:
-        self._spark = spark
-        self._runners = runners
-        self._stop = stop
-        self._heartbeat = heartbeat
+    spark: SparkSession
+    runners: Sequence[RouteRunner]
+    stop: threading.Event
+    heartbeat: Heartbeat
 
     def run(self, state_store: StateStore) -> int | None:
         """Run the routes to their end, and return the exit code; None if the service stops first."""
-        dispatcher = CommandDispatcher({runner.route.name: runner for runner in self._runners}, state_store)
+        dispatcher = CommandDispatcher({runner.route.name: runner for runner in self.runners}, state_store)
         dispatcher.poll()  # before the start: with --once a runner may end soon
-        for runner in self._runners:
+        for runner in self.runners:
             runner.start()
         over = threading.Event()
         threading.Thread(target=dispatcher.run, args=(over,), name="requests", daemon=True).start()
-        while session.jvm_alive(self._spark) and not self._stop.is_set() and self._any_alive():
-            self._heartbeat.tick()
-            self._stop.wait(TICK_SECONDS)
+        while session.jvm_alive(self.spark) and not self.stop.is_set() and self._any_alive():
+            self.heartbeat.tick()
+            self.stop.wait(TICK_SECONDS)
         over.set()
-        if not session.jvm_alive(self._spark):
+        if not session.jvm_alive(self.spark):
             log.error(JVM_GONE)
             return exit_codes.FAILED
-        return None if self._stop.is_set() else self._exit_code()
+        return None if self.stop.is_set() else self._exit_code()
 
     def drain(self, seconds: float) -> None:
         """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
         log.info("stopping after the running micro-batches", seconds=seconds)
         deadline = time.monotonic() + seconds
-        for runner in self._runners:
+        for runner in self.runners:
             runner.wake()
         while self._any_alive() and time.monotonic() < deadline:
-            self._heartbeat.tick()
+            self.heartbeat.tick()
             time.sleep(TICK_SECONDS / 10)
         if self._any_alive():
-            self._spark.sparkContext.cancelAllJobs()
-            for runner in self._runners:
+            self.spark.sparkContext.cancelAllJobs()
+            for runner in self.runners:
                 runner.join(TICK_SECONDS * 10)
         log.info("stopped")
 
     def _any_alive(self) -> bool:
-        return any(runner.is_alive() for runner in self._runners)
+        return any(runner.is_alive() for runner in self.runners)
 
     def _exit_code(self) -> int:
-        failures = [runner.failure for runner in self._runners if runner.failure is not None]
+        failures = [runner.failure for runner in self.runners if runner.failure is not None]
         if any(failure.action != "wait" for failure in failures):
             return exit_codes.FAILED
         return exit_codes.TEMPORARY if failures else exit_codes.DONE

@@ -77,8 +77,6 @@ class RouteRunner:
         handler: CommandHandler,
         inbox: Inbox,
         requested_start_version: int | None,
-        *,
-        once: bool,
     ) -> None:
         self.route = context.route
         self.failure: ErrorDecision | None = None
@@ -89,7 +87,7 @@ class RouteRunner:
         self._handler = handler
         self._inbox = inbox
         self._requested_start_version = requested_start_version
-        self._once = once
+        self._once = context.once
         self._failures = 0
         self._last_message = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)

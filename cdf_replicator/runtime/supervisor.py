@@ -182,7 +182,7 @@ class Supervisor:
             self._publish_versions(self._spark)
             dead_letters = DeadLetters(self._spark, state_path.dead_letters)
             factory = RouteFactory(
-                self._spark, self._settings, state_path, dead_letters, self.metrics, self.board, self._once, self._stop
+                self._spark, self._settings, state_path, dead_letters, self.metrics, self._once, self._stop
             )
             runners = [factory.runner(route, starting_versions.get(route.name)) for route in routes]
             for route in routes:

@@ -120,7 +120,8 @@ def tiles(status: Status) -> list[Tile]:
     up = sum(sink.up is True for sink in sinks)
     letters = sum(route.dead_letters for route in routes)
     rows = sum(route.processed_rows_per_second for route in routes)
-    errors, restarts = status.service.errors_last_hour, sum(route.restarts for route in routes)
+    errors = status.service.errors_last_hour
+    restarts = f"{counted(sum(route.restarts for route in routes), 'restart')} since start"
     down = any(sink.up is False for sink in sinks)
     halted = any(route.state == "halted" for route in routes)
     return [
@@ -128,9 +129,7 @@ def tiles(status: Status) -> list[Tile]:
         Tile("Sinks up", f"{up} of {len(sinks)}", "", "bad" if down else ""),
         _worst_lag(routes),
         Tile("Rows per second", number(rows), "all routes", ""),
-        Tile(
-            "Errors, last hour", number(errors), f"{counted(restarts, 'restart')} since start", "warn" if errors else ""
-        ),
+        Tile("Errors, last hour", number(errors), restarts, "warn" if errors else ""),
         Tile("Dead letters", number(letters), "open", "warn" if letters else ""),
     ]
 
@@ -148,11 +147,6 @@ def _worst_lag(routes: Sequence[RouteStatus]) -> Tile:
 def rejected(status: Status, sink: SinkStatus) -> int:
     """Return the number of changes that a sink has rejected since the start, over all routes."""
     return sum(sum(route.totals.rejected.values()) for route in status.routes if route.sink == sink.sink)
-
-
-def dead_letters(status: Status, sink: SinkStatus) -> int:
-    """Return the number of a sink's open dead letters."""
-    return sum(route.dead_letters for route in status.routes if route.sink == sink.sink)
 
 
 def present_error(route: RouteStatus) -> ErrorStatus | None:
@@ -209,24 +203,11 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(
-    duration=duration,
-    number=number,
-    counted=counted,
-    clock=clock,
-    operations=operations,
-    prose=prose,
-    batch_seconds=batch_seconds,
-)
+_FILTERS: Final = (duration, number, counted, clock, operations, prose, batch_seconds)
+_FUNCTIONS: Final = (age, when, present_error, sparkline, phases, rejected, timedelta)
+_ENVIRONMENT.filters.update({each.__name__: each for each in _FILTERS})
+_ENVIRONMENT.globals.update({each.__name__: each for each in _FUNCTIONS})
 _ENVIRONMENT.globals.update(
-    age=age,
-    when=when,
-    present_error=present_error,
-    sparkline=sparkline,
-    phases=phases,
-    rejected=rejected,
-    dead_letters=dead_letters,
-    timedelta=timedelta,
     operation_names=OPERATIONS,
     phase_names=[phase for phase in PHASES if phase != "total"],
     batches_shown=BATCHES_SHOWN,

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 STOP_SECONDS: Final = 5
 COMPRESSED_FROM_BYTES: Final = 2_000
+WAITING_FIELDS: Final = ("route", "table", "sink", "state", "since", "last_error")
+"""Fields of a route's status in the answer of /readyz."""
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -111,17 +113,7 @@ def application(board: StatusStore, metrics: Metrics, live: Live, control: Contr
     def readiness() -> Response:
         """Return 200 if every route runs and its sink answered, or in a standby; else 503 with the waiting routes."""
         status = board.snapshot()
-        routes = [
-            {
-                "route": route.route,
-                "table": route.table,
-                "sink": route.sink,
-                "state": route.state,
-                "since": route.since,
-                "last_error": route.last_error,
-            }
-            for route in unready_routes(status)
-        ]
+        routes = [{name: getattr(route, name) for name in WAITING_FIELDS} for route in unready_routes(status)]
         runs = bool(status.routes) and not routes
         ready = (runs or status.service.standing_by) and status.service.state != "stopping"
         return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
@@ -132,7 +124,9 @@ def application(board: StatusStore, metrics: Metrics, live: Live, control: Contr
 
     def page() -> Response:
         """Return the status page."""
-        return _html(lambda nonce: render(board.snapshot(), nonce))
+        nonce = secrets.token_urlsafe(16)
+        headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
+        return Response(render(board.snapshot(), nonce), media_type="text/html", headers=headers)
 
     answers: dict[str, Callable[..., Response]] = {
         "/metrics": scrape,
@@ -166,12 +160,6 @@ def _too_much(request: Request) -> Response | None:
     if not said.isdecimal() or int(said) > BODY_BYTES:
         return _json({"detail": f"The body is limited to {BODY_BYTES} bytes."}, 413)
     return None
-
-
-def _html(rendered: Callable[[str], str]) -> Response:
-    nonce = secrets.token_urlsafe(16)
-    headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
-    return Response(rendered(nonce), media_type="text/html", headers=headers)
 
 
 def _json(content: object, status_code: int) -> Response:

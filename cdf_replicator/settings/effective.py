@@ -51,14 +51,14 @@ def effective(settings: Settings) -> list[Setting]:
 
 
 def _setting(path: Path, value: Any, settings: Settings) -> Setting:
-    hidden = path[:2] == ("spark", "conf") and sensitive_conf(path[-1])
-    text = None if value is None else HIDDEN if hidden else shown(value)
-    is_conf = path[:2] == ("spark", "conf") and len(path) > 2  # noqa: PLR2004 - a setting of Spark's own
-    named = f"spark.conf[{path[-1]}]" if is_conf else ".".join(path)
+    text = None if value is None else shown(value)
     origin = settings.origin(path)
+    if path[:2] == ("spark", "conf"):
+        name = path[-1]
+        return Setting(variable_of(path[:2]), f"spark.conf[{name}]", HIDDEN if sensitive_conf(name) else text, origin)
     if origin == DEFAULT and path[0] == "routes" and path[-1] in ("table", "sink"):
         origin = "the table's SINKS"
-    return Setting(variable_of(path[:2] if is_conf else path), named, text, origin)
+    return Setting(variable_of(path), ".".join(path), text, origin)
 
 
 def _fields(model: BaseModel, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -16,7 +16,7 @@ from cdf_replicator.settings.models import (
     Table,
     is_slug,
 )
-from cdf_replicator.settings.parsing.errors import ConfigProblem
+from cdf_replicator.settings.parsing.errors import ConfigProblem, Problems
 from cdf_replicator.settings.parsing.raw import ENVIRONMENT, NEST, PREFIX, Path, RawTree, RawValue, leaves, variable_of
 from cdf_replicator.settings.parsing.sources import DICT_GROUPS, GROUPS
 from cdf_replicator.settings.parsing.validation import UNKNOWN, validate
@@ -33,7 +33,7 @@ ENRICH: Final = "_enrich_"
 TWO_UNDERSCORES: Final = "two underscores between the parts of its name; did you mean {}?"
 
 
-def general(tree: RawTree, problems: list[ConfigProblem]) -> General | None:
+def general(tree: RawTree, problems: Problems) -> General | None:
     """Return the settings outside of groups; add a problem for each value of an unknown name."""
     for name, node in tree.items():
         if name not in General.model_fields and name not in GROUPS:
@@ -59,7 +59,7 @@ def _unknown(path: Path, given: RawValue) -> ConfigProblem:
     return ConfigProblem.at(path, UNKNOWN, f"no such setting; {remedy}", given.variable)
 
 
-def fixed_group(name: str, model: type[Group], tree: RawTree, problems: list[ConfigProblem]) -> Group | None:
+def fixed_group(name: str, model: type[Group], tree: RawTree, problems: Problems) -> Group | None:
     node = tree.get(name, {})
     if isinstance(node, RawValue):
         problems.append(_not_a_group((name,), node, next(iter(model.model_fields))))
@@ -67,9 +67,7 @@ def fixed_group(name: str, model: type[Group], tree: RawTree, problems: list[Con
     return validate(model, node, (name,), problems)
 
 
-def groups_by_slug(
-    node: RawTree | RawValue | None, path: Path, example: str, problems: list[ConfigProblem]
-) -> dict[str, RawTree]:
+def groups_by_slug(node: RawTree | RawValue | None, path: Path, example: str, problems: Problems) -> dict[str, RawTree]:
     """Return the trees of tables, sinks, routes or joined tables by slug.
 
     Args:
@@ -87,7 +85,7 @@ def groups_by_slug(
     for slug, below in (node or {}).items():
         if not is_slug(slug):
             first = next((given.variable for _, given in leaves(below)), None)
-            problems.append(ConfigProblem.at((*path, slug), repr(shown(slug)), SLUG_EXPECTED, first))
+            problems.add((*path, slug), repr(shown(slug)), SLUG_EXPECTED, first)
         elif isinstance(below, RawValue):
             problems.append(_not_a_group((*path, slug), below, example))
         else:
@@ -106,7 +104,7 @@ def _not_a_group(path: Path, node: RawValue, example: str) -> ConfigProblem:
     return ConfigProblem.at(path, given, expected, node.variable)
 
 
-def supported(tree: RawTree, path: Path, problems: list[ConfigProblem], own: Container[str] = ()) -> RawTree:
+def supported(tree: RawTree, path: Path, problems: Problems, own: Container[str] = ()) -> RawTree:
     """Return the options that the service does not refuse; it refuses none of the sink's ``own``."""
     result: RawTree = {}
     for name, node in tree.items():
@@ -116,14 +114,14 @@ def supported(tree: RawTree, path: Path, problems: list[ConfigProblem], own: Con
         else:
             first = next((given for _, given in leaves(node)), None)
             shown_value, variable = (first.display, first.variable) if first else (None, None)
-            problems.append(ConfigProblem.at((*path, name), shown_value, f"not set: {reason}", variable))
+            problems.add((*path, name), shown_value, f"not set: {reason}", variable)
     return result
 
 
-def need_one_location(table: Table | Enrichment, path: Path, problems: list[ConfigProblem]) -> None:
+def need_one_location(table: Table | Enrichment, path: Path, problems: Problems) -> None:
     if (table.path is None) == (table.name is None):
         expected = "exactly one of PATH (a location) and NAME (in the catalog)"
-        problems.append(ConfigProblem.at((*path, "path"), table.path and repr(shown(table.path)), expected))
+        problems.add((*path, "path"), table.path and repr(shown(table.path)), expected)
 
 
 def _nested(variable: str) -> str | None:

@@ -13,12 +13,12 @@ import connectors
 from cdf_replicator.settings import unsupported
 from cdf_replicator.settings.groups import fixed_group, general, groups_by_slug, need_one_location, supported
 from cdf_replicator.settings.models import FIXED_GROUPS, Delivery, General, Group, Http, Log, Spark, Table
-from cdf_replicator.settings.parsing.errors import ConfigProblem, ConfigurationError, meant
+from cdf_replicator.settings.parsing.errors import ConfigurationError, Problems, meant
 from cdf_replicator.settings.parsing.raw import DEFAULT, Path, RawTree, RawValue, leaves
 from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, read_sources
 from cdf_replicator.settings.parsing.validation import validate
 from cdf_replicator.settings.redact import HIDDEN, sensitive_conf, shown
-from cdf_replicator.settings.routes import RouteInputs, resolve_routes, shorthands
+from cdf_replicator.settings.routes import RouteInputs, SinkParts, resolve_routes, shorthands
 from connectors import Sink, SinkNotFoundError, SinkSettings
 
 if TYPE_CHECKING:
@@ -65,35 +65,34 @@ class Settings:
 
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read and validate the configuration; raise ``ConfigurationError`` with every problem found."""
-    problems: list[ConfigProblem] = []
+    problems = Problems()
     tree = read_sources(environ, problems)
     file_failed = any(problem.variable == CONFIG_FILE for problem in problems)
     if environ.get("PROMETHEUS_MULTIPROC_DIR"):
         given = repr(shown(environ["PROMETHEUS_MULTIPROC_DIR"]))
         expected = "not set: metrics are counted in one process, and the variable would break them"
-        problems.append(ConfigProblem("PROMETHEUS_MULTIPROC_DIR", "", given, expected))
+        problems.add((), given, expected, "PROMETHEUS_MULTIPROC_DIR")
 
     own = general(tree, problems)
     groups = {name: fixed_group(name, model, tree, problems) for name, model in FIXED_GROUPS.items()}
     _refuse_conf(groups["spark"], problems)
     trees = {name: groups_by_slug(tree.get(name), (name,), "<setting>", problems) for name in DICT_GROUPS}
     tables = {slug: _table(slug, node, problems) for slug, node in trees["tables"].items()}
-    kinds, sinks = _sinks(trees["sinks"], problems)
+    sinks = {slug: _sink(slug, node, problems) for slug, node in trees["sinks"].items()}
     names = shorthands(trees["tables"], problems)
-    parts = RouteInputs(tables, {slug: (kinds[slug], sinks[slug]) if slug in kinds else None for slug in sinks}, names)
-    routes = resolve_routes(parts, trees["routes"], problems)
+    routes = resolve_routes(RouteInputs(tables, sinks, names), trees["routes"], problems)
     _need_routes(tables, routes, problems)
     included = _included(own, routes, {*names, *trees["routes"]}, problems)
 
     if file_failed:  # the file may have held the missing values
-        problems = [problem for problem in problems if problem.given is not None]
+        problems = Problems(problem for problem in problems if problem.given is not None)
     if problems or own is None:
         raise ConfigurationError(problems)
     return Settings(
         **own.model_dump(),
         **groups,  # type: ignore[arg-type]
         tables={slug: table for slug, table in tables.items() if table is not None},
-        sinks={slug: settings for slug, settings in sinks.items() if settings is not None},
+        sinks={slug: sink[1] for slug, sink in sinks.items() if sink is not None and sink[1] is not None},
         routes=included,
         origins={path: given.origin for path, given in leaves(tree)},
     )
@@ -110,7 +109,7 @@ class TableSettings:
 
 def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSettings:
     """Read and validate that part of the configuration; raise ``ConfigurationError`` with every problem found."""
-    problems: list[ConfigProblem] = []
+    problems = Problems()
     tree = read_sources(environ, problems)
     spark, log = fixed_group("spark", Spark, tree, problems), fixed_group("log", Log, tree, problems)
     _refuse_conf(spark, problems)
@@ -123,66 +122,55 @@ def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSetting
     return TableSettings(spark, log, {slug: table for slug, table in tables.items() if table is not None})
 
 
-def _table(slug: str, tree: RawTree, problems: list[ConfigProblem]) -> Table | None:
+def _table(slug: str, tree: RawTree, problems: Problems) -> Table | None:
     path, before = ("tables", slug), len(problems)
     table = validate(Table, supported(tree, path, problems), path, problems)
     if table is not None:
         need_one_location(table, path, problems)
         if table.starting_version is not None and table.starting_timestamp is not None:
             expected = "at most one of STARTING_VERSION and STARTING_TIMESTAMP"
-            problems.append(ConfigProblem.at((*path, "starting_version"), repr(str(table.starting_version)), expected))
+            problems.add((*path, "starting_version"), repr(str(table.starting_version)), expected)
         for name, values in (("keys", [key.lower() for key in table.keys]), ("sinks", list(table.sinks))):
             if len(set(values)) != len(values):
-                problems.append(ConfigProblem.at((*path, name), repr(",".join(values)), "each name once"))
+                problems.add((*path, name), repr(",".join(values)), "each name once")
     return table if len(problems) == before else None
 
 
-def _sinks(
-    trees: Mapping[str, RawTree], problems: list[ConfigProblem]
-) -> tuple[dict[str, type[Sink]], dict[str, SinkSettings | None]]:
-    """Return class and settings of each sink by slug; its type selects the class."""
-    kinds: dict[str, type[Sink]] = {}
-    settings: dict[str, SinkSettings | None] = {}
-    for slug, tree in trees.items():
-        path, node = ("sinks", slug), tree.get("type")
-        settings[slug] = None
-        if not isinstance(node, RawValue):
-            expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
-            problems.append(ConfigProblem.at((*path, "type"), None, expected))
-            continue
-        try:
-            kinds[slug] = connectors.load(str(node.value))
-        except SinkNotFoundError as error:
-            problems.append(ConfigProblem.at((*path, "type"), node.display, str(error), node.variable))
-            continue
-        settings[slug] = validate(kinds[slug].Settings, tree, path, problems)
-    return kinds, settings
+def _sink(slug: str, tree: RawTree, problems: Problems) -> SinkParts | None:
+    """Return class and settings of a sink; its type selects the class."""
+    path, node = ("sinks", slug), tree.get("type")
+    if not isinstance(node, RawValue):
+        expected = f"the type of the sink; installed: {', '.join(connectors.installed()) or 'none'}"
+        problems.add((*path, "type"), None, expected)
+        return None
+    try:
+        kind = connectors.load(str(node.value))
+    except SinkNotFoundError as error:
+        problems.add((*path, "type"), node.display, str(error), node.variable)
+        return None
+    return kind, validate(kind.Settings, tree, path, problems)
 
 
-def _refuse_conf(spark: Group | None, problems: list[ConfigProblem]) -> None:
+def _refuse_conf(spark: Group | None, problems: Problems) -> None:
     conf = spark.conf if isinstance(spark, Spark) else {}
     for key, value in conf.items():
         expected = unsupported.spark_conf(key, value)
         if expected is not None:
             given = f"{key}={HIDDEN if sensitive_conf(key) else shown(value)}"
-            problems.append(ConfigProblem("CDF_SPARK__CONF", f"spark.conf[{shown(key)}]", given, expected))
+            problems.add((f"spark.conf[{shown(key)}]",), given, expected, "CDF_SPARK__CONF")
 
 
-def _need_routes(
-    tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: list[ConfigProblem]
-) -> None:
+def _need_routes(tables: Mapping[str, Table | None], routes: Mapping[str, Route], problems: Problems) -> None:
     if not tables:
         expected = "at least one table: its PATH, KEYS and SINKS"
-        problems.append(ConfigProblem("CDF_TABLES__<TABLE>__PATH", "tables", None, expected))
+        problems.add(("tables",), None, expected, "CDF_TABLES__<TABLE>__PATH")
     elif not routes and not problems:
         table = next(iter(tables))
-        problems.append(
-            ConfigProblem.at(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered")
-        )
+        problems.add(("tables", table, "sinks"), None, "at least one sink, or nothing is delivered")
 
 
 def _included(
-    own: General | None, routes: Mapping[str, Route], named: set[str], problems: list[ConfigProblem]
+    own: General | None, routes: Mapping[str, Route], named: set[str], problems: Problems
 ) -> dict[str, Route]:
     wanted = own.routes_include if own else None
     if wanted is None:
@@ -190,7 +178,7 @@ def _included(
     for name in wanted:
         if name not in named:
             expected = f"names of routes; {meant(name, sorted(named))}"
-            problems.append(ConfigProblem.at(("routes_include",), repr(shown(name)), expected))
+            problems.add(("routes_include",), repr(shown(name)), expected)
     if not wanted:
-        problems.append(ConfigProblem.at(("routes_include",), "an empty list", "at least one route"))
+        problems.add(("routes_include",), "an empty list", "at least one route")
     return {name: route for name, route in routes.items() if name in wanted}

@@ -29,20 +29,16 @@ def _conf_texts(value: Any) -> Any:
     """Convert numbers and booleans of JSON and YAML to text, the only type of a Spark setting."""
     if not isinstance(value, dict):
         return value
-    return {key: _conf_text(item) for key, item in value.items()}
-
-
-def _conf_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
+    return {key: str(item).lower() if isinstance(item, int | float) else item for key, item in value.items()}
 
 
 SLUG_PATTERN: Final = r"^[a-z0-9]+(_[a-z0-9]+)*\Z"
 SLUG_EXPECTED: Final = "a name of a-z, 0-9 and single _ between them, at most 100 characters"
 
 Column = Annotated[str, Field(min_length=1, max_length=1000)]
-Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+UpToADay = Annotated[float, Field(le=86_400, allow_inf_nan=False)]
+Seconds = Annotated[UpToADay, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def is_slug(text: str) -> bool:
@@ -201,30 +197,22 @@ class Log(Group):
 
 
 class Delivery(Group):
-    retry_seconds: float = Field(
+    retry_seconds: UpToADay = Field(
         30,
         ge=0,
-        le=86_400,
-        allow_inf_nan=False,
         description="Time for retries of one write; after it the micro-batch fails and the route restarts with back-off.",
     )
-    stall_seconds: float = Field(
+    stall_seconds: UpToADay = Field(
         600,
         ge=1,
-        le=86_400,
-        allow_inf_nan=False,
         description="Time without a finished task, while the source is ahead, after which a route is reported as stalled.",
     )
-    max_rejected_share: float = Field(
+    max_rejected_share: Share = Field(
         0.01,
-        ge=0,
-        le=1,
         description="Share of a micro-batch a sink may refuse (and always 100 rows); above it the route halts.",
     )
-    max_removed_share: float = Field(
+    max_removed_share: Share = Field(
         0.1,
-        ge=0,
-        le=1,
         description="Share of a target's entries that a resync may remove; above it the route halts until a resync with --yes.",
     )
 

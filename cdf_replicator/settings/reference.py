@@ -89,7 +89,7 @@ def _entries(group: str, model: type[BaseModel], path: Path, type_name: str | No
         elif type_name is not None and name == "type":
             yield Entry(group, variable_of(here), type_name, "required", "Makes the sink one of this type.")
         else:
-            yield Entry(group, variable_of(here), _type(field), _default(field), _meaning(field))
+            yield Entry(group, variable_of(here), _type(field), _default(field), field.description or "")
 
 
 def _type(field: FieldInfo) -> str:
@@ -119,7 +119,3 @@ def _default(field: FieldInfo) -> str:
         return "required"
     value = field.get_default(call_default_factory=True) if not field.default_factory_takes_validated_data else None
     return "" if value in (None, (), {}, PydanticUndefined) else shown(value)
-
-
-def _meaning(field: FieldInfo) -> str:
-    return field.description or ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cdf_replicator.route import Route, Source
 from cdf_replicator.settings import projection
 from cdf_replicator.settings.groups import supported
 from cdf_replicator.settings.models import RouteFields, Table
-from cdf_replicator.settings.parsing.errors import ConfigProblem, meant
+from cdf_replicator.settings.parsing.errors import Problems, meant
 from cdf_replicator.settings.parsing.raw import RawTree, RawValue, split_list
 from cdf_replicator.settings.parsing.validation import validate
 from connectors import Addressed, SinkError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from connectors import Sink, SinkSettings
 
 
+SinkParts: TypeAlias = "tuple[type[Sink], SinkSettings | None]"
+
+
 @dataclass(frozen=True)
 class RouteInputs:
     """Tables and sinks that routes refer to.
@@ -30,7 +33,7 @@ class RouteInputs:
     """
 
     tables: Mapping[str, Table | None]
-    sinks: Mapping[str, tuple[type[Sink], SinkSettings | None] | None]
+    sinks: Mapping[str, SinkParts | None]
     shorthands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -54,7 +57,7 @@ class _Target:
         return same and _overlap(self.text, other.text, prefixes=prefixes)
 
 
-def shorthands(tables: Mapping[str, RawTree], problems: list[ConfigProblem]) -> dict[str, tuple[str, str]]:
+def shorthands(tables: Mapping[str, RawTree], problems: Problems) -> dict[str, tuple[str, str]]:
     """Return ``<table>_<sink>`` -> (table, sink) before the tables are validated; add a problem for a repeated name."""
     result: dict[str, tuple[str, str]] = {}
     for table, tree in tables.items():
@@ -67,7 +70,7 @@ def shorthands(tables: Mapping[str, RawTree], problems: list[ConfigProblem]) -> 
                 )
                 told = node.display if isinstance(node, RawValue) else None
                 expected = f"distinct route names, but {other} both give {name!r}; define one explicitly with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
-                problems.append(ConfigProblem.at(("tables", table, "sinks"), told, expected))
+                problems.add(("tables", table, "sinks"), told, expected)
             result.setdefault(name, (table, sink))
     return result
 
@@ -81,7 +84,7 @@ def _sinks(node: RawTree | RawValue | None) -> list[str]:
     return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
 
-def resolve_routes(parts: RouteInputs, trees: Mapping[str, RawTree], problems: list[ConfigProblem]) -> dict[str, Route]:
+def resolve_routes(parts: RouteInputs, trees: Mapping[str, RawTree], problems: Problems) -> dict[str, Route]:
     """Return every valid route by name."""
     routes = {}
     for name in sorted({*parts.shorthands, *trees}):
@@ -92,7 +95,7 @@ def resolve_routes(parts: RouteInputs, trees: Mapping[str, RawTree], problems: l
     return routes
 
 
-def _route(name: str, tree: RawTree, parts: RouteInputs, problems: list[ConfigProblem]) -> Route | None:
+def _route(name: str, tree: RawTree, parts: RouteInputs, problems: Problems) -> Route | None:
     path = ("routes", name)
     own: RawTree = {key: node for key, node in tree.items() if key in RouteFields.model_fields}
     rest: RawTree = {key: node for key, node in tree.items() if key not in own and key != "enrich"}
@@ -114,7 +117,7 @@ def _route(name: str, tree: RawTree, parts: RouteInputs, problems: list[ConfigPr
     keys = table.keys if fields.keys is None else fields.keys
     if sink[0].mode == "upsert" and not keys:
         expected = f"the columns that identify a row, since sink {sink_slug!r} keeps one entry per key"
-        problems.append(ConfigProblem.at(("tables", table_slug, "keys"), None, expected))
+        problems.add(("tables", table_slug, "keys"), None, expected)
     if len(problems) > before:
         return None
     return Route(
@@ -136,7 +139,7 @@ def _source(slug: str, table: Table) -> Source:
     return Source(slug, **table.model_dump(exclude={"keys", "sinks"}))
 
 
-def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: list[ConfigProblem]) -> tuple[str, str] | None:
+def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: Problems) -> tuple[str, str] | None:
     """Return table and sink of a route; add a problem and return None if it has none."""
     before = len(problems)
     short = parts.shorthands.get(name)
@@ -148,7 +151,7 @@ def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: list[Con
             else f"routes of the tables' SINKS: {', '.join(parts.shorthands) or 'none'};"
         )
         expected = f"TABLE and SINK, or the name of a route to refine; {names}"
-        problems.append(ConfigProblem.at(("routes", name, "table"), None, expected.rstrip(";")))
+        problems.add(("routes", name, "table"), None, expected.rstrip(";"))
         return None
     ends = []
     for field_name, given, implied, known in (
@@ -158,23 +161,21 @@ def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: list[Con
         path = ("routes", name, field_name)
         if given is not None and implied is not None and given != implied:
             expected = f"{implied!r}, since CDF_TABLES__{(short or ('',))[0].upper()}__SINKS already makes a route {name!r}; or another name for this route"
-            problems.append(ConfigProblem.at(path, repr(given), expected))
+            problems.add(path, repr(given), expected)
         value = given or implied
         if value is None:
-            problems.append(
-                ConfigProblem.at(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}")
-            )
+            problems.add(path, None, f"the {field_name} of a route spelled out; one of: {_list(known)}")
         elif value not in known:
             where = path if given is not None else ("tables", (short or ("",))[0], "sinks")
             own = f"CDF_{field_name.upper()}S__{value.upper()}__..."
             expected = f"a {field_name} with settings of its own ({own}); {meant(value, known)}"
-            problems.append(ConfigProblem.at(where, repr(value), expected))
+            problems.add(where, repr(value), expected)
         else:
             ends.append(value)
     return (ends[0], ends[1]) if len(problems) == before else None
 
 
-def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, problems: list[ConfigProblem]) -> None:
+def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, problems: Problems) -> None:
     """Add a problem for each route that writes to another route's target, whatever the other settings of the sinks are."""
     targets: list[_Target] = []
     for route in routes.values():
@@ -190,7 +191,7 @@ def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, prob
                 f"a target of its own, but route {other.route.name!r} already writes to {other.text!r}; "
                 f"{_remedy(target, other)}"
             )
-            problems.append(ConfigProblem.at(("routes", route.name), repr(target.text), expected))
+            problems.add(("routes", route.name), repr(target.text), expected)
         targets.append(target)
 
 
@@ -203,7 +204,7 @@ def _remedy(target: _Target, other: _Target) -> str:
     return f"{remedy}, or point sink {sink!r} at another place than sink {other.route.sink!r}"
 
 
-def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: list[ConfigProblem]) -> _Target | None:
+def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: Problems) -> _Target | None:
     spec = route.spec(owner="", epoch=0)
     try:
         sink = kind(settings)
@@ -213,7 +214,7 @@ def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: li
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)
         given = repr(getattr(route.options, names[0])) if len(names) == 1 else None
-        problems.append(ConfigProblem.at(path, given, str(error)))
+        problems.add(path, given, str(error))
         return None
 
 

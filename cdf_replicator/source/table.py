@@ -17,7 +17,7 @@ from cdf_replicator.source.commit_log import COMMIT, CommitLog
 from cdf_replicator.source.schema import CHANGE_FEED_PROPERTY, Metadata
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
 
@@ -40,24 +40,17 @@ class SourceTable:
         self.metadata = self.newest_metadata()
         self.log = CommitLog(spark, self.location)
 
-    @property
-    def sql_name(self) -> str:
-        """Return the name of the table in a SQL statement."""
-        return f"delta.`{self.source.path.replace('`', '``')}`" if self.source.path else str(self.source.name)
-
     def _located(self) -> str:
         """Return the table's folder. For a path, this avoids DESCRIBE DETAIL, whose first plan takes three seconds."""
         if self.source.path:
             return str(DeltaTable.forPath(self._spark, self.source.path)._jdt.deltaLog().dataPath().toString())
-        row = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").first()
+        row = self._spark.sql(f"DESCRIBE DETAIL {self.source.identifier}").first()
         assert row is not None
         return str(row["location"])
 
     def schema(self) -> StructType:
         """Return the present schema."""
-        reader = self._spark.read.format("delta")
-        frame = reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
-        return frame.schema
+        return self._loaded(self._spark.read.format("delta")).schema
 
     def newest_metadata(self) -> Metadata:
         """Return the newest metadata. Unlike Spark's schema, it has the ids of column mapping."""
@@ -102,7 +95,7 @@ class SourceTable:
         Args:
             commits: Number of newest commits to search.
         """
-        history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT {commits}")
+        history = self._spark.sql(f"DESCRIBE HISTORY {self.source.identifier} LIMIT {commits}")
         checks = history.select(
             F.expr("try_cast(operationParameters['specifiedRetentionMillis'] AS BIGINT)").alias("retention")
         )
@@ -131,36 +124,37 @@ class SourceTable:
         the time is later than the newest commit.
         """
         latest = self.log.available()[1]
-        found = self._dated(F.col("timestamp") >= _literal(timestamp)).agg(F.min("version")).first()
-        if found is None or found[0] is None:
+        version = self._dated(F.col("timestamp") >= _literal(timestamp), F.min("version"))
+        if version is None:
             raise RouteHaltError(
                 "start_out_of_range",
                 f"Starting timestamp {timestamp} of table {self.source.slug} is later than its newest commit "
                 f"(version {latest}).",
                 "Use an earlier time (UTC), or omit it to start from the current snapshot.",
             )
-        return int(found[0])
+        return version
 
     def version_until(self, timestamp: str) -> int:
         """Resolve ``endingTimestamp`` as Delta does: the last commit at or before it; raises ``RouteHaltError`` if none."""
         earliest = self.log.available()[0]
-        found = self._dated(F.col("timestamp") <= _literal(timestamp)).agg(F.max("version")).first()
-        if found is None or found[0] is None:
+        version = self._dated(F.col("timestamp") <= _literal(timestamp), F.max("version"))
+        if version is None:
             raise RouteHaltError(
                 "start_out_of_range",
                 f"Timestamp {timestamp} of table {self.source.slug} is earlier than its oldest commit "
                 f"(version {earliest}).",
                 "Use a later time (UTC).",
             )
-        return int(found[0])
+        return version
 
-    def _dated(self, when: Column) -> DataFrame:
-        """Return the available versions whose commit time meets a condition.
+    def _dated(self, when: Column, choice: Column) -> int | None:
+        """Return the choice among the available versions whose commit time meets a condition; None if there are none.
 
         Delta's history gives the in-commit timestamp if the table has it, else the time of the commit file.
         """
-        history = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}")
-        return history.where(when & F.col("version").between(*self.log.available())).select("version")
+        history = self._spark.sql(f"DESCRIBE HISTORY {self.source.identifier}")
+        found = history.where(when & F.col("version").between(*self.log.available())).agg(choice).first()
+        return None if found is None or found[0] is None else int(found[0])
 
     def change_feed_enabled_since(self) -> int | None:
         """Return the version from which the change feed is on without a gap, by the available log; None if it is off.
@@ -196,23 +190,17 @@ class SourceTable:
 
     def enable_feed(self) -> None:
         """Enable the change feed from the next commit on; raises Delta's errors."""
-        self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({CHANGE_FEED_PROPERTY} = true)")
+        self._spark.sql(f"ALTER TABLE {self.source.identifier} SET TBLPROPERTIES ({CHANGE_FEED_PROPERTY} = true)")
         self.metadata = self.newest_metadata()
 
     def snapshot(self, version: int) -> DataFrame:
         """Return the table's rows at a version."""
-        reader = self._spark.read.format("delta").option("versionAsOf", version)
-        return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
+        return self._loaded(self._spark.read.format("delta").option("versionAsOf", version))
 
     def changes(self, starting_version: int, ending_version: int) -> DataFrame:
         """Return the change feed of a closed range of versions, for a replay with an end and for dry runs."""
-        reader = (
-            self._spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", starting_version)
-            .option("endingVersion", ending_version)
-        )
-        return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
+        versions = {"startingVersion": starting_version, "endingVersion": ending_version}
+        return self._loaded(self._spark.read.format("delta").options(readChangeFeed=True, **versions))
 
     def stream(self, starting_version: int | None, schema_log: str | None) -> DataFrame:
         """Return the change feed as a stream. Callers build it again at each restart (docs/design.md).
@@ -232,6 +220,9 @@ class SourceTable:
             # ``schema_evolution`` checks schema changes, with and without column mapping, so Delta's check is off.
             for change in ("Rename", "Drop", "TypeChange"):
                 reader = reader.option(f"allowSourceColumn{change}", "always")
+        return self._loaded(reader)
+
+    def _loaded(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
         return reader.load(self.source.path) if self.source.path else reader.table(str(self.source.name))
 
 

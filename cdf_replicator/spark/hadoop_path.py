@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -28,7 +27,8 @@ class HadoopPath:
 
     is_local: ClassVar = False
 
-    def __init__(self, files: Any, location: str) -> None:
+    def __init__(self, jvm: Any, files: Any, location: str) -> None:
+        self._jvm = jvm  # remains usable after the session has ended
         self._files = files
         self._location = location.rstrip("/")
 
@@ -43,13 +43,13 @@ class HadoopPath:
                     conf.set(name, tries)
             path = getattr(jvm, "org.apache.hadoop.fs.Path")(location)
             files = getattr(jvm, "org.apache.hadoop.fs.FileSystem").newInstance(path.toUri(), conf)
-        return cls(_FileSystem(jvm, files), location)
+        return cls(jvm, files, location)
 
     def __str__(self) -> str:
         return self._location
 
     def __truediv__(self, name: str) -> HadoopPath:
-        return HadoopPath(self._files, f"{self._location}/{name}")
+        return HadoopPath(self._jvm, self._files, f"{self._location}/{name}")
 
     @property
     def name(self) -> str:
@@ -57,31 +57,31 @@ class HadoopPath:
 
     @property
     def parent(self) -> HadoopPath:
-        return HadoopPath(self._files, self._location.rpartition("/")[0])
+        return HadoopPath(self._jvm, self._files, self._location.rpartition("/")[0])
 
     def with_name(self, name: str) -> HadoopPath:
         return self.parent / name
 
     def exists(self) -> bool:
         with _as_os_errors():
-            return bool(self._files.of.exists(self._path))
+            return bool(self._files.exists(self._path))
 
     def modified_at(self) -> float:
         with _as_os_errors():
-            return float(self._files.of.getFileStatus(self._path).getModificationTime()) / 1000
+            return float(self._files.getFileStatus(self._path).getModificationTime()) / 1000
 
     def glob(self, pattern: str) -> list[HadoopPath]:
         """Return the matching names directly in the folder, listed as a whole; an empty list if the folder is missing."""
         with suppress(FileNotFoundError), _as_os_errors():
-            names = [str(status.getPath().getName()) for status in self._files.of.listStatus(self._path)]
+            names = [str(status.getPath().getName()) for status in self._files.listStatus(self._path)]
             return [self / name for name in names if fnmatchcase(name, pattern)]
         return []
 
     def read_bytes(self) -> bytes:
         with _as_os_errors():
-            stream = self._files.of.open(self._path)
+            stream = self._files.open(self._path)
             try:
-                return bytes(getattr(self._files.jvm, "org.apache.commons.io.IOUtils").toByteArray(stream))
+                return bytes(getattr(self._jvm, "org.apache.commons.io.IOUtils").toByteArray(stream))
             finally:
                 stream.close()
 
@@ -106,7 +106,7 @@ class HadoopPath:
     def write_text(self, text: str) -> None:
         """Write the text; a reader may find no file for a moment."""
         with _as_os_errors():
-            stream = self._files.of.create(self._path, True)
+            stream = self._files.create(self._path, True)
             stream.write(text.encode() + _END)
             stream.close()
 
@@ -114,7 +114,7 @@ class HadoopPath:
         content = text.encode() + _END
         try:
             with _as_os_errors():
-                builder = self._files.of.createFile(self._path).overwrite(False).recursive()
+                builder = self._files.createFile(self._path).overwrite(False).recursive()
                 stream = builder.opt(_ATOMIC, "true").build()
                 stream.write(content)
                 stream.close()
@@ -127,7 +127,7 @@ class HadoopPath:
     def move_to(self, name: str) -> None:
         """Rename the file or folder; an object store copies each object."""
         with _as_os_errors():
-            moved = self._files.of.rename(self._path, self.with_name(name)._path)
+            moved = self._files.rename(self._path, self.with_name(name)._path)
         if not moved:
             raise OSError(errno.EIO, f"Input/output error: {self} can't be renamed to {name}")
 
@@ -136,7 +136,7 @@ class HadoopPath:
 
     def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002 - no store reports it
         with _as_os_errors():
-            self._files.of.delete(self._path, False)
+            self._files.delete(self._path, False)
 
     @property
     def _draft(self) -> HadoopPath:
@@ -144,15 +144,7 @@ class HadoopPath:
 
     @property
     def _path(self) -> Any:
-        return getattr(self._files.jvm, "org.apache.hadoop.fs.Path")(self._location)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileSystem:
-    """A file system of Hadoop, which remains usable after its session has ended."""
-
-    jvm: Any
-    of: Any
+        return getattr(self._jvm, "org.apache.hadoop.fs.Path")(self._location)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def check_names(has: Sequence[str], route: Route) -> None:
         has: Column names of the source table.
         route: The route whose definition applies.
     """
-    names = [*has, *(name for dimension in route.enrich for name in dimension.columns.values())]
+    names = [*has, *route.joined_columns]
     missing = [name for name in (*wanted(names, route), *route.rename) if name not in names]
     missing += [name for name in route.keys if name not in has]
     if missing:

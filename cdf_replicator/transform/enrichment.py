@@ -6,7 +6,7 @@ than once and must get equal rows each time. Spark broadcasts a dimension below 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -61,21 +61,23 @@ class Dimensions:
         return lambda frame: _joined(frame, self._route, snapshots)
 
 
+@dataclass(slots=True)
 class DimensionTable:
-    def __init__(self, spark: SparkSession, dimension: Dimension, route: Route) -> None:
-        self._spark = spark
-        self._dimension = dimension
-        self._route = route
-        self._table: SourceTable | None = None
-        self._schema = StructType([])
-        self._checked: tuple[str, int] | None = None
-        """Table id and version of the last checked snapshot. A recreated table repeats versions but has a new id."""
+    """A dimension of a route, as the table that it names."""
+
+    spark: SparkSession
+    dimension: Dimension
+    route: Route
+    _table: SourceTable | None = field(default=None, init=False)
+    _schema: StructType = field(default_factory=StructType, init=False)
+    _checked: tuple[str, int] | None = field(default=None, init=False)
+    """Table id and version of the last checked snapshot. A recreated table repeats versions but has a new id."""
 
     def columns(self, source: StructType) -> list[StructField]:
         """Reopen the table and check it against the source; return the columns that it adds to the row."""
         self._open()
         self._check_columns(source)
-        columns = self._dimension.columns.items()
+        columns = self.dimension.columns.items()
         return [StructField(name, self._schema[column].dataType) for column, name in columns]
 
     def pinned(self) -> DataFrame:
@@ -91,24 +93,24 @@ class DimensionTable:
         return snapshot
 
     def _open(self) -> SourceTable:
-        dimension = self._dimension
+        dimension = self.dimension
         source = Source(dimension.slug, dimension.path, dimension.name)
-        table = self._read(lambda: SourceTable(self._spark, source))
+        table = self._read(lambda: SourceTable(self.spark, source))
         self._schema = self._read(table.schema)
         self._table, self._checked = table, None
         return table
 
     def _check_columns(self, source: StructType) -> None:
-        own = [*self._dimension.on.values(), *self._dimension.columns]
+        own = [*self.dimension.on.values(), *self.dimension.columns]
         if missing := sorted({name for name in own if name not in self._schema.fieldNames()}):
             raise self._halt(
                 f"it has no column {', '.join(missing)}; it has {', '.join(self._schema.fieldNames())}",
                 "Correct its ON or COLUMNS",
             )
-        if missing := sorted({name for name in self._dimension.on if name not in source.fieldNames()}):
-            what = f"ON names {', '.join(missing)}, which table {self._route.source.slug} does not have"
+        if missing := sorted({name for name in self.dimension.on if name not in source.fieldNames()}):
+            what = f"ON names {', '.join(missing)}, which table {self.route.source.slug} does not have"
             raise self._halt(what, "Correct its ON")
-        for left, right in self._dimension.on.items():
+        for left, right in self.dimension.on.items():
             types = source[left].dataType, self._schema[right].dataType
             if not _comparable(*types):
                 what = f"{left} is {types[0].simpleString()} and {right} is {types[1].simpleString()}"
@@ -119,20 +121,20 @@ class DimensionTable:
 
         The next run applies the new type at the sink, or halts if a column is missing.
         """
-        names = [*self._dimension.on.values(), *self._dimension.columns]
+        names = [*self.dimension.on.values(), *self.dimension.columns]
         known = {field.name: field.dataType for field in schema.fields}
         if any(known.get(name) != self._schema[name].dataType for name in names):
             what = self._named("a joined column changed its type or was dropped")
             raise EnrichmentError(ErrorDecision("restart", "schema_change", what, NEXT_STEPS["schema_change"]))
 
     def _check_unique(self, snapshot: DataFrame, version: int) -> None:
-        on = [F.col(quote_identifier(name)).alias(f"on_{n}") for n, name in enumerate(self._dimension.on.values())]
+        on = [F.col(quote_identifier(name)).alias(f"on_{n}") for n, name in enumerate(self.dimension.on.values())]
         keys = snapshot.select(*on)
         complete = reduce(and_, (F.col(name).isNotNull() for name in keys.columns))  # a null joins nothing
         doubled = keys.where(complete).groupBy(*keys.columns).count().where("count > 1").limit(EXAMPLES).collect()
         if doubled:
             examples = ", ".join(f"{tuple(row)[:-1]} ({row['count']} rows)" for row in doubled)
-            columns = ", ".join(self._dimension.on.values())
+            columns = ", ".join(self.dimension.on.values())
             raise self._halt(
                 f"{columns} does not identify a row, so that joined rows would multiply; at version {version} there "
                 f"are several of {examples}",
@@ -148,16 +150,16 @@ class DimensionTable:
             raise self._judged(error) from error
 
     def _judged(self, error: Exception) -> EnrichmentError:
-        verdict = classify_error(error, route=self._route.name)
+        verdict = classify_error(error, route=self.route.name)
         next_step = NEXT_STEPS.get(verdict.reason, NEXT_STEP)
         return EnrichmentError(replace(verdict, message=self._named(verdict.message), remedy=next_step))
 
     def _named(self, what: str) -> str:
-        dimension = self._dimension
-        return f"Table {dimension.slug} ({dimension.location}), which route {self._route.name} joins: {what}"
+        dimension = self.dimension
+        return f"Table {dimension.slug} ({dimension.location}), which route {self.route.name} joins: {what}"
 
     def _halt(self, what: str, remedy: str) -> RouteHaltError:
-        variable = f"CDF_ROUTES__{self._route.name.upper()}__ENRICH__{self._dimension.slug.upper()}__..."
+        variable = f"CDF_ROUTES__{self.route.name.upper()}__ENRICH__{self.dimension.slug.upper()}__..."
         return RouteHaltError("bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then restart.")
 
 

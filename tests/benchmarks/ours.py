@@ -62,9 +62,9 @@ class OurRoute:
         self._sent = 0
         self._board.add_sink("sink", settings.sinks["sink"].type, "")
         letters = DeadLetters(spark, state_path.dead_letters)
-        report = RouteReporter(self.route, self._metrics, self._board, type(self.sink))
-        context = RouteContext(spark, self.route, state_path, report)
-        self._targets = TargetFactory(context, self.sink, letters, settings.delivery)
+        report = RouteReporter(self.route, self._metrics, type(self.sink))
+        context = RouteContext(spark, self.route, state_path, report, settings)
+        self._targets = TargetFactory(context, self.sink, letters)
         self._source = SourceTable(spark, self.route.source)
         self.spec = self.route.spec(owner=state_path.owner, epoch=1)
         self._state = RouteState(

@@ -181,9 +181,7 @@ class World:
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
-        factory = RouteFactory(
-            self.spark, settings, self.state_path, self.letters, self.metrics, self.board, once, stop
-        )
+        factory = RouteFactory(self.spark, settings, self.state_path, self.letters, self.metrics, once, stop)
         return factory.runner(settings.routes[name], asked)
 
     def run(self, name="orders_files", *, asked=None, ask=None):

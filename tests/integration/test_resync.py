@@ -119,7 +119,7 @@ def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     assert "would remove 5 of the target's 10 entries (50.0%), more than 10.0%" in verdict.message
     assert "nothing was removed" in verdict.message
     assert verdict.remedy == (
-        "If they may go, run: cdf-replicator resync orders_files --yes (it goes on with the sweep)"
+        "If they may go, run: cdf-replicator resync orders_files --yes (the route continues with the deletion of orphans)"
     )
     assert (answer.state, len(world.delivered())) == ("failed", 10)
     assert "of which 5 (50.0%) would be removed: version 2 is loaded, and its sweep waits for --yes" in dry_run(world)

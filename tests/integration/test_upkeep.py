@@ -38,7 +38,7 @@ def upkeep_of(world, kind):
     route = world.settings.routes["orders_files"]
     sink = kind(kind.Settings(type="files", path=world.files))
     return MaintenanceRunner(
-        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, world.metrics, world.board, type(sink))
+        world.spark, sink, route.spec(owner="us", epoch=1), RouteReporter(route, world.metrics, type(sink))
     )
 
 

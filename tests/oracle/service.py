@@ -162,7 +162,7 @@ class Replicator:
         for name, sink in self.settings.sinks.items():
             board.add_sink(name, sink.type, "")
         metrics = Metrics(board)
-        factory = RouteFactory(self.table.spark, self.settings, self.state_path, letters, metrics, board, once, stop)
+        factory = RouteFactory(self.table.spark, self.settings, self.state_path, letters, metrics, once, stop)
         return {name: factory.runner(route, None) for name, route in self.settings.routes.items()}, board
 
     def deliver(

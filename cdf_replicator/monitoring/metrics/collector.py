@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 
 
 class Metrics(Collector):
-    """The collector of one service's metrics, with the ``registry`` that the HTTP server exposes."""
+    """The collector of one service's metrics, with the ``registry`` that the HTTP server exposes.
+
+    It reads the status store ``board``.
+    """
 
     def __init__(self, board: StatusStore) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._board = board
+        self.board = board
         self.batch_duration = _histogram(BATCH_DURATION)
         self.request_duration = _histogram(REQUEST_DURATION)
         self._histograms = {
             BATCH_DURATION.name: self.batch_duration,
             REQUEST_DURATION.name: self.request_duration,
         }
-        self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry(auto_describe=True)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -43,30 +46,18 @@ class Metrics(Collector):
         """Expose memory, CPU and open files of Spark's JVM as ``cdf_jvm_process_*``; once per service."""
         ProcessCollector(namespace="cdf_jvm", pid=lambda: pid, registry=self.registry)
 
-    def describe(self) -> Iterator[Metric]:
-        """Yield the metrics without series. The registry refuses a name that another collector has."""
-        for spec in METRICS:
-            if spec.buckets:
-                yield from self._histograms[spec.name].describe()
-            else:
-                yield _family(spec)
-
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics with the series of all routes and sinks."""
-        status = self._board.snapshot()
+        status = self.board.snapshot()
         for spec in METRICS:
             if spec.buckets:
                 yield from self._histograms[spec.name].collect()
                 continue
-            family = _family(spec)
+            kind = CounterMetricFamily if spec.type == "counter" else GaugeMetricFamily
+            family = kind(spec.name, spec.help, labels=spec.labels)
             for labels, value in spec.read(status):
                 family.add_metric(labels, value)
             yield family
-
-
-def _family(spec: MetricSpec) -> GaugeMetricFamily | CounterMetricFamily:
-    kind = CounterMetricFamily if spec.type == "counter" else GaugeMetricFamily
-    return kind(spec.name, spec.help, labels=spec.labels)
 
 
 def _histogram(spec: MetricSpec) -> Histogram:

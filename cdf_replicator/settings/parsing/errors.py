@@ -46,6 +46,14 @@ class ConfigProblem:
         return f"{self.variable}{where}\n    given:    {given}\n    expected: {self.expected}"
 
 
+class Problems(list[ConfigProblem]):
+    """Every problem found so far, since one start reports all of them."""
+
+    def add(self, path: Path, given: str | None, expected: str, variable: str | None = None) -> None:
+        """Add a problem of the value at ``path``, see ``ConfigProblem.at``."""
+        self.append(ConfigProblem.at(path, given, expected, variable))
+
+
 class ConfigurationError(Exception):
     """The configuration can't be used; the exception carries every problem found."""
 

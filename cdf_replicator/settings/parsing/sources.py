@@ -16,7 +16,6 @@ from pydantic_settings import (
 )
 
 from cdf_replicator.settings.models import FIXED_GROUPS, General
-from cdf_replicator.settings.parsing.errors import ConfigProblem
 from cdf_replicator.settings.parsing.raw import (
     ENVIRONMENT,
     NEST,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic.fields import FieldInfo
+
+    from cdf_replicator.settings.parsing.errors import Problems
 
 CONFIG_FILE: Final = "CDF_CONFIG_FILE"
 DICT_GROUPS: Final = ("tables", "sinks", "routes")
@@ -55,7 +56,7 @@ def injected(name: str, value: str) -> bool:
     return _INJECTED.fullmatch(name) is not None
 
 
-def read_sources(environ: Mapping[str, str], problems: list[ConfigProblem]) -> RawTree:
+def read_sources(environ: Mapping[str, str], problems: Problems) -> RawTree:
     """Return all given values; the environment overrides the file key by key. An unknown first name is not split.
 
     pydantic-settings splits names and merges the sources. It does not validate, since it would report only the first problem
@@ -94,7 +95,7 @@ class Environment(EnvSettingsSource):
         return value
 
 
-def _variables(environ: Mapping[str, str], problems: list[ConfigProblem]) -> dict[Path, RawValue]:
+def _variables(environ: Mapping[str, str], problems: Problems) -> dict[Path, RawValue]:
     """Return every ``CDF_`` variable by path; an empty one counts as not set.
 
     A variable whose path lies within another's is a problem.
@@ -108,16 +109,16 @@ def _variables(environ: Mapping[str, str], problems: list[ConfigProblem]) -> dic
         rival = next((result[above] for above in upwards if above in result), None)
         if path[:2] == ("spark", "conf") and path[2:]:
             expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
-            problems.append(ConfigProblem(name, "spark.conf", _told(path, value), expected))
+            problems.add(("spark.conf",), _told(path, value), expected, name)
         elif rival is not None:
             expected = f"either this or {rival.variable}, not both"
-            problems.append(ConfigProblem.at(path, _told(path, value), expected, name))
+            problems.add(path, _told(path, value), expected, name)
         else:
             result[path] = RawValue(value, name, ENVIRONMENT)
     return result
 
 
-def _apart(path: Path, given: RawValue, file: RawTree, problems: list[ConfigProblem]) -> RawTree | RawValue:
+def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> RawTree | RawValue:
     """Split a map that is written as one variable if the file has that map too, so that it overrides key by key."""
     below: RawTree | RawValue = file
     for part in path:
@@ -128,7 +129,7 @@ def _apart(path: Path, given: RawValue, file: RawTree, problems: list[ConfigProb
     try:
         return {key: RawValue(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
     except ValueError:
-        problems.append(ConfigProblem.at(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable))
+        problems.add(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable)
         return {}
 
 
@@ -137,7 +138,7 @@ def _told(path: Path, value: str) -> str:
     return "(hidden)" if any("conf" in part or path[0] == "sinks" for part in path) else repr(shown(value))
 
 
-def yaml_file(location: str, problems: list[ConfigProblem]) -> RawTree:
+def yaml_file(location: str, problems: Problems) -> RawTree:
     """Return the file of ``CDF_CONFIG_FILE`` as a tree; a key without a value counts as not set."""
     import yaml
 
@@ -145,12 +146,12 @@ def yaml_file(location: str, problems: list[ConfigProblem]) -> RawTree:
         document = yaml.load(FilePath(location).read_text("utf-8"), Loader=_strict_loader())  # noqa: S506 - a SafeLoader
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         cause = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        problems.append(ConfigProblem(CONFIG_FILE, "", repr(location), f"a readable YAML file; {cause}"))
+        problems.add((), repr(location), f"a readable YAML file; {cause}", CONFIG_FILE)
         return {}
     if document is None:
         return {}
     if not isinstance(document, dict):
-        problems.append(ConfigProblem(CONFIG_FILE, "", repr(location), "a YAML file that holds a mapping"))
+        problems.add((), repr(location), "a YAML file that holds a mapping", CONFIG_FILE)
         return {}
     return _grown(document, (), masked(location))
 

@@ -21,7 +21,7 @@ from cdf_replicator.settings.fields import (
     spelling,
     submodel,
 )
-from cdf_replicator.settings.parsing.errors import ConfigProblem
+from cdf_replicator.settings.parsing.errors import ConfigProblem, Problems
 from cdf_replicator.settings.parsing.raw import (
     ENVIRONMENT,
     MOUNTED,
@@ -51,7 +51,7 @@ SECRET_LIMIT: Final = 1_000_000
 
 
 def validate(
-    model: type[ModelT], tree: RawTree, path: Path, problems: list[ConfigProblem], also: Iterable[str] = ()
+    model: type[ModelT], tree: RawTree, path: Path, problems: Problems, also: Iterable[str] = ()
 ) -> ModelT | None:
     """Return a validated ``model``; add problems and return None if it is not valid.
 
@@ -77,7 +77,7 @@ def validate(
     return result if len(problems) == before else None
 
 
-def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problems: list[ConfigProblem]) -> None:
+def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problems: Problems) -> None:
     """Replace every ``<field>_file`` of a secret in the tree by the file's content, with the file as its origin."""
     for key, node in list(tree.items()):
         field, secret = model.model_fields.get(key), model.model_fields.get(key.removesuffix(FILE))
@@ -88,14 +88,14 @@ def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problem
             del tree[key]
             base = key.removesuffix(FILE)
             if not isinstance(node, RawValue):
-                problems.append(ConfigProblem.at((*path, key), None, "the path of a file"))
+                problems.add((*path, key), None, "the path of a file")
             elif _outranks(tree.get(base), node, (*path, base), problems):
                 content = _secret(node, (*path, key), problems)
                 if content is not None:
                     tree[base] = content
 
 
-def _outranks(value: RawTree | RawValue | None, file: RawValue, path: Path, problems: list[ConfigProblem]) -> bool:
+def _outranks(value: RawTree | RawValue | None, file: RawValue, path: Path, problems: Problems) -> bool:
     """Return whether the file is used: a value of the environment overrides a file named in YAML, and vice versa.
 
     Both from the same source are a problem.
@@ -105,20 +105,20 @@ def _outranks(value: RawTree | RawValue | None, file: RawValue, path: Path, prob
     rival = value if isinstance(value, RawValue) else next((leaf for _, leaf in leaves(value)), file)
     if rival.origin != file.origin:
         return file.origin == ENVIRONMENT
-    problems.append(ConfigProblem.at(path, None, f"either this or {rival.variable}, not both", file.variable))
+    problems.add(path, None, f"either this or {rival.variable}, not both", file.variable)
     return False
 
 
-def _secret(node: RawValue, path: Path, problems: list[ConfigProblem]) -> RawValue | None:
+def _secret(node: RawValue, path: Path, problems: Problems) -> RawValue | None:
     try:
         with FilePath(str(node.value)).open(encoding="utf-8") as file:
             text = file.read(SECRET_LIMIT).rstrip("\r\n")
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        problems.append(ConfigProblem.at(path, node.display, f"a readable file; {cause}", node.variable))
+        problems.add(path, node.display, f"a readable file; {cause}", node.variable)
         return None
     if not text:
-        problems.append(ConfigProblem.at(path, node.display, "a file that is not empty", node.variable))
+        problems.add(path, node.display, "a file that is not empty", node.variable)
         return None
     return RawValue(text, node.variable, f"{MOUNTED} {masked(str(node.value))}")
 
@@ -197,22 +197,18 @@ def unknown_expected(path: Path, known: Iterable[str]) -> str:
 
 
 _PLAIN_WORDS: Final = {
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "float_parsing": "a number",
-    "float_type": "a number",
+    "bool": "true or false",
+    "float": "a number",
     "finite_number": "a finite number",
-    "int_from_float": "a whole number",
-    "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number",
-    "int_type": "a whole number",
+    "int": "a whole number",
     "string_too_short": "a text that is not empty",
     "string_type": "a text",
-    "tuple_type": "a list: a,b or a JSON array",
-    "model_type": "its settings one by one",
-    "list_type": "a list: a,b or a JSON array",
-    "dict_type": "a map: a=b,c=d or a JSON object",
+    "tuple": "a list: a,b or a JSON array",
+    "model": "its settings one by one",
+    "list": "a list: a,b or a JSON array",
+    "dict": "a map: a=b,c=d or a JSON object",
 }
+"""Expected values by the type of pydantic's error, or by its first word."""
 
 
 def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
@@ -220,8 +216,8 @@ def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
         return spelling(field)
     if detail["type"] == "missing":
         return f"a value: {field.description}" if field is not None and field.description else "a value"
-    if detail["type"] in _PLAIN_WORDS:
-        return _PLAIN_WORDS[detail["type"]]
+    if plain := _PLAIN_WORDS.get(detail["type"], _PLAIN_WORDS.get(detail["type"].partition("_")[0])):
+        return plain
     text = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     for start in ("Input should be ", "Input should "):
         text = text.removeprefix(start)

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.monitoring import lag
-from cdf_replicator.monitoring.lag import REOPEN_SECONDS, LagMonitor, StreamPosition
+from cdf_replicator.monitoring.lag import REOPEN_SECONDS, LagMonitor
+from cdf_replicator.monitoring.progress import StreamPosition
 from cdf_replicator.state.route_state import RouteState
 
 STATE = RouteState("orders_search", {}, "table-1", phase="streaming", start_version=4)

@@ -21,11 +21,10 @@ from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics, all_metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status import STATES
-from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.monitoring.totals import OUTCOMES, PHASES, REJECTION_CODES_LIMIT, RESTART_REASONS, RETRY_REASONS
 from connectors import Capabilities, RetryableError
 from connectors.change import CHANGE_TYPES
-from tests.unit.boards import START, Clock
+from tests.unit.boards import START
 
 # These names are published: dashboards and alerts use them.
 PROMISED = {
@@ -67,25 +66,10 @@ SINK = SimpleNamespace(mode="append", capabilities=Capabilities(rejection_codes=
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def board(clock):
-    return StatusStore(clock)
-
-
-@pytest.fixture
-def metrics(board):
-    return Metrics(board)
-
-
-@pytest.fixture
 def route(board, metrics):
     board.add_sink("search", "elasticsearch", "search:9200")
     return RouteReporter(
-        SimpleNamespace(name=ROUTE, sink="search", source=SimpleNamespace(slug="orders")), metrics, board, SINK
+        SimpleNamespace(name=ROUTE, sink="search", source=SimpleNamespace(slug="orders")), metrics, SINK
     )
 
 

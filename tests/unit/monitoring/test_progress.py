@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.monitoring import progress
-from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker
+from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
 from cdf_replicator.state.checkpoint import Offset
 
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
@@ -38,7 +38,7 @@ def world():
     headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), BatchCount(1)
-    watch = ProgressTracker(query, source, report, state, None, batches=batches, headroom=headroom)
+    watch = ProgressTracker(query, StreamPosition(source, state, None, None), report, batches, headroom)
     return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
 
 
@@ -50,7 +50,7 @@ def test_query_that_has_delivered_everything_is_not_polled(world):
 
 def test_unstarted_query_differs_from_an_idle_query(world):
     world.query.has_begun = False
-    world.watch._offset = Offset("t", 3, 0)
+    world.watch.offset = Offset("t", 3, 0)
     world.watch.poll()
     assert world.told[-1] == (3, 2)
     world.query.has_begun = True

@@ -28,7 +28,7 @@ def board():
 def report(board):
     route = SimpleNamespace(name="orders_cache", sink="cache", source=SimpleNamespace(slug="orders"))
     board.add_sink("cache", "redis", "cache:6379/0")
-    return RouteReporter(route, Metrics(board), board, RedisSink)
+    return RouteReporter(route, Metrics(board), RedisSink)
 
 
 @pytest.fixture

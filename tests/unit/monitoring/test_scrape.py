@@ -15,41 +15,28 @@ from cdf_replicator import __version__
 from cdf_replicator.delivery import DeliveryResult
 from cdf_replicator.errors.exceptions import ErrorDecision
 from cdf_replicator.monitoring import reporter
-from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
-from cdf_replicator.monitoring.status_store import StatusStore
 from connectors.delta.audit import DeltaAuditSink
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.redis import RedisSink
-from tests.unit.boards import START, Clock
+from tests.unit.boards import START
 
 SCRAPES = Path(__file__).with_name("scrapes")
 AWAY = ErrorDecision("restart", "unreachable", "search:9200: Connection refused", "Nothing: it is tried again.")
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
+def clock(clock, monkeypatch):
     monkeypatch.setattr(
         reporter, "datetime", SimpleNamespace(now=lambda _: clock(), fromtimestamp=datetime.fromtimestamp)
     )
     return clock
 
 
-@pytest.fixture
-def board(clock):
-    return StatusStore(clock)
-
-
-@pytest.fixture
-def metrics(board):
-    return Metrics(board)
-
-
 def report(board, metrics, route, sink, kind, table="orders"):
     source = SimpleNamespace(slug=table)
     board.add_sink(sink, "type", f"{sink}:1")
-    return RouteReporter(SimpleNamespace(name=route, sink=sink, source=source), metrics, board, kind)
+    return RouteReporter(SimpleNamespace(name=route, sink=sink, source=source), metrics, kind)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_every_code_of_a_sink_is_a_series_before_its_first_row(kind, tmp_path):
     board = StatusStore()
     metrics = Metrics(board)
     board.add_sink("sink", kind, "")
-    RouteReporter(settings.routes["orders_sink"], metrics, board, connectors.load(kind))
+    RouteReporter(settings.routes["orders_sink"], metrics, connectors.load(kind))
     (family,) = (family for family in metrics.registry.collect() if family.name == "cdf_changes_rejected")
     series = {sample.labels["reason"]: sample.value for sample in family.samples}
     assert series == dict.fromkeys(CODES[kind] | {OTHER}, 0)

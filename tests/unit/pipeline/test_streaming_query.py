@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from cdf_replicator.errors.exceptions import QueryStalledError
-from cdf_replicator.monitoring.lag import Progress, StreamPosition
-from cdf_replicator.monitoring.progress import BatchCount
+from cdf_replicator.monitoring.lag import Progress
+from cdf_replicator.monitoring.progress import BatchCount, StreamPosition
 from cdf_replicator.pipeline import streaming_query
-from cdf_replicator.pipeline.context import Interrupt, RouteContext, StreamOptions
+from cdf_replicator.pipeline.context import Interrupt, RouteContext
 from cdf_replicator.pipeline.streaming_query import ForeachBatch, StopRequestedError, StreamingQueryRunner
 from cdf_replicator.settings.models import Delivery
 from cdf_replicator.state.route_state import RouteState
@@ -59,7 +59,7 @@ def test_the_error_of_a_micro_batch_is_raised_to_spark_and_kept(on_batch, monkey
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(on_batch, "_deliver", fails)
+    monkeypatch.setattr(on_batch, "deliver", fails)
     with pytest.raises(RuntimeError):
         on_batch("rows", 0)
     assert on_batch.error is error
@@ -105,14 +105,15 @@ def run(stop, closed, monkeypatch):
     monkeypatch.setattr(streaming_query, "movement", lambda *_: moved[0] if moved else None)
     monkeypatch.setattr(Interrupt, "wait", lambda self, seconds: events.append("wait"))
     report = SimpleNamespace(state=lambda *state: events.append(state[0]))
-    context = RouteContext(None, SimpleNamespace(name="orders_search"), None, report)
+    delivery, routes = Delivery(stall_seconds=1), {"orders_search": None}
+    settings = SimpleNamespace(delivery=delivery, trigger_seconds=0.0, shutdown_seconds=1.0, routes=routes)
+    context = RouteContext(None, SimpleNamespace(name="orders_search"), None, report, settings)
     lag = SimpleNamespace(batches=BatchCount(), tracker=lambda *_: Tracker(events))
-    options = StreamOptions(Delivery(stall_seconds=1), 0.0, 1.0, 1, once=False)
     maintenance = SimpleNamespace(start_if_due=lambda: events.append("maintenance"))
     position = StreamPosition(None, STATE, "checkpoint", None)
 
     def follow(query):
-        runner = StreamingQueryRunner(context, Interrupt(stop), lag, options)
+        runner = StreamingQueryRunner(context, Interrupt(stop), lag)
         monkeypatch.setattr(runner, "_started", lambda *_: query)
         return runner.follow(position, CHANGES, lambda *_: None, maintenance)
 

@@ -34,7 +34,7 @@ def runner(tmp_path, monkeypatch):
     board, stop = StatusStore(), threading.Event()
     board.add_sink("audit", "delta_audit", "")
     path = StateStore.open(LocalPath(tmp_path))
-    factory = RouteFactory(spark, settings, path, letters, Metrics(board), board, once=False, stop=stop)
+    factory = RouteFactory(spark, settings, path, letters, Metrics(board), once=False, stop=stop)
     runner = factory.runner(settings.routes["orders_audit"], None)
     runner.waits = []
     monkeypatch.setattr(runner, "_wait", runner.waits.append)

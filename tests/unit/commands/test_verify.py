@@ -1,0 +1,38 @@
+"""The command ``verify`` shows what was compared, what was left out, and every kind of difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cdf_replicator.commands.verify import as_json, summary
+from cdf_replicator.verification.comparison import Comparison, Difference
+from cdf_replicator.verification.verify import Verification
+
+EQUAL = Verification("orders_search", "index orders", 41, 42, 37, 2, ("label",), 2.0, Comparison(1_000_000, 1_000_000))
+KINDS = {"missing": 2, "extra": 1, "different": 3, "foreign": 0}
+
+
+def test_summary_of_an_equal_target_names_what_was_left_out():
+    assert summary(EQUAL) == [
+        "orders_search: version 41 against index orders: 2 s, 500,000 rows/s",
+        "  1,000,000 rows in the table, 1,000,000 entries in the target",
+        "  37 keys changed up to version 42 and were left out",
+        "  2 keys have an open dead letter, and the target must not hold them",
+        "  columns left out, since they depend on joined tables: label",
+        "  no difference",
+    ]
+
+
+def test_summary_counts_differences_by_kind_and_column():
+    found = replace(EQUAL.comparison, kinds=KINDS, columns={"name": 2, "price": 1})
+    result = replace(EQUAL, changed=0, dead_letters=0, left_out=(), comparison=found)
+    assert summary(result)[2:] == ["  missing 2 · extra 1 · different 3 · foreign 0 (name 2, price 1)"]
+    assert not found.equal
+
+
+def test_json_holds_every_field_on_one_level():
+    difference = Difference("different", "7", 35, "price", "12.50", "12.40")
+    result = replace(EQUAL, comparison=replace(EQUAL.comparison, kinds=KINDS, differences=(difference,)))
+    assert as_json(result)["version"] == 41
+    assert as_json(result)["kinds"] == KINDS
+    assert as_json(result)["differences"][0]["target"] == "12.40"
