@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from cdf_replicator import __version__
-from cdf_replicator.cli import PROGRAM, config, dead_letters, replay, run, status, tables, validate, verify
+from cdf_replicator.cli import PROGRAM, config, dead_letters, replay, run, status, tables, validate
 
 # Delta's own spellings are accepted and not documented.
 _ALIASES: Final = {"startingVersion": "starting-version", "endingVersion": "ending-version"}
@@ -85,7 +85,7 @@ def version() -> None:
 for command in (
     run.run,
     *(replay.replay, replay.resync, replay.pause, replay.resume),
-    verify.verify,
+    validate.verify,
     *(tables.changes, tables.enable),
     *(validate.validate, status.status, status.healthcheck),
     version,

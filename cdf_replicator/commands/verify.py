@@ -28,7 +28,7 @@ Format = Literal["table", "json"]
 
 
 def verify(settings: Settings, name: str, at: int | None, columns: Sequence[str], limit: int, format_: Format) -> int:
-    """Compare a route, or each route of a table; return 0 if all are equal, 1 if one differs, 75 if one can't be compared."""
+    """Compare a route, or each route of a table; return 0 if all are equal, 1 if a target differs, 75 if a route can't be compared."""
     routes = [route for route in settings.routes.values() if name in (route.name, route.source.slug)]
     routes = [settings.routes[name]] if name in settings.routes else routes
     ends = []

@@ -145,7 +145,7 @@ def _streaming(route: Route, state_store: StateStore) -> RouteState:
 
 
 def _version(route: Route, state: RouteState, state_store: StateStore, source: SourceTable, at: int | None) -> int:
-    """Return the version to compare: the version that the route has delivered, or an earlier one that the operator names."""
+    """Return the version to compare: ``at``, which the route must have delivered, or else the newest delivered version."""
     committed = checkpoint.last_committed(state_store.checkpoint(route.name, state.generation))
     delivered = (state.start_version or 0) - 1 if committed is None else source.log.first_unread(committed) - 1
     if at is not None and at > delivered:
