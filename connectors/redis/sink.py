@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from connectors.capabilities import Capabilities
 from connectors.change import Claim, Watermark
-from connectors.protocols import Addressed, Resyncable, Watermarked
+from connectors.protocols import Addressed, Capabilities, Resyncable, Watermarked
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, guard_of_value, is_internal, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
