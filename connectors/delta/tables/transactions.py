@@ -1,4 +1,4 @@
-"""Identify the writes of a route to a Delta table, record a transaction, and tell when a recorded job is due.
+"""Identify the writes of a route to a Delta table, record a transaction, and compute when a recorded job is due.
 
 In Delta 4.4 a MERGE takes ``txnAppId`` and ``txnVersion`` from its session (``session.txn_session``). Delta drops it without
 an error if the table has recorded that version. An append without rows records the transaction too.
