@@ -7,10 +7,9 @@ lines, subclass ``RowSink``, register the class in the entry-point group ``cdf_r
 Another distribution with a top-level package named ``connectors`` can't be installed beside this package.
 """
 
-from connectors.capabilities import Capabilities
 from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
-from connectors.protocols import Addressed, Maintained, Resyncable, Verifiable, Watermarked
+from connectors.protocols import Addressed, Capabilities, Maintained, Resyncable, Verifiable, Watermarked
 from connectors.registry import SinkNotFoundError, installed, load
 from connectors.result import EntryCount, FrameResult, Rejected, WriteResult
 from connectors.settings import ArrowSettings, RouteOptions, SinkSettings

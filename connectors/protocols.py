@@ -1,4 +1,6 @@
-"""Define the optional protocols of a sink. A sink derives from those that it supports, beside ``RowSink`` or another base.
+"""Define what a sink may declare beyond the contract: its capabilities, in one value, and the optional protocols.
+
+A sink derives from the protocols that it supports, beside ``RowSink`` or another base.
 
     Resyncable    count and delete the entries of older epochs: ``resync`` removes the orphans of an upsert sink
     Watermarked   remember in the target how far it is filled: a restored or restarted target is detected
@@ -12,6 +14,7 @@ Without a protocol a sink lacks that feature and nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +25,28 @@ if TYPE_CHECKING:
     from connectors.change import RouteSpec, Watermark
     from connectors.result import EntryCount
     from connectors.view import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Capabilities of a sink. The defaults fit a sink that declares none.
+
+    Args:
+        rejection_codes: Every code of ``Rejected`` that the sink returns. The metric of each code starts at 0.
+        preimages: Whether an append sink receives ``update_preimage`` rows regardless of INCLUDE_PREIMAGES.
+        deleted_rows: Whether an upsert sink reads the row of a delete. If not, the service sends null to save the transfer.
+        exact_counts: Whether an append ``FrameSink`` applies every row and returns their ``versions``, so that the service
+            counts no rows.
+        fencing: Whether the target refuses writes with a lower ``RouteSpec.fence`` than the last ``prepare`` recorded.
+        prefix_targets: Whether a target may not be a prefix of another target either.
+    """
+
+    rejection_codes: tuple[str, ...] = ()
+    preimages: bool = False
+    deleted_rows: bool = True
+    exact_counts: bool = False
+    fencing: bool = False
+    prefix_targets: bool = False
 
 
 class Resyncable(ABC):

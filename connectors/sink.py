@@ -5,7 +5,7 @@
     └── ArrowSink        render(...) builds the bytes in the JVM; open, write(chunk) run in Spark's Python workers
         └── RowSink      write_rows(changes): the forty-line sink
 
-``connectors.capabilities`` has what a sink declares, ``connectors.protocols`` what it may support beyond this.
+``connectors.protocols`` has what a sink declares, and what it may support beyond this.
 
 Promise to a sink: at least once. Promise from a sink: writing twice leaves one truth, and a lower guard never
 overwrites a higher one. ``connectors.testing.SinkContract`` tests both promises.
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import orjson
 
-from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, GUARD, KEY, Change
+from connectors.protocols import Capabilities
 from connectors.settings import RouteOptions
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.delta.errors import line
+from connectors.delta.tables.errors import line
 from connectors.errors import PermanentError
 from connectors.sql import quote_identifier
 

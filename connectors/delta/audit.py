@@ -14,13 +14,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
-from connectors.delta import replays, table, transactions
-from connectors.delta import schema as delta_schema
-from connectors.delta.errors import classified
-from connectors.delta.session import parallel_writers
+from connectors.delta import replays
 from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.tables import schema as delta_schema
+from connectors.delta.tables import table, transactions
+from connectors.delta.tables.errors import classified
+from connectors.delta.tables.session import parallel_writers
+from connectors.protocols import Capabilities
 from connectors.result import FrameResult
 from connectors.sql import quote_identifier
 
@@ -93,7 +94,7 @@ class DeltaAuditSink(DeltaSink):
 
         Delta drops the append without an error if another writer records the batch's number after the check here.
         """
-        from connectors.delta import shape
+        from connectors.delta.tables import shape
 
         path = self.target(batch.route)
         app = transactions.application(batch.route, path, batch.request)
@@ -201,7 +202,7 @@ def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Colu
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    from connectors.delta import shape
+    from connectors.delta.tables import shape
     from connectors.rendering import content_of
 
     content = shape.without(given, OWN_COLUMNS)

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, model_validator
 
-from connectors.capabilities import Capabilities
 from connectors.change import CHANGE_TYPE, ROW, guard_of
-from connectors.delta import schema as delta_schema
-from connectors.delta import table, transactions
 from connectors.delta.aggregation import aggregate, check_aggregates
-from connectors.delta.errors import classified
-from connectors.delta.session import private_session, session, txn_session
 from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.tables import schema as delta_schema
+from connectors.delta.tables import table, transactions
+from connectors.delta.tables.errors import classified
+from connectors.delta.tables.session import private_session, session, txn_session
 from connectors.errors import PermanentError
-from connectors.protocols import Resyncable
+from connectors.protocols import Capabilities, Resyncable
 from connectors.result import EntryCount, FrameResult
 from connectors.settings import RouteOptions
 from connectors.sql import quote_identifier
@@ -151,7 +150,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
         from delta.tables import DeltaTable
         from pyspark.sql import functions as F  # noqa: N812
 
-        from connectors.delta import shape
+        from connectors.delta.tables import shape
 
         options, version = _options(route), table.latest_version(session, route.source)
         rows = _source(session, route, version)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, is_delete
-from connectors.delta import table
-from connectors.delta.errors import OVERTAKEN
-from connectors.delta.session import txn_session
+from connectors.delta.tables import table
+from connectors.delta.tables.errors import OVERTAKEN
+from connectors.delta.tables.session import txn_session
 from connectors.result import FrameResult
 from connectors.sql import quote_identifier
 
@@ -70,7 +70,7 @@ def _merging(changes: DataFrame, batch: Batch, path: str, app: str, on: Column, 
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F  # noqa: N812
 
-    from connectors.delta import shape
+    from connectors.delta.tables import shape
 
     writer = txn_session(changes.sparkSession, app, batch.txn_version)
     given = changes.select(f"{ROW}.*").schema

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.change import CHANGE_TYPE, COMMIT_VERSION
-from connectors.delta import table
-from connectors.delta.session import session
+from connectors.delta.tables import table
+from connectors.delta.tables.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

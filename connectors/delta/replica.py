@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from connectors.capabilities import Capabilities
 from connectors.change import (
     DELETES,
     FEED_COLUMNS,
@@ -27,16 +26,17 @@ from connectors.change import (
     guard_of,
     is_delete,
 )
-from connectors.delta import merge, table, tombstones, transactions
-from connectors.delta import schema as delta_schema
-from connectors.delta.errors import classified
+from connectors.delta import merge, tombstones
 from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
-from connectors.delta.session import session
 from connectors.delta.sink import DeltaSettings, DeltaSink
-from connectors.delta.snapshot import Snapshot
+from connectors.delta.tables import schema as delta_schema
+from connectors.delta.tables import table, transactions
+from connectors.delta.tables.errors import classified
+from connectors.delta.tables.session import session
+from connectors.delta.tables.snapshot import Snapshot
 from connectors.delta.view import ReplicaView
 from connectors.errors import target_missing
-from connectors.protocols import Resyncable, Verifiable
+from connectors.protocols import Capabilities, Resyncable, Verifiable
 from connectors.result import EntryCount, FrameResult
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         """Create the tables, or check that they belong to the route and can hold its columns."""
-        from connectors.delta import shape
+        from connectors.delta.tables import shape
 
         path, definition = self.target(route), f"soft_delete={self.settings.soft_delete}".lower()
         self.check_columns(schema, route, (HELD_KEY, HELD_GUARD, DELETED, *FEED_COLUMNS))

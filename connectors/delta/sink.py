@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from connectors import place
 from connectors.change import Claim, Watermark
-from connectors.delta import commits, table, transactions
-from connectors.delta.session import session
-from connectors.delta.snapshot import Snapshot
+from connectors.delta.tables import commits, table, transactions
+from connectors.delta.tables.session import session
+from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import PermanentError, claimed, fenced_off, lost
 from connectors.protocols import Addressed, Maintained, Watermarked
 from connectors.settings import SinkSettings
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _CLAIM: Final = "cdf_replicator.claim"
 _DEFINITION: Final = "cdf_replicator.definition"
 _OPTIMIZED: Final = "cdf-replicator:optimize"
-_MINUTE: Final = 60
 _HOUR: Final = 3600
 LOOK_SECONDS: Final = 600
 MOST_SMALL_FILES: Final = 50
@@ -211,16 +210,15 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
         return ""
 
     def _next_compaction(self, route: RouteSpec, hours: float) -> float:
-        return next_run_at(self.target(route), _OPTIMIZED, hours * _HOUR)
+        return transactions.next_run_at(self.target(route), _OPTIMIZED, hours * _HOUR)
 
     def _compact(self, route: RouteSpec) -> str:
         started, path = int(time.time()), self.target(route)
         by = ", ".join(map(quote_identifier, self.settings.zorder_by))
-        told = session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
-        metrics = told.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
-        assert metrics is not None
+        result = session().sql(f"OPTIMIZE {table.identifier(path)}" + (f" ZORDER BY ({by})" if by else ""))
+        removed, added = result.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()[0]
         transactions.record_txn(path, _OPTIMIZED, started)
-        return f"compacted {metrics[0]} files into {metrics[1]}"
+        return f"compacted {removed} files into {added}"
 
 
 def _claim_in(snapshot: Snapshot) -> Claim | None:
@@ -237,20 +235,6 @@ def _refuse_another(path: str, route: RouteSpec) -> bool:
     if claim is not None and (other := claim.other(route)) is not None:
         raise claimed(f"the Delta table {path}", other, "PATH")
     return claim is not None
-
-
-def next_run_at(path: str, what: str, seconds: float) -> float:
-    """Return the time at which a job is due again, in epoch seconds; in a minute if the table does not exist.
-
-    Args:
-        path: The table that records the job's last run.
-        what: The ``txnAppId`` of the job.
-        seconds: The time between two runs.
-
-    """
-    if not table.exists(path):
-        return time.time() + _MINUTE
-    return Snapshot(path).last_txn_version(what) + seconds
 
 
 def _an(word: str) -> str:

@@ -7,10 +7,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 from connectors.change import GUARD, KEY, is_delete
-from connectors.delta import schema as delta_schema
-from connectors.delta import table, transactions
-from connectors.delta.session import session
-from connectors.delta.sink import next_run_at
+from connectors.delta.tables import schema as delta_schema
+from connectors.delta.tables import table, transactions
+from connectors.delta.tables.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +71,7 @@ def sweep(path: str, below_guard: int) -> None:
 
 
 def next_forgetting(path: str, seconds: int) -> float:
-    return next_run_at(path, _FORGOTTEN, max(_HOUR, seconds))
+    return transactions.next_run_at(path, _FORGOTTEN, max(_HOUR, seconds))
 
 
 def purge(path: str, seconds: int) -> None:

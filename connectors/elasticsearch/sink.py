@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
-from connectors.capabilities import Capabilities
 from connectors.change import GUARD, KEY, is_delete
 from connectors.elasticsearch import settings as configuration
 from connectors.elasticsearch.bulk import (
@@ -29,7 +28,7 @@ from connectors.elasticsearch.index import apply_settings, create, find, identit
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import PermanentError, RetryableError, lost, target_missing
-from connectors.protocols import Addressed, Resyncable, Verifiable, Watermarked
+from connectors.protocols import Addressed, Capabilities, Resyncable, Verifiable, Watermarked
 from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
 

@@ -11,9 +11,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from connectors.capabilities import Capabilities
 from connectors.change import Claim, Watermark
-from connectors.protocols import Addressed, Resyncable, Verifiable, Watermarked
+from connectors.protocols import Addressed, Capabilities, Resyncable, Verifiable, Watermarked
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address

@@ -11,9 +11,10 @@ import pytest
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
-from connectors.delta import audit, transactions
+from connectors.delta import audit
 from connectors.delta.audit import DeltaAuditSink
-from connectors.delta.snapshot import Snapshot
+from connectors.delta.tables import transactions
+from connectors.delta.tables.snapshot import Snapshot
 
 SHORT = ("id", "name", "change_type", "commit_version")
 ROUTE = RouteSpec(name="orders_audit", table="orders", keys=(), options=RouteOptions(), owner="us", epoch=1)

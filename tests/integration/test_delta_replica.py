@@ -10,9 +10,10 @@ import pytest
 
 from cdf_replicator.state.command_queue import Command
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
-from connectors.delta import merge, transactions
+from connectors.delta import merge
 from connectors.delta import sink as delta_sink
 from connectors.delta.replica import DeltaReplicaSink
+from connectors.delta.tables import transactions
 from connectors.testing import SCHEMA, change_frame, deletion, upsert
 
 OWN = ("_cdf_key", "_cdf_guard", "_cdf_deleted")

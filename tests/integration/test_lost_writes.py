@@ -18,7 +18,7 @@ import pytest
 from cdf_replicator.pipeline import batch_writer
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
-from connectors.delta import table
+from connectors.delta.tables import table
 from tests.integration.losing import (
     CutLog,
     FailOver,

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import cdf_replicator
+import connectors
 
 MOST_MODULES = 11
 PACKAGES = [module.name for module in pkgutil.walk_packages(cdf_replicator.__path__, "cdf_replicator.") if module.ispkg]
+CONNECTORS = [module.name for module in pkgutil.walk_packages(connectors.__path__, "connectors.") if module.ispkg]
 
 
 def test_the_service_is_in_packages() -> None:
@@ -30,7 +32,7 @@ def test_a_package_has_one_purpose_and_a_public_face(name: str) -> None:
             importlib.import_module(f"{name}.{public}")  # a module may be a part of the face
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", [*PACKAGES, "connectors", *CONNECTORS])
 def test_a_package_is_small(name: str) -> None:
     package = importlib.import_module(name)
     modules = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]

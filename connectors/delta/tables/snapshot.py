@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.delta.session import session
+from connectors.delta.tables.session import session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

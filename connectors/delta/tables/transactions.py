@@ -1,4 +1,4 @@
-"""Identify the writes of a route to a Delta table, and record a transaction.
+"""Identify the writes of a route to a Delta table, record a transaction, and compute when a recorded job is due.
 
 In Delta 4.4 a MERGE takes ``txnAppId`` and ``txnVersion`` from its session (``session.txn_session``). Delta drops it without
 an error if the table has recorded that version. An append without rows records the transaction too.
@@ -6,15 +6,19 @@ an error if the table has recorded that version. An append without rows records 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
-from connectors.delta import schema, table
-from connectors.delta.session import session
+from connectors.delta.tables import schema, table
+from connectors.delta.tables.session import session
+from connectors.delta.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Observation
 
     from connectors.change import RouteSpec
+
+_MINUTE: Final = 60
 
 
 def application(route: RouteSpec, path: str, request: str = "") -> str:
@@ -53,3 +57,17 @@ def observed(counted: Observation, seconds: float) -> dict[str, Any] | None:
 def record_txn(path: str, app: str, version: int) -> None:
     """Commit a transaction without rows."""
     schema.append(schema.empty(table.schema_of(path)), path, {"txnAppId": app, "txnVersion": version})
+
+
+def next_run_at(path: str, what: str, seconds: float) -> float:
+    """Return the time at which a job is due again, in epoch seconds; in a minute if the table does not exist.
+
+    Args:
+        path: The table that records the job's last run.
+        what: The ``txnAppId`` of the job.
+        seconds: The time between two runs.
+
+    """
+    if not table.exists(path):
+        return time.time() + _MINUTE
+    return Snapshot(path).last_txn_version(what) + seconds

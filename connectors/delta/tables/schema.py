@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.delta import table
-from connectors.delta.errors import classified, unfit
-from connectors.delta.session import session
-from connectors.delta.snapshot import Snapshot
+from connectors.delta.tables import table
+from connectors.delta.tables.errors import classified, unfit
+from connectors.delta.tables.session import session
+from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import PermanentError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
     """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    from connectors.delta import shape
+    from connectors.delta.tables import shape
 
     columns = table.schema_of(path)
     held = {field.name.lower(): field.dataType for field in columns}

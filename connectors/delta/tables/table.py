@@ -6,9 +6,9 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from connectors.delta.errors import line
-from connectors.delta.session import session
-from connectors.delta.snapshot import Snapshot
+from connectors.delta.tables.errors import line
+from connectors.delta.tables.session import session
+from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import STORAGE_UNAVAILABLE, PermanentError, RetryableError
 from connectors.sql import quote_identifier
 

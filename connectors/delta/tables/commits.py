@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.delta import table
+from connectors.delta.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.delta.errors import OVERTAKEN, classified
+from connectors.delta.tables.errors import OVERTAKEN, classified
 from connectors.errors import PermanentError, RetryableError
 
 BY_PY4J = """An error occurred while calling o16886.execute.
