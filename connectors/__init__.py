@@ -9,12 +9,20 @@ Another distribution with a top-level package named ``connectors`` can't be inst
 
 from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_of
 from connectors.errors import PermanentError, RetryableError, SinkError
-from connectors.protocols import Addressed, Capabilities, Maintained, Resyncable, Verifiable, Watermarked
+from connectors.protocols import (
+    Addressed,
+    Capabilities,
+    Maintained,
+    Resyncable,
+    ScannedView,
+    Verifiable,
+    View,
+    Watermarked,
+)
 from connectors.registry import SinkNotFoundError, installed, load
 from connectors.result import EntryCount, FrameResult, Rejected, WriteResult
 from connectors.settings import ArrowSettings, RouteOptions, SinkSettings
 from connectors.sink import ArrowSink, FrameSink, RowSink, Sink
-from connectors.view import ScannedView, View
 
 __all__ = [
     "Addressed",

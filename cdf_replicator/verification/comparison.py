@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from connectors.change import GUARD, ROW, commit_version_of
+from connectors.protocols import IDENTITY
 from connectors.rendering import content_of
-from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

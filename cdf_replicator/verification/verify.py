@@ -30,8 +30,8 @@ from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from cdf_replicator.verification.comparison import Comparison, compare
 from connectors import Verifiable, change, guard_of
+from connectors.protocols import IDENTITY
 from connectors.rendering import in_json_type
-from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import Batch, Claim, RouteSpec
+    from connectors.protocols import View
     from connectors.sink import Mode
-    from connectors.view import View
 
 
 class DeltaReplicaSettings(DeltaSettings):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from connectors.change import GUARD, ROW
-from connectors.view import IDENTITY, View
+from connectors.protocols import IDENTITY, View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

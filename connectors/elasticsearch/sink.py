@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from connectors.change import Claim, RouteSpec, Watermark
     from connectors.elasticsearch.client import Cluster
+    from connectors.protocols import View
     from connectors.sink import Mode
-    from connectors.view import View
 
 BODY: Final = "ndjson"
 MARK_SECONDS: Final = 60.0

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import orjson
 
-from connectors.view import ScannedView, entry_batch
+from connectors.protocols import ScannedView, entry_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import RouteSpec
+    from connectors.protocols import View
     from connectors.redis.client import Identity
-    from connectors.view import View
 
 VALUE_TYPES: Final = {"json": "string", "hash": "hash"}
 WRONG_TYPE: Final = "wrong_type"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import orjson
 
+from connectors.protocols import ScannedView, entry_batch
 from connectors.redis import script
 from connectors.redis.keys import guard_of_value, is_internal
-from connectors.view import ScannedView, entry_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
