@@ -62,10 +62,7 @@ def json_row(schema: StructType) -> Column:
 
 def json_of(column: Column, data_type: DataType) -> Column:
     """Return the JSON text of a struct, array, map or variant."""
-    told = _with_text_keys(data_type)
-    safe = _exact(told)
-    column = _text_keys(column, data_type)
-    return F.to_json(column.cast(safe) if safe != told else column, JSON_OPTIONS)
+    return F.to_json(in_json_type(column, data_type), JSON_OPTIONS)
 
 
 def json_type(data_type: DataType) -> DataType:
@@ -75,8 +72,9 @@ def json_type(data_type: DataType) -> DataType:
 
 def in_json_type(column: Column, data_type: DataType) -> Column:
     """Return a value in its ``json_type``, so that it compares with a value of ``parsed_row``."""
+    keyed, exact = _with_text_keys(data_type), json_type(data_type)
     column = _text_keys(column, data_type)
-    return column.cast(json_type(data_type)) if json_type(data_type) != _with_text_keys(data_type) else column
+    return column.cast(exact) if exact != keyed else column
 
 
 def parsed_row(body: str, schema: StructType) -> Column:

@@ -14,6 +14,7 @@ import structlog
 import connectors
 from cdf_replicator.commands import submit
 from cdf_replicator.commands.dry_run import preview_replay, preview_resync
+from cdf_replicator.commands.session import routes_named
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def replay(
     settings: Settings, name: str, starting_version: int, ending_version: int | None, dry_run: bool, yes: bool
 ) -> int:
     """Deliver again from a version on, or a closed range to append sinks, and return the exit code."""
-    routes = _named(settings, name)
+    routes = routes_named(name, settings.routes)
     upserts = [route.name for route in routes if connectors.load(settings.sinks[route.sink].type).mode == "upsert"]
     if ending_version is not None and upserts:
         log.error(
@@ -51,7 +52,7 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
     ``max_removed_share`` is the largest share of the target's entries that the resync may remove. None allows any share
     with ``yes``, and otherwise the share of the settings. Without a terminal the command needs no confirmation.
     """
-    routes = _named(settings, name)
+    routes = routes_named(name, settings.routes)
     if dry_run:
         return preview_resync(settings, routes[0])
     share = 1.0 if max_removed_share is None and yes else max_removed_share
@@ -62,13 +63,9 @@ def resync(settings: Settings, name: str, max_removed_share: float | None, dry_r
 
 def switch(settings: Settings, name: str, kind: Literal["pause", "resume"]) -> int:
     """Pause or resume a route, or all routes of a table, and return the exit code."""
-    return submit.set_paused(settings, [command_queue.Command(kind, route.name) for route in _named(settings, name)])
-
-
-def _named(settings: Settings, name: str) -> list[Route]:
-    if name in settings.routes:
-        return [settings.routes[name]]
-    return [route for route in settings.routes.values() if route.source.slug == name]
+    return submit.set_paused(
+        settings, [command_queue.Command(kind, route.name) for route in routes_named(name, settings.routes)]
+    )
 
 
 def _names(routes: Sequence[Route]) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.route import Route
     from cdf_replicator.settings import TableSettings
     from cdf_replicator.settings.models import Spark, Table
 
@@ -49,6 +50,11 @@ def source_named(name: str, tables: Mapping[str, Table]) -> Source:
     return Source(name, path=name) if "/" in name else Source(name, name=name)
 
 
+def routes_named(name: str, routes: Mapping[str, Route]) -> list[Route]:
+    """Return a route by its name, else the routes of the table of that name."""
+    return [routes[name]] if name in routes else [route for route in routes.values() if route.source.slug == name]
+
+
 def answer(reading: TableSettings, source: Source, work: Callable[[SourceTable], None]) -> int:
     """Run ``work`` with the table and return the exit code; log an error with a next step."""
     settings = reading.spark.model_copy(update={"conf": {**CONF, **reading.spark.conf}})
@@ -60,30 +66,32 @@ def with_session(
     work: Callable[[SparkSession], None],
     *,
     route: str = "",
-    failed: int = exit_codes.FAILED,
     **context: str,
 ) -> int:
-    """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``.
-
-    ``failed`` is the exit code of an error.
-    """
+    """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
     try:
         spark = session.start(settings)
     except (session.SparkStartError, session.JavaNotFoundError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     try:
-        work(spark)
+        return exit_codes.DONE if succeeds(lambda: work(spark), route=route, **context) else exit_codes.FAILED
+    finally:
+        spark.stop()
+
+
+def succeeds(work: Callable[[], None], *, route: str = "", **context: str) -> bool:
+    """Run ``work`` and return whether it raised no error; log an error with a next step and ``context``."""
+    try:
+        work()
     except RouteHaltError as error:
         log.error(error.verdict.message, next_step=error.verdict.remedy)  # noqa: TRY400
-        return failed
+        return False
     except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
         what, next_step = describe_error(error, route)
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
-        return failed
-    finally:
-        spark.stop()
-    return exit_codes.DONE
+        return False
+    return True
 
 
 def describe_error(error: Exception, route: str = "") -> tuple[str, str]:

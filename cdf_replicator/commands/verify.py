@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cdf_replicator.commands.session import with_session
+from cdf_replicator.commands.session import routes_named, succeeds, with_session
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.verification.verify import Verification
 
@@ -29,25 +30,24 @@ Format = Literal["table", "json"]
 
 def verify(settings: Settings, name: str, at: int | None, columns: Sequence[str], limit: int, format_: Format) -> int:
     """Compare a route, or each route of a table; return 0 if all are equal, 1 if a target differs, 75 if a route can't be compared."""
-    routes = [route for route in settings.routes.values() if name in (route.name, route.source.slug)]
-    routes = [settings.routes[name]] if name in settings.routes else routes
-    ends = []
-    for route in routes:
-        found: list[Verification] = []
+    codes: list[int] = []
 
-        def work(session: SparkSession, route: Any = route, found: list[Verification] = found) -> None:
-            from cdf_replicator.verification import verify as compared
+    def work(session: SparkSession) -> None:
+        from cdf_replicator.verification import verify as compared
 
-            sink = settings.sink(route.sink)
-            store = StateStore(state_folder(settings))
-            found.append(compared(session, route, sink, store, at=at, columns=columns, limit=limit))
+        for route in routes_named(name, settings.routes):
 
-        code = with_session(settings.spark, work, route=route.name, failed=exit_codes.TEMPORARY)
-        for verification in found:
-            _write(verification, format_)
-            code = exit_codes.DONE if verification.comparison.equal else exit_codes.FAILED
-        ends.append(code)
-    return next((code for code in (exit_codes.CONFIGURATION, exit_codes.TEMPORARY) if code in ends), max(ends))
+            def compare(route: Route = route) -> None:
+                store = StateStore(state_folder(settings))
+                result = compared(session, route, settings.sink(route.sink), store, at=at, columns=columns, limit=limit)
+                _write(result, format_)
+                codes.append(exit_codes.DONE if result.comparison.equal else exit_codes.FAILED)
+
+            if not succeeds(compare, route=route.name):
+                codes.append(exit_codes.TEMPORARY)
+
+    started = with_session(settings.spark, work)
+    return max([started, *codes])
 
 
 def as_json(verification: Verification) -> dict[str, Any]:

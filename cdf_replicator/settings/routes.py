@@ -68,9 +68,9 @@ def shorthands(tables: Mapping[str, RawTree], problems: Problems) -> dict[str, t
                 other = " and ".join(
                     f"table {table!r} with sink {sink!r}" for table, sink in (result[name], (table, sink))
                 )
-                told = node.display if isinstance(node, RawValue) else None
+                shown = node.display if isinstance(node, RawValue) else None
                 expected = f"distinct route names, but {other} both give {name!r}; define one explicitly with CDF_ROUTES__<ROUTE>__TABLE and __SINK"
-                problems.add(("tables", table, "sinks"), told, expected)
+                problems.add(("tables", table, "sinks"), shown, expected)
             result.setdefault(name, (table, sink))
     return result
 

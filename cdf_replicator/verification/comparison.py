@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import DataType, StructType
 
 from connectors.change import GUARD, ROW, commit_version_of
 from connectors.protocols import IDENTITY
-from connectors.rendering import content_of
+from connectors.rendering import NESTED, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 BUCKETS: Final = 4096
 KINDS: Final = ("missing", "extra", "different", "foreign")
 LOW_BITS: Final = 0xFFFF_FFFF
-NESTED: Final = (ArrayType, MapType, StructType, VariantType)
 LONGEST_TEXT: Final = 200
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import orjson
 
-from connectors.protocols import ScannedView, entry_batch
+from connectors.protocols import BODY, ScannedView, entry_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ class DocumentView(ScannedView):
     def read(self, schema: StructType) -> Column:
         from connectors.rendering import parsed_row
 
-        return parsed_row("body", schema)
+        return parsed_row(BODY, schema)
 
 
 @contextmanager

@@ -81,10 +81,10 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
         if owner is None or epoch is None:
             return None
         filled_by, _, name = as_bytes(owner).decode().partition(":")
-        told = None if mark is None else Watermark.parse(as_bytes(mark).decode())
-        older = route.watermark is not None and (told is None or not told.reaches(route.watermark))
-        claim = Claim(filled_by, int(epoch), told, restored=older, route=name)
-        return replace(claim, txn_version=told.txn_version) if told is not None and claim.is_of(route) else claim
+        reached = None if mark is None else Watermark.parse(as_bytes(mark).decode())
+        older = route.watermark is not None and (reached is None or not reached.reaches(route.watermark))
+        claim = Claim(filled_by, int(epoch), reached, restored=older, route=name)
+        return replace(claim, txn_version=reached.txn_version) if reached is not None and claim.is_of(route) else claim
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
         from connectors.redis.client import info_of

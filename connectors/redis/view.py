@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import orjson
 
-from connectors.protocols import ScannedView, entry_batch
+from connectors.protocols import BODY, ScannedView, entry_batch
 from connectors.redis import script
 from connectors.redis.keys import guard_of_value, is_internal
 
@@ -56,7 +56,7 @@ class ValueView(ScannedView):
             return _parsed_fields(schema)
         from connectors.rendering import parsed_row
 
-        return parsed_row("body", schema)
+        return parsed_row(BODY, schema)
 
 
 def value_pages(client: redis.Redis, names: KeyNames) -> Iterator[list[bytes]]:
@@ -118,6 +118,6 @@ def _parsed_fields(schema: StructType) -> Column:
 
     from connectors.rendering import parsed_text
 
-    fields = F.from_json(F.col("body"), "map<string, string>")
+    fields = F.from_json(F.col(BODY), "map<string, string>")
     columns = [parsed_text(fields.getItem(field.name), field.dataType).alias(field.name) for field in schema.fields]
     return F.when(fields.isNotNull(), F.struct(*columns))

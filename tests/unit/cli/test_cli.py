@@ -317,8 +317,13 @@ def test_status_finds_the_service_of_this_host(command: Command, service: tuple[
     for host in ("127.0.0.1", "0.0.0.0", ""):
         environ = {"CDF_HTTP__BIND_PORT": port, "CDF_HTTP__HOST": host, "http_proxy": "http://127.0.0.1:1"}
         assert command("status", environ=environ).returncode == 0
-        # Under load the service may not answer within the three seconds of a health check.
-        until(lambda environ=environ: command("healthcheck", environ=environ).stdout == "alive\n")
+
+        def is_alive(environ: dict[str, str] = environ) -> bool:
+            """Under load the service may not answer within the three seconds of a health check."""
+            result = command("healthcheck", environ=environ)
+            return (result.returncode, result.stdout) == (0, "alive\n")
+
+        until(is_alive)
 
 
 @pytest.fixture

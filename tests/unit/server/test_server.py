@@ -227,7 +227,7 @@ def test_responses_do_not_wait_for_acknowledgements(world):
         sockets = [one for one in gc.get_objects() if isinstance(one, socket.socket)]
         return [one for one in sockets if _port(one) == world.server.port]
 
-    until(lambda: len(served()) > 1)
+    until(lambda: len(served()) == 2, describe=lambda: "it listens, and serves the client's kept connection")
     assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served())
 
 
