@@ -152,6 +152,13 @@ class Verifiable(ABC):
     def identity(self, route: RouteSpec) -> Column:
         """Return the identity of the entry of a change, as ``View.entries`` has it, over the column ``key``."""
 
+    @abstractmethod
+    def key(self, route: RouteSpec) -> Column:
+        """Return the key text of an entry over the column ``identity``, as the inverse of ``identity``.
+
+        A repair deletes an entry without a row only if ``identity`` maps this key text to the entry again.
+        """
+
 
 class View(ABC):
     """The entries of one target. ``consistent`` declares whether every read sees the target at one moment."""

@@ -89,21 +89,40 @@ def verify(
     format_: Annotated[
         Literal["table", "json"], typer.Option("--format", help="table for people, json for programs.")
     ] = "table",
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Write the current rows of the entries that differ, then compare again."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --repair: check whether it is allowed, and write nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Skip the confirmation and allow any number of deletions.")
+    ] = False,
 ) -> None:
     """Compare a target with its source table, while changes keep flowing.
 
-    Reads the version that the route has delivered, and leaves out the keys that changed since. It takes no lease and writes
-    nothing. Exit code 0: equal. 1: differences. 75: could not be compared.
+    Reads the version that the route has delivered, and leaves out the keys that changed since. Without --repair it takes no
+    lease and writes nothing. Exit code 0: equal. 1: differences. 75: could not be compared.
 
     \b
     Examples:
       cdf-replicator verify orders_search
       cdf-replicator verify orders_search --columns name,price --limit 100
       cdf-replicator verify orders --format json
+      cdf-replicator verify orders_search --repair --dry-run
+      cdf-replicator verify orders_search --repair --yes
     """  # noqa: D301 - click keeps the line breaks after this mark
+    if (dry_run or yes) and not repair:
+        raise typer.BadParameter("is an option of --repair", param_hint="'--dry-run'" if dry_run else "'--yes'")
+    if repair and at is not None:
+        raise typer.BadParameter("a repair compares the delivered version", param_hint="'--at'")
     loaded = load_settings(name, or_table=True)
 
     from cdf_replicator.commands import verify as command
 
     wanted = [each.strip() for each in (columns or "").split(",") if each.strip()]
-    raise typer.Exit(command.verify(loaded, name, at, wanted, limit, format_))
+    query = command.Query(name, at, wanted, limit, format_)
+    raise typer.Exit(
+        command.repair(loaded, query, dry_run=dry_run, yes=yes) if repair else command.verify(loaded, query)
+    )

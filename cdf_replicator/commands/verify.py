@@ -1,18 +1,21 @@
-"""Compare the targets of routes with their source tables and print the differences, without the lease and without a write."""
+"""Compare the targets of routes with their source tables, print the differences, and repair them by the lease holder."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import structlog
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cdf_replicator.commands import submit
 from cdf_replicator.commands.session import routes_named, succeeds, with_session
 from cdf_replicator.runtime import exit_codes
+from cdf_replicator.state import command_queue
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
 
@@ -25,35 +28,101 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
     from cdf_replicator.verification.verify import Verification
 
+log = structlog.get_logger(__name__)
+
 Format = Literal["table", "json"]
 
 
-def verify(settings: Settings, name: str, at: int | None, columns: Sequence[str], limit: int, format_: Format) -> int:
-    """Compare a route, or each route of a table; return 0 if all are equal, 1 if a target differs, 75 if a route can't be compared."""
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Select what ``verify`` compares and prints.
+
+    Args:
+        name: A route, or a table for each of its routes.
+        at: The version of the source table; None for the version that a route has delivered.
+        columns: The columns of the target; empty for all.
+        limit: Most differences to print.
+        format: Output format.
+    """
+
+    name: str
+    at: int | None = None
+    columns: Sequence[str] = ()
+    limit: int = 20
+    format: Format = "table"
+
+
+def verify(settings: Settings, query: Query) -> int:
+    """Compare; return 0 if all targets are equal, 1 if a target differs, 75 if a route can't be compared."""
+    return _compare(settings, query)[0]
+
+
+def repair(settings: Settings, query: Query, *, dry_run: bool, yes: bool) -> int:
+    """Compare, have the lease holder write the entries that differ, and compare again; return the last exit code.
+
+    A repair names each entry in its command, and it may delete as many entries as a resync may. A target that differs by
+    more needs a resync. As for a resync, ``yes`` allows any number, and without a terminal there is no confirmation.
+    """
+    code, found = _compare(settings, query)
+    share = 1.0 if yes else settings.delivery.max_removed_share
+    unequal = [each for each in found if not each.comparison.equal and _is_repairable(each, share)]
+    numbers = ", ".join(f"{each.comparison.unequal:,} entries of {each.route}" for each in unequal)
+    if dry_run and unequal:
+        sys.stderr.write(f"A repair would write {numbers} again from the source table.\n")
+    if dry_run or not unequal:
+        return code
+    commands = [command_queue.Command("repair", each.route, identities=each.comparison.identities) for each in unequal]
+    confirmed = yes or not sys.stdin.isatty()
+    written = submit.execute(settings, commands, f"Write {numbers} again from the source table?", yes=confirmed)
+    return written or _compare(settings, query)[0]
+
+
+def _is_repairable(found: Verification, share: float) -> bool:
+    """Return whether a repair may write the entries that differ; log the reason and the next step if it may not."""
+    comparison = found.comparison
+    doubtful = comparison.kinds["extra"] + comparison.kinds["foreign"]
+    named = len(comparison.identities)
+    if comparison.unequal > named:
+        reason = f"{comparison.unequal:,} entries differ, and a repair can name {named:,} of them"
+    elif doubtful > share * comparison.entries:
+        reason = f"a repair might delete {doubtful:,} of {comparison.entries:,} entries (MAX_REMOVED_SHARE={share})"
+    else:
+        return True
+    log.error("not repaired", route=found.route, reason=reason, next_step=f"Run: cdf-replicator resync {found.route}")
+    return False
+
+
+def _compare(settings: Settings, query: Query) -> tuple[int, list[Verification]]:
+    """Compare and print each route; return the exit code of ``verify``, and the results."""
     codes: list[int] = []
+    found: list[Verification] = []
 
     def work(session: SparkSession) -> None:
         from cdf_replicator.verification import verify as compared
 
-        for route in routes_named(name, settings.routes):
+        for route in routes_named(query.name, settings.routes):
 
             def compare(route: Route = route) -> None:
                 store = StateStore(state_folder(settings))
-                result = compared(session, route, settings.sink(route.sink), store, at=at, columns=columns, limit=limit)
-                _write(result, format_)
+                sink, at = settings.sink(route.sink), query.at
+                result = compared(session, route, sink, store, at=at, columns=query.columns, limit=query.limit)
+                _write(result, query.format)
+                found.append(result)
                 codes.append(exit_codes.DONE if result.comparison.equal else exit_codes.FAILED)
 
             if not succeeds(compare, route=route.name):
                 codes.append(exit_codes.TEMPORARY)
 
     started = with_session(settings.spark, work)
-    return max([started, *codes])
+    return max([started, *codes]), found
 
 
 def as_json(verification: Verification) -> dict[str, Any]:
-    """Return the result as the values of JSON."""
-    result = asdict(verification)
-    return {**{name: value for name, value in result.items() if name != "comparison"}, **result["comparison"]}
+    """Return the result as the values of JSON, without the list of identities."""
+    result = asdict(replace(verification, comparison=replace(verification.comparison, identities=())))
+    comparison = result.pop("comparison")
+    del comparison["identities"]
+    return {**result, **comparison}
 
 
 def summary(verification: Verification) -> list[str]:
@@ -74,7 +143,8 @@ def summary(verification: Verification) -> list[str]:
         return [*lines, "  no difference"]
     kinds = " · ".join(f"{kind} {number:,}" for kind, number in found.kinds.items())
     columns = ", ".join(f"{name} {number:,}" for name, number in found.columns.items())
-    return [*lines, f"  {kinds}" + (f" ({columns})" if columns else "")]
+    next_step = f"  to correct: cdf-replicator verify {of.route} --repair"
+    return [*lines, f"  {kinds}" + (f" ({columns})" if columns else ""), next_step]
 
 
 def _write(verification: Verification, format_: Format) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.delivery.dead_letters import id_filter
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import generation, start_position
-from cdf_replicator.runtime.redrive import redrive
+from cdf_replicator.runtime.redrive import redrive, repair
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.transform import change_frame
 
@@ -52,7 +52,8 @@ class CommandExecutor:
             return self._discard(command, selected)
         with closing(self.targets.new_sink()) as sink:
             source = SourceTable(self.context.spark, self.context.route.source)
-            execute = {"replay": self._replay, "resync": self._resync, "redrive": self._redrive}
+            write = self._write_present
+            execute = {"replay": self._replay, "resync": self._resync, "redrive": write, "repair": write}
             return execute[command.kind](command, source, sink)
 
     def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:
@@ -96,8 +97,8 @@ class CommandExecutor:
         target.writer.write(frame, replace(target.batch(state, 0), may_exist=True))
         return f"versions {first} to {last} delivered"
 
-    def _redrive(self, command: Command, source: SourceTable, sink: Sink) -> str:
-        """Write the current rows of dead letters' keys outside the stream's sequence, while no stream runs."""
+    def _write_present(self, command: Command, source: SourceTable, sink: Sink) -> str:
+        """Write the current rows of some keys outside the stream's sequence, while no stream runs."""
         state = self._streaming_state(source, sink)
         version = source.log.available()[1]
         target = self.targets.target(sink)
@@ -109,8 +110,11 @@ class CommandExecutor:
         rows = change_frame.snapshot_frame(
             snapshot, self.context.route, epoch=state.epoch, version=version, committed_at=at
         )
-        done = redrive(rows, version, target.writer, batch, command.letters)
-        self.context.report.event(f"dead letters redriven: {done}")
+        if command.kind == "redrive":
+            done = redrive(rows, version, target.writer, batch, command.letters)
+        else:
+            done = repair(rows, version, target.writer, batch, command.identities)
+        self.context.report.event(f"{command.kind}: {done}")
         return done
 
     def _streaming_state(self, source: SourceTable, sink: Sink) -> RouteState:

@@ -1,7 +1,8 @@
-"""Redrive dead letters: write the present row of their keys, or a delete, never the row that the dead letter keeps.
+"""Redrive dead letters and repair entries: write the present row of each key, or a delete if the key has no row.
 
-A redrive therefore can't restore a deleted key. If the row was corrected in the source table, the redrive closes the
-dead letter. A row that the sink rejects again becomes a dead letter of the present row.
+A redrive never writes the row that the dead letter keeps, and therefore can't restore a deleted key. If the row was
+corrected in the source table, the dead letter is closed. A row that the sink rejects again becomes a dead letter of the
+present row.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from pyspark.sql.types import StructType
 
 from cdf_replicator.delivery.dead_letters import id_filter
 from cdf_replicator.errors.exceptions import RouteHaltError
-from connectors import change, guard_of
+from connectors import Verifiable, change, guard_of
+from connectors.protocols import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
+    from cdf_replicator.delivery import DeliveryResult
     from cdf_replicator.pipeline.batch_writer import BatchWriter
     from connectors import Batch
 
@@ -27,8 +30,7 @@ if TYPE_CHECKING:
 def redrive(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, ids: Sequence[str]) -> str:
     """Redrive the open dead letters whose ids start with one of ``ids``, or all; returns a sentence for the operator.
 
-    The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
-    later changes win. Raises ``RouteHaltError`` and the errors of a delivery.
+    Raises ``RouteHaltError`` and the errors of a delivery.
 
     Args:
         rows: The change frame of the source table's newest snapshot.
@@ -37,24 +39,80 @@ def redrive(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, id
         batch: The identity under which the rows are written.
         ids: Starts of the ids of dead letters; empty for all.
     """
-    route, dead_letters = writer.route, writer.rejections.dead_letters
+    route = writer.route
     if writer.sink.mode == "append":
         raise RouteHaltError(
             "bad_request",
             f"Sink {route.sink} keeps every change: a present row can't replace a refused change.",
             f"Deliver its version again: cdf-replicator replay {route.name} --starting-version N --ending-version N",
         )
-    keys = dead_letters.open(route.name).where(id_filter(ids)).select(change.KEY).distinct().localCheckpoint()
-    outcome = writer.write(_present(rows, keys, batch.route.epoch, version), batch)
-    newest = guard_of(batch.route.epoch, version, upsert=True)
-    dead_letters.close_redriven(route.name, keys, newest, outcome.letters)
-    writer.rejections.count_letters()
-    refused = len({letter.key for letter in outcome.letters})
+    letters = writer.rejections.dead_letters.open(route.name).where(id_filter(ids))
+    keys = letters.select(change.KEY).distinct().localCheckpoint()
+    refused = _refused(write_present(rows, keys, version, writer, batch))
     return f"{keys.count()} keys written as of version {version}, {refused} of them refused again"
 
 
+def repair(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, identities: Sequence[str]) -> str:
+    """Write the entries of a target again that ``verify`` found different; returns a sentence for the operator.
+
+    The present rows have the identities of their entries. An entry without a present row is deleted by its key text, if a
+    key has this identity. Raises ``RouteHaltError`` and the errors of a delivery.
+
+    Args:
+        rows: The change frame of the source table's newest snapshot.
+        version: The version of that snapshot.
+        writer: The route's delivery.
+        batch: The identity under which the rows are written.
+        identities: The identities of the entries.
+    """
+    sink, spec = writer.sink, batch.route
+    if not isinstance(sink, Verifiable) or sink.mode == "append":
+        raise RouteHaltError(
+            "bad_request",
+            f"Sink {writer.route.sink} has no entries that can be repaired.",
+            f"Deliver the versions again: cdf-replicator replay {writer.route.name} --starting-version N",
+        )
+    entries = rows.sparkSession.createDataFrame([(each,) for each in identities], f"{IDENTITY} string")
+    identity = sink.identity(spec)
+    present = rows.select(change.KEY, identity.alias(IDENTITY)).join(F.broadcast(entries), IDENTITY, "left_semi")
+    absent = entries.join(present, IDENTITY, "left_anti").select(sink.key(spec).alias(change.KEY), IDENTITY)
+    keys = present.unionByName(absent.where(identity == F.col(IDENTITY))).select(change.KEY).distinct()
+    keys = keys.localCheckpoint()
+    outcome, written = write_present(rows, keys, version, writer, batch), keys.count()
+    left = {
+        "refused by the sink": _refused(outcome),
+        "with a higher guard": outcome.stale,
+        "with an unknown key": len(identities) - written,
+    }
+    parts = [f"{number} {what}" for what, number in left.items() if number]
+    return ", ".join([f"{written} entries written as of version {version}", *parts])
+
+
+def write_present(rows: DataFrame, keys: DataFrame, version: int, writer: BatchWriter, batch: Batch) -> DeliveryResult:
+    """Write the present rows of the keys, and close the dead letters of these keys.
+
+    The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
+    later changes win.
+    """
+    outcome = writer.write(_present(rows, keys, batch.route.epoch, version), batch)
+    rejections = writer.rejections
+    if rejections.known.open:
+        newest = guard_of(batch.route.epoch, version, upsert=True)
+        rejections.dead_letters.close_redriven(writer.route.name, keys, newest, outcome.letters)
+        rejections.count_letters()
+    return outcome
+
+
+def _refused(outcome: DeliveryResult) -> int:
+    return len({letter.key for letter in outcome.letters})
+
+
 def _present(rows: DataFrame, keys: DataFrame, epoch: int, version: int) -> DataFrame:
-    """Return the present rows of the keys, a null key included, and a delete for each key without a row."""
+    """Return the present rows of the keys, a null key included, and a delete for each key without a row.
+
+    A delete has the guard of the next version's delete, since it must replace an entry that another writer wrote with the
+    guard of an upsert of ``version``. An upsert of the next version still replaces the delete.
+    """
     same = F.col(f"change.{change.KEY}").eqNullSafe(F.col(f"key.{change.KEY}"))
     present = rows.alias("change").join(F.broadcast(keys).alias("key"), same, "semi")
     gone = keys.where(F.col(change.KEY).isNotNull()).join(present.select(change.KEY), change.KEY, "anti")
@@ -64,7 +122,7 @@ def _present(rows: DataFrame, keys: DataFrame, epoch: int, version: int) -> Data
     deletes = gone.withColumns(
         {
             change.ROW: nothing,
-            change.GUARD: F.lit(guard_of(epoch, version, upsert=False)),
+            change.GUARD: F.lit(guard_of(epoch, version + 1, upsert=False)),
             change.CHANGE_TYPE: F.lit("delete"),
             change.COMMIT_VERSION: F.lit(version).cast("long"),
         }

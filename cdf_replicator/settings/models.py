@@ -213,7 +213,8 @@ class Delivery(Group):
     )
     max_removed_share: Share = Field(
         0.1,
-        description="Share of a target's entries that a resync may remove; above it the route halts until a resync with --yes.",
+        description="Share of a target's entries that a resync or a repair may remove; above it the route halts until a resync with "
+        "--yes, and `verify --repair` writes nothing.",
     )
 
 

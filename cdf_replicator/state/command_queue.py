@@ -20,7 +20,7 @@ from cdf_replicator.state.store import write_json
 if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
 
-CommandKind = Literal["replay", "resync", "redrive", "discard", "pause", "resume"]
+CommandKind = Literal["replay", "resync", "redrive", "discard", "repair", "pause", "resume"]
 _COMMAND: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
 KEPT_SECONDS: Final = 86_400
@@ -32,12 +32,14 @@ class Command:
 
     Args:
         kind: ``replay`` delivers from ``starting_version`` on, or up to ``ending_version`` (append sinks only). ``resync``
-            starts a new epoch. ``redrive`` and ``discard`` close dead letters. ``pause`` and ``resume`` switch delivery.
+            starts a new epoch. ``redrive`` and ``discard`` close dead letters. ``repair`` writes ``identities`` again.
+            ``pause`` and ``resume`` switch delivery.
         route: name of the route.
         starting_version: first commit version of a replay.
         ending_version: last commit version of a replay; None continues with the stream.
         max_removed_share: share of the target's entries that a resync may remove; None uses the setting.
         letters: prefixes of dead letter ids; empty selects all open dead letters.
+        identities: identities of the target's entries that a repair writes or deletes (``connectors.Verifiable``).
         at: time of the command in epoch seconds.
         id: unique id of the command.
 
@@ -51,6 +53,7 @@ class Command:
     ending_version: int | None = None
     max_removed_share: float | None = None
     letters: Sequence[str] = ()
+    identities: Sequence[str] = ()
     at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 

@@ -25,6 +25,7 @@ BUCKETS: Final = 4096
 KINDS: Final = ("missing", "extra", "different", "foreign")
 LOW_BITS: Final = 0xFFFF_FFFF
 LONGEST_TEXT: Final = 200
+MOST_IDENTITIES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Comparison:
         kinds: Number of entries by kind of difference.
         columns: Number of different entries by column.
         differences: The first differences, in the order of identities.
+        identities: The identities of entries that differ, in their order, at most ``MOST_IDENTITIES``.
     """
 
     rows: int
@@ -65,10 +67,16 @@ class Comparison:
     kinds: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
+    identities: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
         return not any(self.kinds.values())
+
+    @property
+    def unequal(self) -> int:
+        """Return the number of entries that differ."""
+        return sum(self.kinds.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +141,13 @@ def _in_detail(
         texts = {name: row[name].dataType for name in columns}
         shown = found.select("kind", IDENTITY, GUARD, "columns", _texts("table", texts), _texts("target", texts))
         first = shown.orderBy(IDENTITY).limit(limit).collect()
+        named = found.select(IDENTITY).dropna().orderBy(IDENTITY).limit(MOST_IDENTITIES).toArrow().column(0)
     finally:
         found.unpersist()
     differences = tuple(difference for each in first for difference in _differences(each))[:limit]
     kinds = {name: kinds.get(name, 0) for name in KINDS}
-    return replace(equal, kinds=kinds, columns=by_column, differences=differences)
+    identities = tuple(named.to_pylist())
+    return replace(equal, kinds=kinds, columns=by_column, differences=differences, identities=identities)
 
 
 def _differences(found: Row) -> list[Difference]:

@@ -36,7 +36,7 @@ from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
 from connectors.delta.view import ReplicaView
 from connectors.errors import target_missing
-from connectors.protocols import Capabilities, Resyncable, Verifiable
+from connectors.protocols import IDENTITY, Capabilities, Resyncable, Verifiable
 from connectors.result import EntryCount, FrameResult
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         from pyspark.sql import functions as F  # noqa: N812
 
         return F.col(KEY)
+
+    def key(self, route: RouteSpec) -> Column:  # noqa: ARG002 - a replica holds the key text
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.col(IDENTITY)
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
         path = self.target(route)

@@ -28,7 +28,7 @@ from connectors.elasticsearch.index import apply_settings, create, find, identit
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import PermanentError, RetryableError, lost, target_missing
-from connectors.protocols import Addressed, Capabilities, Resyncable, Verifiable, Watermarked
+from connectors.protocols import IDENTITY, Addressed, Capabilities, Resyncable, Verifiable, Watermarked
 from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
 
@@ -133,6 +133,12 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
 
         key = F.col(KEY)
         return F.when(key == "", EMPTY_ID).when(F.octet_length(key) > LONGEST_ID, F.sha2(key, 256)).otherwise(key)
+
+    def key(self, route: RouteSpec) -> Column:  # noqa: ARG002 - the index is in the URL
+        """Return a key text whose document has this ``_id``: for a SHA-256, not the key text that the document had."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.when(F.col(IDENTITY) == EMPTY_ID, "").otherwise(F.col(IDENTITY))
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
         from connectors.elasticsearch import view

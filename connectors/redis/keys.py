@@ -77,6 +77,18 @@ class KeyNames:
                 columns.append(escaped(values.getItem(position), BRACES))
         return F.concat(*columns)
 
+    def key_column(self, value_key: str) -> Column:
+        """Return the key text of a value's key in the column ``value_key``, as the inverse of ``value_column``."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        pattern = "".join(re.escape(literal) + ("" if at is None else "(.*)") for literal, at in self.pieces)
+        groups = {at: group for group, at in enumerate((at for _, at in self.pieces if at is not None), start=1)}
+        values = [F.regexp_extract(value_key, f"(?s)^{pattern}$", groups[at]) for at in sorted(groups)]
+        text = F.concat_ws(":", *values)
+        for brace in BRACES:
+            text = F.replace(text, F.lit(f"%{ord(brace):02X}"), F.lit(brace))
+        return text
+
 
 def guard_of_value(value_key: bytes) -> bytes:
     """Return the key of the guard of a value."""

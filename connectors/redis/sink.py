@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import Claim, Watermark
-from connectors.protocols import Addressed, Capabilities, Resyncable, Verifiable, Watermarked
+from connectors.protocols import IDENTITY, Addressed, Capabilities, Resyncable, Verifiable, Watermarked
 from connectors.redis import script
 from connectors.redis.keys import KeyNames, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
@@ -211,6 +211,9 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
 
     def identity(self, route: RouteSpec) -> Column:
         return _names(route).value_column()
+
+    def key(self, route: RouteSpec) -> Column:
+        return _names(route).key_column(IDENTITY)
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
         return nullcontext(ValueView(self.settings, _names(route)))

@@ -17,6 +17,7 @@ from cdf_replicator.cli import main
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.pipeline import batch_writer
+from cdf_replicator.runtime import redrive
 from connectors.delta.audit import DeltaAuditSink
 from deploy.local.servers.server import PROJECT
 from tests.support.service import Service
@@ -43,6 +44,7 @@ POINTS: Final = {
     "after the audit append": Point(DeltaAuditSink, "write", done=True, times=1),
     "after the dead-letter write": Point(DeadLetters, "add", done=True, times=1),
     "before the commit log": Point(RouteReporter, "batch", done=True, times=3),
+    "after the repair's write": Point(redrive, "write_present", done=True, times=1),
 }
 """With the third call, some routes have delivered and others have not."""
 

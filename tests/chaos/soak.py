@@ -76,7 +76,7 @@ def live(chaos: World, seconds: float) -> tuple[list[str], int]:
                 print(f"         in the middle of a commit: {', '.join(chaos.kills[-1]) or 'no route'}", flush=True)
             time.sleep(chaos.random.uniform(*REST_SECONDS))
     chaos.wait_caught_up(max(CAUGHT_UP_SECONDS, 2 * seconds))
-    return chaos.differences(), writer.commits
+    return chaos.differences() + chaos.verified(), writer.commits
 
 
 def _options() -> argparse.Namespace:

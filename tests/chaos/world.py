@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from cdf_replicator.settings import load
+from cdf_replicator.state.storage_path import LocalPath
+from cdf_replicator.state.store import StateStore
 from deploy.local.servers import Elasticsearch, Redis
 from tests.chaos.progress import is_inside_a_commit
 from tests.chaos.proxy import Proxy
 from tests.support.reading import documents, entries, folded, table
 from tests.support.service import Service, Status, environment
+from tests.support.verified import verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,6 +92,10 @@ class World:
     def differences(self) -> list[str]:
         """Return the differences between sinks and source tables, and the changes that the audit table holds twice."""
         return [said for name in self.tables for said in self._differences(name)]
+
+    def verified(self) -> list[str]:
+        """Return the differences that ``verify`` finds."""
+        return verified(self.spark, load(self.service.given), StateStore.open(LocalPath(self.folder / "state")))
 
     def _differences(self, name: str) -> Iterator[str]:
         where = f"NOT coalesce(map_contains_key(tags, {REFUSED_KEY}), false)"

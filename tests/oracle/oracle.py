@@ -86,6 +86,7 @@ def _compare(table: Table, service: Replicator, found: Findings, halted: Collect
     found.other = _other_reads(table)
     if not table.shape.twins:
         _compare_by_key(table, service, found, halted)
+    found.differences += service.verified(halted)
     if service.audit not in halted:
         _compare_audit(table, service, found)
     if letters := service.letters():

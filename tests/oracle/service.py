@@ -21,6 +21,7 @@ from tests.oracle.moments import Moments
 from tests.oracle.states import RecordedStates
 from tests.oracle.targets import Entries, Folder, Index
 from tests.support import reading
+from tests.support.verified import verified
 
 if TYPE_CHECKING:
     import threading
@@ -212,6 +213,10 @@ class Replicator:
     def answered(self, request: command_queue.Command) -> str:
         progress = command_queue.read_status(self.state_path.requests, request.id)
         return "nothing" if progress is None else progress.state
+
+    def verified(self, halted: Collection[str]) -> list[str]:
+        """Return what ``verify`` finds of the other routes, to be compared with what the oracle finds by itself."""
+        return verified(self.table.spark, self.settings, self.state_path, halted)
 
     # What the sinks show
 

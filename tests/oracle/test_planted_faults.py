@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from tests.oracle.history import Act, History, Shape
 pytestmark = pytest.mark.timeout(1800)
 
 MOVES = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("swap_keys", 0, 1), Act("rotate_keys", 3)))
+VERIFIED = re.compile(r"^verify of \w+_(\w+): ")
 SAME_KEY = History(Shape(), (Act("append", 0, 0), Act("deliver"), Act("merge_same_key", 0, 0)))
 
 
@@ -26,6 +28,7 @@ def test_oracle_finds_a_service_that_ignores_preimages(life, monkeypatch):
 
     assert any("Elasticsearch against the snapshots' differences" in text for text in differences)
     assert any("Redis against deltalake's fold" in text for text in differences)
+    assert {route for text in differences for route in VERIFIED.findall(text)} == {"search", "cache"}
 
 
 def test_oracle_finds_a_service_whose_deletes_beat_inserts_of_their_version(life, monkeypatch):

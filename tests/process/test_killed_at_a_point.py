@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
+from cdf_replicator.state.command_queue import Command, enqueue, read_status
+from cdf_replicator.state.storage_path import LocalPath
 from tests.chaos.killed_at import POINTS, Doomed
 from tests.chaos.world import REFUSED_KEY, SINKS, world
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -48,7 +51,10 @@ def recovered(chaos: World) -> None:
     assert chaos.differences() == []
 
 
-@pytest.mark.parametrize("point", POINTS)
+REPAIR = "after the repair's write"
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point != REPAIR])
 def test_sinks_equal_the_table_after_a_kill_at_the_point(chaos: World, point: str):
     doomed = chaos.service
     assert isinstance(doomed, Doomed)
@@ -80,6 +86,32 @@ def test_sinks_equal_the_table_after_a_kill_within_a_chunk(chaos: World, side: s
     proxy.mode = "pass"
 
     recovered(chaos)
+
+
+def test_repair_is_answered_after_a_kill_in_the_middle(chaos: World):
+    """The command stays in the queue until its answer, and is executed again."""
+    dropped, stale = (row["id"] for row in chaos.spark.read.format("delta").load(str(chaos.path("orders"))).take(2))
+    index = f"{chaos.elasticsearch.url}/orders/_doc"
+    httpx.delete(f"{index}/{dropped}?refresh=true").raise_for_status()
+    httpx.post(f"{chaos.elasticsearch.url}/orders/_update/{stale}?refresh=true", json={"doc": {"amount": 5}})
+    assert (len(chaos.differences()), [text.split(": ")[0] for text in chaos.verified()]) == (
+        2,
+        ["verify of orders_search"],
+    )
+    doomed = chaos.service
+    assert isinstance(doomed, Doomed)
+    doomed.doom(REPAIR)
+    requests = LocalPath(chaos.folder / "state" / "requests")
+    command = Command("repair", "orders_search", identities=(str(dropped), str(stale)))
+    enqueue(requests, command)
+    until(lambda: doomed.killed(REPAIR), PATIENCE_SECONDS, doomed.log.read_text)
+
+    chaos.begin()
+    until(lambda: read_status(requests, command.id).state != "running", PATIENCE_SECONDS, chaos.service.log.read_text)
+    answer = read_status(requests, command.id)
+    assert (answer.state, answer.message.split(" as of ")[0]) == ("done", "2 entries written")
+    chaos.wait_caught_up()
+    assert chaos.differences() + chaos.verified() == []
 
 
 def batches(chaos: World, sink: str, log: str) -> int:

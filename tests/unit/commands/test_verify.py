@@ -26,7 +26,7 @@ def test_summary_of_an_equal_target_names_what_was_left_out():
 def test_summary_counts_differences_by_kind_and_column():
     found = replace(EQUAL.comparison, kinds=KINDS, columns={"name": 2, "price": 1})
     result = replace(EQUAL, changed=0, dead_letters=0, left_out=(), comparison=found)
-    assert summary(result)[2:] == ["  missing 2 · extra 1 · different 3 · foreign 0 (name 2, price 1)"]
+    assert summary(result)[2] == "  missing 2 · extra 1 · different 3 · foreign 0 (name 2, price 1)"
     assert not found.equal
 
 
@@ -36,3 +36,8 @@ def test_json_holds_every_field_on_one_level():
     assert as_json(result)["version"] == 41
     assert as_json(result)["kinds"] == KINDS
     assert as_json(result)["differences"][0]["target"] == "12.40"
+
+
+def test_summary_of_differences_names_the_repair():
+    found = replace(EQUAL, comparison=replace(EQUAL.comparison, kinds=KINDS))
+    assert summary(found)[-1] == "  to correct: cdf-replicator verify orders_search --repair"

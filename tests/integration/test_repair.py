@@ -1,0 +1,144 @@
+"""``verify --repair`` writes the present row of each entry that differs, or its delete, and then finds no difference."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import httpx
+import pytest
+import redis
+
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.command_queue import Command
+from connectors import guard_of
+from tests.integration.test_verify import sinks, target, verified  # noqa: F401 - ``target`` is a fixture
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+ROUTE = "orders_target"
+
+
+def damage(target, version: int) -> int:  # noqa: F811
+    """Damage eight entries, each in another way; return their number."""
+    first, newest = guard_of(1, 1, upsert=True), guard_of(1, version, upsert=True)
+    target.drop(10)
+    target.put(11, first, name="stale")
+    target.put(12, first, amount=0.25)
+    target.put(13, first, flag=None)
+    target.put(14, newest, name="written by another writer")
+    target.put(15, newest, name=None, flag=None)
+    target.put(19, newest)  # a deleted row that came back with the guard of the newest version
+    target.put(77, first)
+    return 8
+
+
+def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F811
+    world.sql("DELETE FROM {t} WHERE id = 19")
+    assert world.run(ROUTE) is None
+    unequal = damage(target, world.version())
+    tried = here(world.environ, "verify", ROUTE, "--repair", "--dry-run")
+    assert (tried.code, f"would write {unequal} entries of {ROUTE} again" in tried.log) == (1, True)
+    assert verified(world).comparison.unequal == unequal
+
+    ended = here(world.environ, "verify", ROUTE, "--repair", "--format", "json")
+    before, after = (json.loads(line) for line in ended.output.splitlines())
+    assert (ended.code, sum(before["kinds"].values()), after["kinds"]) == (0, unequal, {})
+    assert verified(world).comparison.equal
+    assert world.state(ROUTE).epoch == 1
+
+
+def test_repair_loses_to_a_higher_guard_and_names_the_resync(world, target, here):  # noqa: F811
+    target.put(14, guard_of(1, 999, upsert=True), name="foreign")
+    command = Command("repair", ROUTE, identities=[target.identity(14)])
+    assert world.run(ROUTE, ask=command) is None
+    assert world.answer(command).message.endswith("as of version 1, 1 with a higher guard")
+    assert verified(world).comparison.kinds["foreign"] == 1
+    assert here(world.environ, "resync", ROUTE, "--yes").code == 0
+    assert verified(world).comparison.equal
+
+
+def test_repair_of_too_large_a_share_writes_nothing(world, target, here):  # noqa: F811
+    for key in (70, 71):
+        target.put(key, guard_of(1, 1, upsert=True))
+    world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"] = "0.1"
+    refused = here(world.environ, "verify", ROUTE, "--repair")
+    assert refused.code == 1
+    assert "a repair might delete 2 of 12 entries (MAX_REMOVED_SHARE=0.1)" in refused.log
+    assert f"cdf-replicator resync {ROUTE}" in refused.log
+    assert verified(world).comparison.kinds["extra"] == 2
+    assert here(world.environ, "verify", ROUTE, "--repair", "--yes").code == 0
+    assert verified(world).comparison.equal
+
+
+def test_repair_beside_a_stream_of_commits_leaves_no_difference(world, target, live):  # noqa: F811
+    (runner,) = live(ROUTE)
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 100
+        while not stop.wait(0.2):
+            number += 1
+            world.sql(f"UPDATE {{t}} SET name = 'at {number}' WHERE id IN (16, 17)")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        target.drop(10)
+        target.put(11, guard_of(1, 1, upsert=True), name="stale")
+        found = verified(world)
+        assert found.comparison.kinds == {"missing": 1, "extra": 0, "different": 1, "foreign": 0}
+        command = Command("repair", ROUTE, identities=found.comparison.identities)
+        command_queue.accept(world.state_path.requests, command)
+        runner.submit(command)
+        until(lambda: world.answer(command).state != "running", PATIENCE_SECONDS)
+        assert world.answer(command).message.startswith("2 entries written")
+        assert verified(world).comparison.equal
+    finally:
+        stop.set()
+        writer.join()
+    until(lambda: verified(world).version == world.version(), PATIENCE_SECONDS)
+    assert verified(world).comparison.equal
+
+
+@pytest.fixture
+def refusing(world, elasticsearch, redis_server):
+    """Key 2 has an open dead letter: Elasticsearch refuses the long key of its map."""
+    sinks(world, "elasticsearch", elasticsearch, redis_server)
+    httpx.delete(f"{elasticsearch.url}/orders")
+    world.create("id bigint, tags map<string,int>", rows=["(1, map('a', 1))", "(2, map(repeat('k', 33000), 1))"])
+    assert world.run(ROUTE) is None
+    return f"{elasticsearch.url}/orders/_doc"
+
+
+def repaired(world, *identities: str) -> str:
+    command = Command("repair", ROUTE, identities=identities)
+    assert world.run(ROUTE, ask=command) is None
+    assert verified(world).comparison.equal
+    return world.answer(command).message
+
+
+def test_repair_keeps_the_dead_letter_of_a_row_refused_again(world, refusing):
+    guard = guard_of(1, 1, upsert=True)
+    httpx.put(f"{refusing}/2?version={guard}&version_type=external_gte", json={"id": 2}).raise_for_status()
+    assert repaired(world, "2").endswith("1 entries written as of version 1, 1 refused by the sink")
+    assert world.buried("key", "state") == [("2", "open")]
+    assert httpx.get(f"{refusing}/2").status_code == httpx.codes.NOT_FOUND
+
+
+def test_repair_closes_the_dead_letter_of_a_row_that_fits_now(world, refusing):
+    world.sql("UPDATE {t} SET tags = map('b', 2) WHERE id = 2")
+    assert repaired(world, "2") == "1 entries written as of version 2"
+    assert ("2", "redriven") in world.buried("key", "state")
+
+
+def test_key_that_no_row_can_have_is_left(world, elasticsearch, redis_server):
+    sinks(world, "redis", elasticsearch, redis_server)
+    server = redis.Redis.from_url(redis_server.url)
+    server.flushall()
+    world.create(rows=["(1, 'a')"])
+    assert world.run(ROUTE) is None
+    server.set("orders:a{b", "{}")
+    command = Command("repair", ROUTE, identities=["orders:a{b", "orders:1"])
+    assert world.run(ROUTE, ask=command) is None
+    assert world.answer(command).message == "1 entries written as of version 1, 1 with an unknown key"
+    assert server.get("orders:a{b") == b"{}"
