@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cdf_replicator.commands import submit
 from cdf_replicator.commands.session import routes_named, succeeds, with_session
+from cdf_replicator.commands.task_progress import task_progress
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.location import state_folder
@@ -105,7 +106,8 @@ def _compare(settings: Settings, query: Query) -> tuple[int, list[Verification]]
             def compare(route: Route = route) -> None:
                 store = StateStore(state_folder(settings))
                 sink, at = settings.sink(route.sink), query.at
-                result = compared(session, route, sink, store, at=at, columns=query.columns, limit=query.limit)
+                with task_progress(session, f"verify {route.name}"):
+                    result = compared(session, route, sink, store, at=at, columns=query.columns, limit=query.limit)
                 _write(result, query.format)
                 found.append(result)
                 codes.append(exit_codes.DONE if result.comparison.equal else exit_codes.FAILED)
