@@ -148,11 +148,11 @@ def result_of(
         elif status == CONFLICT:
             stale.append(position)
         else:
-            verdict = _verdict(position, status, error["type"], error.get("reason") or "", route)
-            if isinstance(verdict, Rejected):
-                rejected.append(verdict)
+            failure = _classify(position, status, error["type"], error.get("reason") or "", route)
+            if isinstance(failure, Rejected):
+                rejected.append(failure)
             else:
-                retry[position] = verdict
+                retry[position] = failure
     result = WriteResult(stale=stale, noop=noop, rejected=rejected, sent_bytes=sent_bytes)
     if not retry:
         return result
@@ -162,7 +162,7 @@ def result_of(
     return replace(result, retry=list(retry), retry_reason=worst.reason)
 
 
-def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
+def _classify(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
     if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # for an upsert, for a delete
         raise PermanentError(
             f"the index is gone, or another instance has taken over: {reason}.",
