@@ -71,7 +71,7 @@ def with_session(
     """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
     try:
         spark = session.start(settings)
-    except (session.SparkStartError, session.JavaNotFoundError) as error:
+    except session.SparkStartError as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     try:

@@ -64,7 +64,7 @@ def check_online(settings: Settings) -> list[Finding]:
     try:
         findings += _state_path(settings)
         spark = session.start(settings.spark)
-    except (session.SparkStartError, session.JavaNotFoundError) as error:
+    except session.SparkStartError as error:
         return [*findings, Finding("spark", str(error), "")]
     try:
         by_table = sorted(settings.routes.values(), key=lambda route: route.source.slug)

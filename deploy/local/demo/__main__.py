@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from cdf_replicator.spark import JavaNotFoundError, SparkStartError
+from cdf_replicator.spark import SparkStartError
 from deploy.local.demo import flights, sinks
 from deploy.local.demo.board import FIRST_DAY, MOST_DAYS, TABLE, Board, session
 from deploy.local.demo.service import SINKS, FirstLoad, Service
@@ -47,7 +47,7 @@ def main() -> None:
     logging.disable()  # py4j logs a call that Ctrl-C interrupts
     try:
         equal = demonstrate(options.days, options.rows, keep=options.keep)
-    except (ServerError, flights.DataError, JavaNotFoundError, SparkStartError) as error:
+    except (ServerError, flights.DataError, SparkStartError) as error:
         sys.exit(f"demo: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
