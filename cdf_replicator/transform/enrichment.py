@@ -147,9 +147,9 @@ class DimensionTable:
         except RouteHaltError:
             raise
         except Exception as error:
-            raise self._judged(error) from error
+            raise self._classified(error) from error
 
-    def _judged(self, error: Exception) -> EnrichmentError:
+    def _classified(self, error: Exception) -> EnrichmentError:
         decision = classify_error(error, route=self.route.name)
         next_step = NEXT_STEPS.get(decision.reason, NEXT_STEP)
         return EnrichmentError(replace(decision, message=self._named(decision.message), remedy=next_step))

@@ -213,9 +213,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         """Append the batch's tombstones, and return the changes without the upserts that an earlier tombstone beats."""
         path = self.tombstone_path(batch.route)
         newer = tombstones.newer(path, oldest)
-        nothing_newer = (
-            newer.isEmpty()
-        )  # read before the append, since the batch's own tombstones beat none of its upserts
+        nothing_newer = newer.isEmpty()  # before the append: the batch's own tombstones beat none of its upserts
         if any(given[kind] for kind in DELETES):
             tombstones.append(changes.where(is_delete()), batch, path)
         return changes if nothing_newer else tombstones.drop_stale(changes, newer)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CONFIG_FILE: Final = "CDF_CONFIG_FILE"
 DICT_GROUPS: Final = ("tables", "sinks", "routes")
 GROUPS: Final = (*DICT_GROUPS, *FIXED_GROUPS)
-_UNJUDGED: Final = (Annotated[dict[str, Any], SkipValidation], None)
+_UNVALIDATED: Final = (Annotated[dict[str, Any], SkipValidation], None)
 
 # Variables that Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
 _INJECTED: Final = re.compile(
@@ -77,7 +77,7 @@ def read_sources(environ: Mapping[str, str], problems: Problems) -> RawTree:
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return Environment(settings_cls, variables), InitSettingsSource(settings_cls, file)
 
-    fields: dict[str, Any] = dict.fromkeys((*General.model_fields, *GROUPS), _UNJUDGED)
+    fields: dict[str, Any] = dict.fromkeys((*General.model_fields, *GROUPS), _UNVALIDATED)
     everything = create_model("Everything", __base__=Sources, **fields)()
     unknown = {NEST.join(path): value for path, value in variables.items() if path[0] not in fields}
     return {**{name: value for name, value in everything if value is not None}, **unknown}
