@@ -6,7 +6,7 @@ import dataclasses
 import json
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from cdf_replicator.settings.reference import Entry
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-HEADINGS: Final = ("Variable", "Type", "Default", "Meaning")
 
 
 @app.callback()
@@ -69,45 +67,22 @@ def schema() -> None:
 
 @app.command()
 def env(
-    format_: Annotated[Literal["text", "markdown", "json"], typer.Option("--format", help="Output format.")] = "text",
+    format_: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
     """List every variable with type, default and meaning, including those of each installed sink type.
 
     \b
     Examples:
       cdf-replicator config env
-      cdf-replicator config env --format markdown
+      cdf-replicator config env --format json
     """  # noqa: D301 - click keeps the line breaks after this mark
     from cdf_replicator.settings.reference import reference
 
     entries = reference()
     if format_ == "json":
         typer.echo(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2))
-    elif format_ == "markdown":
-        typer.echo(markdown(entries))
     else:
         typer.echo(_text(entries))
-
-
-def markdown(entries: Sequence[Entry]) -> str:
-    """Return one Markdown table per group, for docs/configuration.md."""
-    blocks = []
-    for group, members in groupby(entries, key=attrgetter("group")):
-        head = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
-        rows = ["| " + " | ".join(_cells(entry)) + " |" for entry in members]
-        blocks.append("\n".join([f"**{group}**", "", *head, *rows]))
-    return "\n\n".join(blocks)
-
-
-def _cells(entry: Entry) -> tuple[str, ...]:
-    default = entry.default if entry.default in ("", "required") else f"`{entry.default}`"
-    cells = (f"`{entry.variable}`", entry.type, default, entry.meaning)
-    return tuple(cell.replace("|", "\\|") if "`" in cell else _escaped(cell) for cell in cells)
-
-
-def _escaped(text: str) -> str:
-    """Escape ``<table>``, which is not an HTML tag in prose."""
-    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _text(entries: Sequence[Entry]) -> str:

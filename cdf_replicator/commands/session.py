@@ -71,7 +71,7 @@ def with_session(
     """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
     try:
         spark = session.start(settings)
-    except (session.SparkStartError, session.JavaNotFoundError) as error:
+    except session.SparkStartError as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     try:
@@ -85,7 +85,7 @@ def succeeds(work: Callable[[], None], *, route: str = "", **context: str) -> bo
     try:
         work()
     except RouteHaltError as error:
-        log.error(error.verdict.message, next_step=error.verdict.remedy)  # noqa: TRY400
+        log.error(error.decision.message, next_step=error.decision.remedy)  # noqa: TRY400
         return False
     except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
         what, next_step = describe_error(error, route)
@@ -96,5 +96,5 @@ def succeeds(work: Callable[[], None], *, route: str = "", **context: str) -> bo
 
 def describe_error(error: Exception, route: str = "") -> tuple[str, str]:
     """Return the description of an error and the operator's next step."""
-    verdict = classify_error(error, route=route)
-    return verdict.message, step_for(error, NEXT_STEPS) or verdict.remedy
+    decision = classify_error(error, route=route)
+    return decision.message, step_for(error, NEXT_STEPS) or decision.remedy

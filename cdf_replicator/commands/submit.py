@@ -66,8 +66,7 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
             for command in commands:
                 state_path.set_paused(command.route, paused=command.kind == "pause")
                 done = command_queue.CommandStatus("done", f"{command.kind}d: no service is running", 1.0)
-                command_queue.write_status(state_path.requests, command.id, done)
-                command_queue.complete(state_path.requests, command.id)
+                command_queue.answer(state_path.requests, command.id, done)
         finally:
             lock.release()
         return exit_codes.DONE
@@ -84,7 +83,7 @@ def _submit(
     """
     try:
         return _followed(StateStore.open(state_folder(settings)), commands, run_locally)
-    except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
+    except (StateError, session.SparkStartError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     except OSError as error:

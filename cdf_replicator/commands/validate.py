@@ -64,7 +64,7 @@ def check_online(settings: Settings) -> list[Finding]:
     try:
         findings += _state_path(settings)
         spark = session.start(settings.spark)
-    except (session.SparkStartError, session.JavaNotFoundError) as error:
+    except session.SparkStartError as error:
         return [*findings, Finding("spark", str(error), "")]
     try:
         by_table = sorted(settings.routes.values(), key=lambda route: route.source.slug)
@@ -107,15 +107,15 @@ def _table(spark: SparkSession, settings: Settings, *routes: Route) -> Iterator[
                 yield from _route(spark, settings, route, source, schema)
                 sound.append(route)
             except (RouteHaltError, EnrichmentError) as error:
-                yield Finding(f"route {route.name}", error.verdict.message, error.verdict.remedy)
+                yield Finding(f"route {route.name}", error.decision.message, error.decision.remedy)
         keyed = [route for route in sound if route.keys and settings.sink(route.sink).mode == "upsert"]
         if keyed:
             yield from _keys(source.snapshot(source.log.latest_version()), keyed, settings.delivery)
     except (RouteHaltError, EnrichmentError) as error:
-        yield Finding(where, error.verdict.message, error.verdict.remedy)
+        yield Finding(where, error.decision.message, error.decision.remedy)
     except PySparkException as error:
-        verdict = classify_error(error, route=routes[0].name)
-        yield Finding(where, f"{given.location}: {verdict.message}", verdict.remedy)
+        decision = classify_error(error, route=routes[0].name)
+        yield Finding(where, f"{given.location}: {decision.message}", decision.remedy)
 
 
 def _route(

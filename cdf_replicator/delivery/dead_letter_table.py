@@ -99,10 +99,10 @@ class DeadLetterTable:
         try:
             return work()
         except Exception as error:
-            verdict = classify_error(error, route="")
-            if verdict.reason not in _DAMAGE:
+            decision = classify_error(error, route="")
+            if decision.reason not in _DAMAGE:
                 raise
-            raise self._damaged(verdict.message) from error
+            raise self._damaged(decision.message) from error
 
     def _damaged(self, what: str) -> RouteHaltError:
         return RouteHaltError(

@@ -25,15 +25,15 @@ _BUG_NEXT_STEP: Final = "This is a bug in the sink or the service. No change is 
 
 
 def classify_error(error: BaseException, *, route: str) -> ErrorDecision:
-    """Return the verdict on an error that ended a route's query or prevented its start."""
-    verdict = _own(error)
-    if verdict is not None:
-        return _for_route(verdict, route)
+    """Return the decision on an error that ended a route's query or prevented its start."""
+    decision = _own(error)
+    if decision is not None:
+        return _for_route(decision, route)
     text = _text(error)
     for row in ERROR_CONDITIONS:
         if row.matches(text):
-            verdict = ErrorDecision(row.action, row.reason, _line(text), row.next_step, max_failures=row.tries)
-            return _for_route(verdict, route)
+            decision = ErrorDecision(row.action, row.reason, _line(text), row.next_step, max_failures=row.tries)
+            return _for_route(decision, route)
     if type(error).__module__.startswith(("pyspark", "py4j")):
         return ErrorDecision("retry_then_halt", UNKNOWN_SPARK_ERROR, _line(text), _UNKNOWN_NEXT_STEP)
     return ErrorDecision("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
@@ -51,9 +51,9 @@ def clear_traceback_frames(error: BaseException | None) -> None:
 
 
 def _own(error: BaseException) -> ErrorDecision | None:
-    """Return the verdict on an error of the service or of a sink; None for any other error."""
+    """Return the decision on an error of the service or of a sink; None for any other error."""
     if isinstance(error, RouteHaltError | QueryStalledError | SchemaChangedError | EnrichmentError):
-        return error.verdict
+        return error.decision
     if isinstance(error, StateError):
         return ErrorDecision("halt", "state_damaged", str(error), RESYNC)
     if isinstance(error, LeaseLostError):
@@ -67,8 +67,8 @@ def _own(error: BaseException) -> ErrorDecision | None:
     return None
 
 
-def _for_route(verdict: ErrorDecision, route: str) -> ErrorDecision:
-    return replace(verdict, remedy=verdict.remedy.replace("{route}", route))
+def _for_route(decision: ErrorDecision, route: str) -> ErrorDecision:
+    return replace(decision, remedy=decision.remedy.replace("{route}", route))
 
 
 def _text(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Define the errors that the service raises, and the verdict on an error."""
+"""Define the errors that the service raises, and the decision on an error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RouteHaltError(Exception):
 
     def __init__(self, reason: str, message: str, remedy: str) -> None:
         super().__init__(f"{message} {remedy}")
-        self.verdict = ErrorDecision("halt", reason, message, remedy)
+        self.decision = ErrorDecision("halt", reason, message, remedy)
 
 
 class QueryStalledError(Exception):
@@ -45,7 +45,7 @@ class QueryStalledError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.verdict = ErrorDecision("restart", STALLED, message, "No action needed: the query is restarted once.")
+        self.decision = ErrorDecision("restart", STALLED, message, "No action needed: the query is restarted once.")
 
 
 class SchemaChangedError(Exception):
@@ -53,17 +53,17 @@ class SchemaChangedError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.verdict = ErrorDecision(
+        self.decision = ErrorDecision(
             "restart", SCHEMA_CHANGE, message, "No action needed: the stream restarts with the new schema."
         )
 
 
 class EnrichmentError(Exception):
-    """A joined table can't be read or has changed. The verdict is that of the underlying error."""
+    """A joined table can't be read or has changed. The decision is that of the underlying error."""
 
-    def __init__(self, verdict: ErrorDecision) -> None:
-        super().__init__(verdict.message)
-        self.verdict = verdict
+    def __init__(self, decision: ErrorDecision) -> None:
+        super().__init__(decision.message)
+        self.decision = decision
 
 
 class StateError(Exception):

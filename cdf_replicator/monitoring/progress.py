@@ -68,7 +68,7 @@ class ProgressTracker:
     _settled: int = field(default=-1, init=False)  # number of started batches when all commits were delivered
     _next_whole: float = field(default=0.0, init=False)
     _rests: bool = field(default=False, init=False)  # the last reported rates are 0, so no further report is due
-    _told: tuple[int, int] | None = field(default=None, init=False)
+    _reported: tuple[int, int] | None = field(default=None, init=False)
     _oldest: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -125,18 +125,18 @@ class ProgressTracker:
     def poll_source(self) -> None:
         """Read the newest source version and report the lag, also while no query runs, so that the lag grows."""
         self.source_version = self.position.source.log.latest_version()
-        self._tell()
+        self._report_lag()
 
-    def _tell(self) -> None:
+    def _report_lag(self) -> None:
         assert self.source_version is not None
         state = self.position.state
         pinned = state.pinned_version if state.phase == "bootstrapping" else None
         due = self.delivered_version + 1 if pinned is None else pinned
         position = (self.source_version, self.delivered_version)
-        moved = position != self._told
+        moved = position != self._reported
         if moved:
             self._oldest = self.position.source.log.committed_at(due) if due <= self.source_version else None
-            self._told = position
+            self._reported = position
         if moved or self._oldest is not None:
             self.report.versions(*position, self._oldest)
         self.headroom.update(self.position.source, self.source_version, due - 1, self._oldest)

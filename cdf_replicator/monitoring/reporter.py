@@ -159,19 +159,19 @@ class RouteReporter:
     def sink_up(self) -> None:
         self._board.sink_up(self._sink)
 
-    def sink_down(self, verdict: ErrorDecision) -> None:
-        self._board.sink_down(self._sink, verdict.message, verdict.reason, verdict.remedy)
+    def sink_down(self, decision: ErrorDecision) -> None:
+        self._board.sink_down(self._sink, decision.message, decision.reason, decision.remedy)
 
-    def failed(self, verdict: ErrorDecision, *, detail: BaseException) -> None:
+    def failed(self, decision: ErrorDecision, *, detail: BaseException) -> None:
         """Report an error that ended the query or prevented its start. Only this method logs such an error."""
-        self._board.failed(self._route, verdict.message, verdict.reason, verdict.remedy)
-        if self._should_log(verdict):
+        self._board.failed(self._route, decision.message, decision.reason, decision.remedy)
+        if self._should_log(decision):
             self._log.error(
                 "route failed",
-                reason=verdict.reason,
-                what=verdict.message,
-                next_step=verdict.remedy,
-                exc_info=detail if verdict.reason == "bug" else None,
+                reason=decision.reason,
+                what=decision.message,
+                next_step=decision.remedy,
+                exc_info=detail if decision.reason == "bug" else None,
             )
 
     def _should_log(self, said: object) -> bool:

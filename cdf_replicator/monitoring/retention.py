@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.source.table import SourceTable
 
-LOOK_SECONDS: Final = 600.0
+READ_SECONDS: Final = 600.0
 """Interval of reading the table's properties and history. The lag is checked at each poll."""
 COMMITS_LOOKED_AT: Final = 100
 WARN_SHARE: Final = 0.5
@@ -37,10 +37,10 @@ class RetentionMonitor:
     report: RouteReporter
     trigger_seconds: float
     now: Callable[[], float] = time.time
-    _looked_at: float | None = field(default=None, init=False)
+    _read_at: float | None = field(default=None, init=False)
     _kept_seconds: float = field(default=0.0, init=False)
     _kept_from: int = field(default=0, init=False)
-    _told: tuple[float, int] | None = field(default=None, init=False)
+    _reported: tuple[float, int] | None = field(default=None, init=False)
     _low: bool = field(default=False, init=False)
 
     def update(self, source: SourceTable, newest: int, delivered: int, oldest: float | None) -> None:
@@ -54,10 +54,10 @@ class RetentionMonitor:
                 was removed.
         """
         now = self.now()
-        if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
+        if self._read_at is None or now - self._read_at >= READ_SECONDS:
             # The first call skips the history, which costs a Spark job, so that a start stays fast.
-            with_history = self._looked_at is not None
-            self._looked_at = now
+            with_history = self._read_at is not None
+            self._read_at = now
             try:
                 self._read_retention(source, now, with_history=with_history)
             except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
@@ -65,8 +65,8 @@ class RetentionMonitor:
         gone = oldest is None and delivered < newest
         age = self._kept_seconds if gone else now - (oldest or now)
         left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
-        if left != self._told:
-            self._told = left
+        if left != self._reported:
+            self._reported = left
             self.report.headroom(*left)
         self._warn(age)
 

@@ -113,22 +113,22 @@ def check_readable(route: Route, source: SourceTable, first: int) -> None:
                 raise
             source.changes(first, first).select().count()
     except Exception as error:
-        verdict = classify_error(error, route=route.name)
-        if verdict.reason not in UNREADABLE:
+        decision = classify_error(error, route=route.name)
+        if decision.reason not in UNREADABLE:
             raise
         raise RouteHaltError(
             "bad_request",
-            f"Versions {first} to {latest} of table {route.source.slug} can't be read: {verdict.message}",
+            f"Versions {first} to {latest} of table {route.source.slug} can't be read: {decision.message}",
             "Nothing was changed. Start at a later version.",
         ) from error
 
 
-def given_up(route: Route, sink: Sink, state_path: StateStore, verdict: ErrorDecision) -> ErrorDecision | None:
-    """Return a route to its position before an unreadable replay; returns the verdict, None if the route must halt.
+def given_up(route: Route, sink: Sink, state_path: StateStore, decision: ErrorDecision) -> ErrorDecision | None:
+    """Return a route to its position before an unreadable replay; returns the decision, None if the route must halt.
 
     The route continues in a new generation, so that the numbers of micro-batches that a sink has recorded never repeat.
     """
-    state = state_path.load(route.name) if verdict.reason in (*UNREADABLE, UNKNOWN_SPARK_ERROR) else None
+    state = state_path.load(route.name) if decision.reason in (*UNREADABLE, UNKNOWN_SPARK_ERROR) else None
     if state is None or state.phase == "bootstrapping":
         return None
     delivered = delivered_version(state, state_path)
@@ -149,4 +149,4 @@ def given_up(route: Route, sink: Sink, state_path: StateStore, verdict: ErrorDec
             "since then, longer ago than the sink keeps tombstones, may have returned. "
             "To be sure, " + RESYNC_CLAUSE
         )
-    return replace(verdict, remedy=next_step.replace("{route}", route.name))
+    return replace(decision, remedy=next_step.replace("{route}", route.name))

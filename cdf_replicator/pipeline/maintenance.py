@@ -30,14 +30,14 @@ class MaintenanceRunner:
         self._sink = type(sink)(sink.settings)  # the route's sink may hold a connection of another thread
         self._spec = spec
         self._report = report
-        self._ask_at = 0.0
+        self._check_at = 0.0
         self._cancelled = False
         self._thread: threading.Thread | None = None
 
     def start_if_due(self) -> None:
         """Start the maintenance if it is due and none runs."""
         sink = self._sink
-        if isinstance(sink, Maintained) and not self._running() and time.time() >= self._ask_at:
+        if isinstance(sink, Maintained) and not self._running() and time.time() >= self._check_at:
             self._thread = threading.Thread(
                 target=self._run, args=(sink,), name=f"upkeep-{self._spec.name}", daemon=True
             )
@@ -73,8 +73,8 @@ class MaintenanceRunner:
                 if done := sink.run_maintenance(self._spec):
                     self._report.event(f"upkeep: {done}")
                 due = sink.next_maintenance_at(self._spec)
-            self._ask_at = math.inf if due is None else due
+            self._check_at = math.inf if due is None else due
         except Exception as error:  # noqa: BLE001 - a failed maintenance must not halt the route
-            self._ask_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS
+            self._check_at = time.time() + PAUSE_AFTER_FAILURE_SECONDS
             if not self._cancelled:
                 self._report.warning(f"upkeep failed, retrying later: {(str(error).splitlines() or [''])[0][:500]}")

@@ -107,7 +107,7 @@ class Rejections:
 
     def _keep(self, changes: DataFrame, outcome: DeliveryResult, batch: Batch) -> None:
         """Record the rejected rows as dead letters, and delete the older entries of their keys."""
-        self._check_reject_limit(outcome, asked_for=bool(batch.request))
+        self._check_reject_limit(outcome, is_redrive=bool(batch.request))
         rejected = self._rejected(changes, outcome, batch).persist()
         try:
             if self.sink.mode == "upsert" and any(x.key is not None for x in _single(outcome)):
@@ -151,10 +151,10 @@ class Rejections:
             self.dead_letters.close_superseded_of(self.route.name, newer)
         self.count_letters()
 
-    def _check_reject_limit(self, outcome: DeliveryResult, *, asked_for: bool) -> None:
-        """Raise ``RouteHaltError`` for too many rejected rows; ``asked_for`` is true for a redrive, which has no limit."""
+    def _check_reject_limit(self, outcome: DeliveryResult, *, is_redrive: bool) -> None:
+        """Raise ``RouteHaltError`` for too many rejected rows; ``is_redrive`` is true for a redrive, which has no limit."""
         rejected = sum(outcome.rejected.values())
-        too_many = rejected > allowed(outcome.changes, self.limits) and not asked_for
+        too_many = rejected > allowed(outcome.changes, self.limits) and not is_redrive
         if too_many or rejected > len(outcome.letters):  # a row without its ``RejectedRow`` can't be recorded
             example = outcome.letters[0]
             raise RouteHaltError(

@@ -74,9 +74,8 @@ def resolve(
 def replay_requested(route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int) -> RouteState:
     """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before."""
     state = resolve(route, source, sink, state_path, replay_from=version)
-    if (
-        not state.target_prepared and state.start_version == version
-    ):  # a new epoch or a first start already begins there
+    # A new epoch or a first start already begins there.
+    if not state.target_prepared and state.start_version == version:
         return state
     return generation.replayed(route, state, version, source, sink, state_path)
 

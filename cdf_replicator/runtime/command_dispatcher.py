@@ -68,6 +68,5 @@ class CommandDispatcher:
             self.runners[request.route].submit(request)
         else:
             refused = command_queue.CommandStatus("failed", f"this instance does not run route {request.route}")
-            command_queue.write_status(folder, request.id, refused)
-            command_queue.complete(folder, request.id)
+            command_queue.answer(folder, request.id, refused)
         self._given.add(request.id)

@@ -11,7 +11,7 @@ from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.spark.session import clear_delta_cache, is_jvm_exit
-from cdf_replicator.state.command_queue import Command, CommandStatus, complete, write_status
+from cdf_replicator.state.command_queue import Command, CommandStatus, answer, complete, write_status
 
 if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
@@ -73,9 +73,9 @@ class CommandHandler:
 
     def _set_paused(self, command: Command) -> None:
         """Pause or resume the route; a running replay continues once the route does."""
-        self.context.state_store.set_paused(self.context.route.name, paused=command.kind == "pause")
-        self._answer(command, CommandStatus("done", f"{command.kind}d", 1.0))
-        complete(self.context.state_store.requests, command.id)
+        store = self.context.state_store
+        store.set_paused(self.context.route.name, paused=command.kind == "pause")
+        answer(store.requests, command.id, CommandStatus("done", f"{command.kind}d", 1.0))
 
     def _activate(self, command: Command) -> None:
         """Report the progress of a replay or resync, whose state is written, from now on."""

@@ -96,7 +96,7 @@ class Supervisor:
                 self._spark = session.start(self._settings.spark)  # the remote state path has started it
             url, http = self._url(self._settings.http.bind_port), None
             lease = None if self._standby else Lease.acquire(state_path.root, url=url)
-        except (StateError, session.SparkStartError, session.JavaNotFoundError) as error:
+        except (StateError, session.SparkStartError) as error:
             log.error(str(error))  # noqa: TRY400 - the message is complete
             return exit_codes.CONFIGURATION
         except OSError as error:
@@ -174,7 +174,7 @@ class Supervisor:
             self.board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
         try:
             self._spark = session.start(self._settings.spark)
-        except (session.SparkStartError, session.JavaNotFoundError) as error:
+        except session.SparkStartError as error:
             log.error(str(error))  # noqa: TRY400
             return exit_codes.CONFIGURATION
         self._take_signals()  # pyspark has replaced the SIGINT handler

@@ -24,7 +24,11 @@ exec {java} "$@"
 """
 
 
-class JavaNotFoundError(RuntimeError):
+class SparkStartError(Exception):
+    """Spark did not start; the text says what to do."""
+
+
+class JavaNotFoundError(SparkStartError):
     """No Java that Spark can run on; the text says how to supply one."""
 
 

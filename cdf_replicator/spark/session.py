@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 import cdf_replicator
 import connectors
 from cdf_replicator.spark import jars
-from cdf_replicator.spark.java import JavaNotFoundError, java_home
+from cdf_replicator.spark.java import SparkStartError, java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JVM_ENVIRON",
-    "JavaNotFoundError",
     "SparkStartError",
     "clear_delta_cache",
     "default_collector",
@@ -104,12 +103,8 @@ LEFTOVER_SECONDS: Final = 3600
 """Age of a properties file that no start still reads."""
 
 
-class SparkStartError(Exception):
-    """Spark did not start; the text says what to do."""
-
-
 def start(settings: Spark) -> SparkSession:
-    """Start the JVM and the session; raise ``SparkStartError`` or ``JavaNotFoundError``."""
+    """Start the JVM and the session; raise ``SparkStartError``."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need this pyarrow and these sinks
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))

@@ -86,10 +86,7 @@ def pending(folder: StoragePath) -> list[Command]:
             continue
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            write_status(
-                folder, command_id, CommandStatus("failed", f"not a command that this version supports: {why}")
-            )
-            complete(folder, command_id)
+            answer(folder, command_id, CommandStatus("failed", f"not a command that this version supports: {why}"))
     return sorted(found, key=lambda command: command.at)
 
 
@@ -101,6 +98,12 @@ def accept(folder: StoragePath, command: Command) -> None:
 def complete(folder: StoragePath, command_id: str) -> None:
     """Remove a command that is answered, or whose effect the state path records."""
     (folder / f"{command_id}{_COMMAND}").unlink(missing_ok=True)
+
+
+def answer(folder: StoragePath, command_id: str, status: CommandStatus) -> None:
+    """Write the last status of a command and remove the command."""
+    write_status(folder, command_id, status)
+    complete(folder, command_id)
 
 
 def write_status(folder: StoragePath, command_id: str, progress: CommandStatus) -> None:

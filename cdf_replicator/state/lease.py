@@ -148,9 +148,8 @@ class HeartbeatMonitor:
         new, self.token = token != self.token, token
         heartbeat_at = None if found is None else _heartbeat_at(self._root, token)
         now = self._now()
-        blind = (
-            now - self._polled_at > SILENT_SECONDS / 3
-        )  # the store did not answer here, and perhaps not to the holder
+        # The store did not answer here, and perhaps not to the holder.
+        blind = now - self._polled_at > SILENT_SECONDS / 3
         if new or blind or heartbeat_at != self._heartbeat_at:
             self._heartbeat_at, self._since = heartbeat_at, now
         self._polled_at = now

@@ -165,8 +165,8 @@ def duplicate_keys(snapshot: DataFrame, route: Route) -> DataFrame:
     by = [F.col(quote_identifier(name)) for name in route.keys] if exact else [key.alias(change.KEY)]
     several = F.col(FEED_COLUMNS[0])  # reserved by the change feed, so no column has this name
     counted = frame.groupBy(*by).agg(F.count("*").alias(FEED_COLUMNS[0])).where(several > 1)
-    told = counted.select((key if exact else F.col(change.KEY)).alias(change.KEY), several.alias("rows"))
-    return told.where(F.col(change.KEY).isNotNull())
+    duplicates = counted.select((key if exact else F.col(change.KEY)).alias(change.KEY), several.alias("rows"))
+    return duplicates.where(F.col(change.KEY).isNotNull())
 
 
 def mark_unique(frame: DataFrame) -> DataFrame:

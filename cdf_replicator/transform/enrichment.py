@@ -147,12 +147,12 @@ class DimensionTable:
         except RouteHaltError:
             raise
         except Exception as error:
-            raise self._judged(error) from error
+            raise self._classified(error) from error
 
-    def _judged(self, error: Exception) -> EnrichmentError:
-        verdict = classify_error(error, route=self.route.name)
-        next_step = NEXT_STEPS.get(verdict.reason, NEXT_STEP)
-        return EnrichmentError(replace(verdict, message=self._named(verdict.message), remedy=next_step))
+    def _classified(self, error: Exception) -> EnrichmentError:
+        decision = classify_error(error, route=self.route.name)
+        next_step = NEXT_STEPS.get(decision.reason, NEXT_STEP)
+        return EnrichmentError(replace(decision, message=self._named(decision.message), remedy=next_step))
 
     def _named(self, what: str) -> str:
         dimension = self.dimension

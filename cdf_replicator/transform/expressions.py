@@ -61,13 +61,13 @@ def _analyze(schema: StructType, texts: Mapping[str, str], route: Route) -> dict
     result = {}
     for setting, text in texts.items():
         try:
-            judged = rows.select(F.expr(text).alias("judged"))
+            checked = rows.select(F.expr(text).alias("checked"))
         except (AnalysisException, ParseException) as error:
             raise _invalid(route, setting, text, _first_line(error)) from error
-        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _nondeterminism(judged._jdf.queryExecution().analyzed())
+        fault = _TIMELY if _TIMELY_LITERAL.search(text) else _nondeterminism(checked._jdf.queryExecution().analyzed())
         if fault is not None:
             raise _invalid(route, setting, text, fault)
-        result[setting] = judged.schema[0].dataType
+        result[setting] = checked.schema[0].dataType
     return result
 
 

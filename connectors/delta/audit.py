@@ -135,19 +135,19 @@ class DeltaAuditSink(DeltaSink):
 
         spark, folder = rows.sparkSession, self.replay_path(batch.route)
         held = spark.read.format("delta").load(path).where(F.col("source_table_id") == batch.table_id)
-        told = _hashed(rows, given, held.schema, F.struct("*").alias("whole")).persist()
+        hashed = _hashed(rows, given, held.schema, F.struct("*").alias("whole")).persist()
         try:
-            total, first, last = told.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]
+            total, first, last = hashed.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]
             if not total:
                 return _append(rows, path, options)
             near = held.where(F.col(COMMIT_VERSION).between(first, last))
-            before = told.limit(0)
+            before = hashed.limit(0)
             if batch.number:
                 before = replays.given_before(folder, batch, first)
-                replays.remember(told, folder, batch, last)
-            result = _append(_missing(told, _hashed(near, given, held.schema), before), path, options)
+                replays.remember(hashed, folder, batch, last)
+            result = _append(_missing(hashed, _hashed(near, given, held.schema), before), path, options)
         finally:
-            told.unpersist()
+            hashed.unpersist()
         return result if result.skipped else replace(result, stale=total - sum(result.applied.values()))
 
 
@@ -212,7 +212,7 @@ def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Colu
     return rows.select(COMMIT_VERSION, CHANGE_TYPE, F.sha2(content_of(row, wanted), 256).alias(replays.HASH), *further)
 
 
-def _missing(told: DataFrame, held: DataFrame, before: DataFrame) -> DataFrame:
+def _missing(hashed: DataFrame, held: DataFrame, before: DataFrame) -> DataFrame:
     """Return the rows in excess of the copies that the table holds.
 
     Rows that the replay received in earlier micro-batches use up copies of the table first.
@@ -223,7 +223,7 @@ def _missing(told: DataFrame, held: DataFrame, before: DataFrame) -> DataFrame:
     same = [COMMIT_VERSION, CHANGE_TYPE, replays.HASH]
     counted = held.select(*same, F.lit(1).alias("n")).unionByName(before.select(*same, F.lit(-1).alias("n")))
     left = counted.groupBy(*same).agg(F.sum("n").alias("left"))
-    numbered = told.withColumn("copy", F.row_number().over(Window.partitionBy(*same).orderBy(F.lit(1))))
+    numbered = hashed.withColumn("copy", F.row_number().over(Window.partitionBy(*same).orderBy(F.lit(1))))
     both = numbered.join(left, same, "left")
     return both.where(F.col("copy") > F.coalesce("left", F.lit(0))).select("whole.*")
 

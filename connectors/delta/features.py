@@ -133,17 +133,17 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
         self.check_table(path, (HELD_GUARD,))
         older = F.col(HELD_GUARD).isNull() | (F.col(HELD_GUARD) < below_guard)
         rows = session().read.format("delta").load(path)
-        told = rows.agg(F.count("*"), F.count_if(older), F.max(HELD_GUARD)).first()
-        assert told is not None
-        return EntryCount(told[0], told[1], told[2] or 0)
+        found = rows.agg(F.count("*"), F.count_if(older), F.max(HELD_GUARD)).first()
+        assert found is not None
+        return EntryCount(found[0], found[1], found[2] or 0)
 
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         """Delete the rows that the new epoch's first load did not write: entities without a row."""
         orphans = f"{HELD_GUARD} IS NULL OR {HELD_GUARD} < {below_guard}"
         name = table.identifier(self.target(route))
-        told = session().sql(f"DELETE FROM {name} WHERE {orphans}").first()  # noqa: S608 - a quoted path, a number
-        assert told is not None
-        return int(told["num_affected_rows"])
+        found = session().sql(f"DELETE FROM {name} WHERE {orphans}").first()  # noqa: S608 - a quoted path, a number
+        assert found is not None
+        return int(found["num_affected_rows"])
 
     def _recompute(self, session: SparkSession, entities: DataFrame | None, route: RouteSpec, path: str) -> None:
         """Merge the aggregates of these entities, or of every entity if None."""

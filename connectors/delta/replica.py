@@ -147,8 +147,8 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = table.at(self.target(route), restored_at)
-        told = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
-        return None if told is None or told[0] is None else commit_version_of(told[0]) - 1
+        found = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
+        return None if found is None or found[0] is None else commit_version_of(found[0]) - 1
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         """Count rows by their guard, without soft-deleted rows and tombstones."""
@@ -160,10 +160,10 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         self.check_table(path, (HELD_KEY, HELD_GUARD))
         rows = session().read.format("delta").load(path)
         shown = F.coalesce(~F.col(DELETED), F.lit(True)) if DELETED in rows.columns else F.lit(True)
-        told = rows.agg(F.count_if(shown), F.count_if(shown & _is_orphan(below_guard)), F.max(HELD_GUARD)).first()
-        assert told is not None
-        highest = max(told[2] or 0, tombstones.highest(self.tombstone_path(route)))
-        return EntryCount(told[0], told[1], highest)
+        found = rows.agg(F.count_if(shown), F.count_if(shown & _is_orphan(below_guard)), F.max(HELD_GUARD)).first()
+        assert found is not None
+        highest = max(found[2] or 0, tombstones.highest(self.tombstone_path(route)))
+        return EntryCount(found[0], found[1], highest)
 
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         """Delete the rows that no change of the new epoch wrote; with ``SOFT_DELETE`` mark them as deleted."""
@@ -173,9 +173,9 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         else:
             tombstones.sweep(self.tombstone_path(route), below_guard)
             done = f"DELETE FROM {name} WHERE {orphans}"  # noqa: S608 - a quoted path and a number
-        told = session().sql(done).first()
-        assert told is not None
-        return int(told["num_affected_rows"])
+        found = session().sql(done).first()
+        assert found is not None
+        return int(found["num_affected_rows"])
 
     def next_maintenance_at(self, route: RouteSpec) -> float | None:
         """Return the time of the next compaction or of the next removal of tombstones, whichever is earlier."""
@@ -218,9 +218,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         """Append the batch's tombstones, and return the changes without the upserts that an earlier tombstone beats."""
         path = self.tombstone_path(batch.route)
         newer = tombstones.newer(path, oldest)
-        nothing_newer = (
-            newer.isEmpty()
-        )  # read before the append, since the batch's own tombstones beat none of its upserts
+        nothing_newer = newer.isEmpty()  # before the append: the batch's own tombstones beat none of its upserts
         if any(given[kind] for kind in DELETES):
             tombstones.append(changes.where(is_delete()), batch, path)
         return changes if nothing_newer else tombstones.drop_stale(changes, newer)

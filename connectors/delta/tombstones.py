@@ -62,8 +62,8 @@ def highest(path: str) -> int:
 
     if not table.exists(path):
         return 0
-    buried = session().read.format("delta").load(path).agg(F.max(GUARD)).first()
-    return int((buried and buried[0]) or 0)
+    newest = session().read.format("delta").load(path).agg(F.max(GUARD)).first()
+    return int((newest and newest[0]) or 0)
 
 
 def sweep(path: str, below_guard: int) -> None:

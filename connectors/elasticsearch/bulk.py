@@ -1,10 +1,10 @@
-"""Build the body of a bulk request from an Arrow column, and classify each item of the answer."""
+"""Send bulk requests whose bodies are Arrow columns, and classify each item of the answers."""
 
 from __future__ import annotations
 
 import re
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import PermanentError, RetryableError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
+
+    from connectors.elasticsearch.client import Cluster, Reply
 
 # A position is an index of ``items``. Every item keeps its ``status``, so that the filter removes no item.
 ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
@@ -50,7 +52,56 @@ FAULTS_OF_INDEX: Final = (
 PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'
 WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
 
-OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 200, 400, 403, 404, 409, 429
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT, CONTENT_TOO_LARGE, TOO_MANY = 400, 403, 404, 409, 413, 429
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRequests:
+    """Sends the bulk requests of a route to an index or alias, whose name is quoted for a URL."""
+
+    cluster: Cluster
+    target: str
+    route: str
+
+    def send(self, body: bytes, changes: int) -> WriteResult | None:
+        """Send one request and classify its answer; return None if the request is larger than the server accepts."""
+        reply = self._put(body)
+        if reply.status == CONTENT_TOO_LARGE:
+            return None
+        if reply.from_elasticsearch and reply.ok and all_applied(reply.body, changes):
+            return WriteResult(sent_bytes=len(body))
+        items = _items(reply)
+        result = result_of(items, changes=changes, route=self.route, sent_bytes=len(body))
+        if kind := refused_alike(items):
+            self._check_rows_are_to_blame(kind)
+        return result
+
+    def _check_rows_are_to_blame(self, kind: str) -> None:
+        """Send an empty document after the index refused every row for one reason; raise ``PermanentError`` if it is refused too.
+
+        Without this check a fault of the index would turn all rows into dead letters, and delete the documents of their keys.
+        """
+        (item,) = _items(self._put(PROBE))
+        error = item["index"].get("error") or {}
+        if error.get("type") == kind:
+            raise PermanentError(
+                f"the index refuses every document, even an empty document: {kind}: {error.get('reason')}.",
+                "Correct the settings, the template or the pipelines of the index, then restart. No document was deleted.",
+            )
+
+    def _put(self, body: bytes) -> Reply:
+        from connectors.elasticsearch.client import NDJSON
+
+        return self.cluster.send("PUT", f"/{self.target}/_bulk?require_alias=true&{ANSWER}", body, NDJSON)
+
+
+def _items(reply: Reply) -> list[dict[str, dict[str, Any]]]:
+    from connectors.elasticsearch.client import refusal
+
+    if not reply.ok:
+        raise refusal(reply, "bulk")
+    items: list[dict[str, dict[str, Any]]] = reply.json()["items"]
+    return items
 
 
 def body_of(column: pa.Array) -> bytes:
@@ -97,11 +148,11 @@ def result_of(
         elif status == CONFLICT:
             stale.append(position)
         else:
-            verdict = _verdict(position, status, error["type"], error.get("reason") or "", route)
-            if isinstance(verdict, Rejected):
-                rejected.append(verdict)
+            failure = _classify(position, status, error["type"], error.get("reason") or "", route)
+            if isinstance(failure, Rejected):
+                rejected.append(failure)
             else:
-                retry[position] = verdict
+                retry[position] = failure
     result = WriteResult(stale=stale, noop=noop, rejected=rejected, sent_bytes=sent_bytes)
     if not retry:
         return result
@@ -111,7 +162,7 @@ def result_of(
     return replace(result, retry=list(retry), retry_reason=worst.reason)
 
 
-def _verdict(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
+def _classify(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
     if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # for an upsert, for a delete
         raise PermanentError(
             f"the index is gone, or another instance has taken over: {reason}.",

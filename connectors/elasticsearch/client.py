@@ -33,7 +33,7 @@ CONNECTIONS: Final = 64
 """Connections to one node at once. The routes of a process share the client, and a further request waits without a limit."""
 EXISTS: Final = "resource_already_exists_exception"
 
-UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_LARGE, TOO_MANY, SERVER_ERROR = 401, 403, 404, 413, 429, 500
+UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_MANY, SERVER_ERROR = 401, 403, 404, 429, 500
 
 
 class _Bytes(elastic_transport.Serializer):

@@ -1,4 +1,4 @@
-"""Find or create the index of a route, map its fields, and record the route's claim.
+"""Find or create the index of a route, and read the claim that it records.
 
 Every write goes through an alias with ``require_alias``. If the index is deleted, Elasticsearch refuses the write. Without
 ``require_alias`` it would create an empty index with guessed types.
@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from connectors.change import Claim, Watermark
 from connectors.elasticsearch import field_limit
-from connectors.elasticsearch.mapping import compare, properties_of
-from connectors.errors import PermanentError, claimed, fenced_off, lost, target_missing
+from connectors.elasticsearch.mapping import properties_of
+from connectors.errors import PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,11 +128,16 @@ def _index(name: str, alias: str | None, siblings: tuple[str, ...], info: Mappin
     return Index(name, alias, siblings, info["aliases"], info["mappings"], info["settings"]["index"])
 
 
+def entry(route: RouteSpec) -> dict[str, Any]:
+    """Return the entry of a route's claim in the mapping's ``_meta``."""
+    return {"route": route.name, "owner": route.owner, "epoch": route.epoch}
+
+
 def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc_deletes: str) -> Index:
     """Create an index with ``dynamic: strict``, so that the schema determines the types and not the first value.
 
-    If the fields exceed the default limit, ``take_ownership`` maps them: it reads the limit that a template may have set. If another
-    instance creates the index at the same time, ``take_ownership`` compares its claim.
+    The caller then takes ownership of the index. That maps fields that exceed the default limit, since a template may have set
+    another limit, and compares the claim of an instance that created the index at the same time.
     """
     properties = properties_of(found, {})
     few = field_limit.total_fields({"properties": properties}) <= field_limit.DEFAULT_LIMIT
@@ -141,104 +146,14 @@ def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc
         "aliases": {write_alias(name, route.fence): {"is_write_index": True}},
         "mappings": {
             "dynamic": "strict",
-            "_meta": {META: {**_note(route), "created": True}},
+            "_meta": {META: {**entry(route), "created": True}},
             "properties": properties if few else {},
         },
     }
     cluster.create(f"/{quote(name)}", body)
     index = find(cluster, name)
     assert index is not None
-    take_ownership(cluster, index, found, route)
     return index
-
-
-def take_ownership(cluster: Cluster, index: Index, found: list[Field], route: RouteSpec) -> None:
-    """Add the alias of this lease, map missing fields and record the claim. Everything else of the index stays unchanged.
-
-    Raises:
-        PermanentError: A later lease has the alias, or another route has the claim. The index is then unchanged.
-
-    """
-    held = index.claim(route)
-    if held is not None and (other := held.other(route)) is not None:
-        raise claimed(f"index {index.name!r}", other, "INDEX")
-    add = _additions(index, found, route)
-    if index.alias is None:
-        _take(cluster, index, route)
-    note = {**index.metadata, **_note(route), "identity": index.identity}
-    if held is None or not held.is_of(route) or held.epoch != route.epoch:
-        note.pop("mark", None)  # the watermark belongs to the epoch
-    if add or note != index.metadata:
-        meta = {**index.mappings.get("_meta", {}), META: note}
-        mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
-        if add:
-            field_limit.make_room(cluster, index, mapping)
-        cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", mapping)
-
-
-def _take(cluster: Cluster, index: Index, route: RouteSpec) -> None:
-    """Replace the aliases of older leases and other state paths in one request, so that their writers fail from then on."""
-    writer = write_alias(index.name, route.fence)
-    others = [alias for alias in index.write_aliases if alias != writer]
-    same = index.metadata.get("owner", route.owner) == route.owner
-    if same and any(_fence_of(alias) > route.fence for alias in others):
-        raise fenced_off(f"index {index.name!r}")
-    if writer in index.aliases and not others:
-        return
-    add = {"add": {"index": index.name, "alias": writer, "is_write_index": True}}
-    removals = [{"remove": {"index": index.name, "alias": alias, "must_exist": True}} for alias in others]
-    cluster.request_json("POST", "/_aliases", {"actions": [add, *removals]})
-
-
-def _fence_of(alias: str) -> int:
-    number = alias.rpartition("-")[2]
-    return int(number) if number.isdigit() else -1
-
-
-def mark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark) -> None:
-    """Record the watermark in the index; raise ``SinkError`` if another index or writer has replaced the prepared index."""
-    if not index.metadata:
-        raise target_missing(f"index {index.name!r} has lost its claim")
-    taken = (index.metadata["owner"], index.metadata["route"]) != (route.owner, route.name)
-    if taken or (index.alias is None and write_alias(index.name, route.fence) not in index.aliases):
-        raise fenced_off(f"index {index.name!r}")
-    if index.is_copy:
-        raise lost(f"index {index.name!r} was restored from a copy")
-    if index.metadata.get("mark") == str(watermark):
-        return
-    meta = {**index.mappings.get("_meta", {}), META: {**index.metadata, "mark": str(watermark)}}
-    cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
-
-
-def _additions(index: Index, found: list[Field], route: RouteSpec) -> list[Field]:
-    """Return the fields that the sink maps. In another user's index these are fields that no rule of the index covers.
-
-    Raises:
-        PermanentError: The mapping can't take the route.
-
-    """
-    result = compare(found, index.mappings)
-    variable = f"CDF_ROUTES__{route.name.upper()}__"
-    if result.conflicts:
-        cure = (
-            f"Delete the index and run `cdf-replicator resync {route.name}`, which creates it again"
-            if index.managed
-            else f"Map the field with another type, name another index in {variable}INDEX"
-        )
-        raise PermanentError(
-            f"index {index.name!r} does not take the route: {'; '.join(result.conflicts)}.",
-            f"{cure}, or rename or leave out the column ({variable}RENAME, {variable}COLUMNS).",
-        )
-    if index.managed:
-        return [leaf for leaf, _ in result.missing]
-    if refused := [leaf.path for leaf, dynamic in result.missing if dynamic == "strict"]:
-        raise PermanentError(
-            f"index {index.name!r} is strict and does not map {', '.join(refused)}.",
-            f"Map these fields, or name the columns it takes in {variable}COLUMNS.",
-        )
-    if "dynamic_templates" in index.mappings:
-        return []
-    return [leaf for leaf, dynamic in result.missing if dynamic == "true"]
 
 
 def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
@@ -259,10 +174,6 @@ def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]
             f"and documents of the same keys in the other indices stay"
         )
     return warnings
-
-
-def _note(route: RouteSpec) -> dict[str, Any]:
-    return {"route": route.name, "owner": route.owner, "epoch": route.epoch}
 
 
 def _seconds(text: str) -> float:

@@ -131,9 +131,8 @@ def _kind(data_type: DataType) -> Kind:
 
     if isinstance(data_type, DecimalType):
         numbers = WHOLE if data_type.scale == 0 and data_type.precision <= LONG_DIGITS else REAL
-        if (
-            data_type.precision > EXACT_DIGITS
-        ):  # rendered as text, which a numeric field accepts too and rounds for search
+        # A longer number is rendered as text, which a numeric field accepts too and rounds for search.
+        if data_type.precision > EXACT_DIGITS:
             return Kind({"type": "keyword"}, numbers | TEXTUAL)
         return Kind({"type": "double"}, numbers | TEXTUAL)
     return KINDS.get(data_type.typeName(), AS_TEXT)

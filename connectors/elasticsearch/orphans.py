@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.elasticsearch.view import close_pit, open_pit, pages
+from connectors.errors import PermanentError, RetryableError
 from connectors.result import EntryCount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from connectors.elasticsearch.bulk import BulkRequests
     from connectors.elasticsearch.client import Cluster
     from connectors.result import WriteResult
 
@@ -28,7 +30,7 @@ def count(cluster: Cluster, index: str, below_guard: int) -> EntryCount:
     return held
 
 
-def sweep(cluster: Cluster, index: str, below_guard: int, bulk: Callable[[bytes, int], WriteResult]) -> int:
+def sweep(cluster: Cluster, index: str, below_guard: int, requests: BulkRequests) -> int:
     """Delete every document whose version is below the guard, and return their number.
 
     A delete has the guard just below and the version type ``external_gte``. It beats every orphan, and loses to every
@@ -39,7 +41,7 @@ def sweep(cluster: Cluster, index: str, below_guard: int, bulk: Callable[[bytes,
         cluster: The cluster.
         index: The name of the index, quoted for a URL.
         below_guard: The lowest guard of the new epoch.
-        bulk: Sends a body with a number of actions.
+        requests: The bulk requests of the writer.
 
     """
     swept = 0
@@ -47,9 +49,20 @@ def sweep(cluster: Cluster, index: str, below_guard: int, bulk: Callable[[bytes,
         orphans = [hit for hit in page if hit["_version"] < below_guard]
         if orphans:
             deletes = ({"delete": _address(hit) | {"version": below_guard - 1, **GTE}} for hit in orphans)
-            result = bulk(b"".join(orjson.dumps(delete) + b"\n" for delete in deletes), len(orphans))
+            result = _send(requests, b"".join(orjson.dumps(delete) + b"\n" for delete in deletes), len(orphans))
             swept += len(orphans) - len(result.stale) - len(result.noop)
     return swept
+
+
+def _send(requests: BulkRequests, body: bytes, deletes: int) -> WriteResult:
+    result = requests.send(body, deletes)
+    if result is None:
+        raise PermanentError(
+            f"Elasticsearch refuses a request of {len(body)} bytes as too large.", "Raise http.max_content_length."
+        )
+    if result.retry:
+        raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
+    return result
 
 
 def _address(hit: dict[str, Any]) -> dict[str, Any]:

@@ -12,22 +12,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from connectors.change import GUARD, KEY, is_delete
+from connectors.elasticsearch import claim
 from connectors.elasticsearch import settings as configuration
-from connectors.elasticsearch.bulk import (
-    ANSWER,
-    PROBE,
-    REJECTION_CODES,
-    all_applied,
-    body_of,
-    merge,
-    refused_alike,
-    result_of,
-    too_large,
-)
-from connectors.elasticsearch.index import apply_settings, create, find, identity_of, mark, take_ownership, write_alias
+from connectors.elasticsearch.bulk import REJECTION_CODES, BulkRequests, body_of, merge, too_large
+from connectors.elasticsearch.index import apply_settings, create, find, identity_of, write_alias
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
-from connectors.errors import PermanentError, RetryableError, lost, target_missing
+from connectors.errors import lost, target_missing
 from connectors.protocols import IDENTITY, Addressed, Capabilities, Resyncable, Verifiable, Watermarked
 from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
@@ -42,6 +33,7 @@ if TYPE_CHECKING:
 
     from connectors.change import Claim, RouteSpec, Watermark
     from connectors.elasticsearch.client import Cluster
+    from connectors.elasticsearch.index import Index
     from connectors.protocols import View
     from connectors.sink import Mode
 
@@ -68,8 +60,7 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
     def __init__(self, settings: configuration.Settings) -> None:
         super().__init__(settings)
         self._cluster: Cluster | None = None
-        self._route = ""
-        self._target = ""
+        self._requests: BulkRequests | None = None
         self._marked: tuple[float, object] = (-math.inf, None)
         self._index: tuple[str, str] | None = None
 
@@ -92,7 +83,7 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
         self._connected().check()
 
     def read_claim(self, route: RouteSpec) -> Claim | None:
-        index = find(self._connected(), _name(route))
+        index = self._find(route)
         self._index = (index.name, index.identity) if index else None
         return index.claim(route) if index else None
 
@@ -104,10 +95,8 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
             raise lost(f"index {name!r} was replaced by another index")
         if index is None:
             index = create(cluster, name, fields, route, self.settings.gc_deletes)
-            self._index = (index.name, index.identity)
-            return []
         self._index = (index.name, index.identity)
-        take_ownership(cluster, index, fields, route)
+        claim.take_ownership(cluster, index, fields, route)
         return apply_settings(cluster, index, self.settings.gc_deletes)
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
@@ -143,24 +132,21 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
         from connectors.elasticsearch import view
 
-        index = find(self._connected(), _name(route))
-        if index is None:
-            raise target_missing(f"index {_name(route)!r} is gone")
-        return view.opened(self._connected(), self.settings, index)
+        return view.opened(self._connected(), self.settings, self._prepared(route))
 
     def open(self, route: RouteSpec) -> None:
-        if self._target:
+        if self._requests is not None:
             return
         name = _name(route)
         alias = self._connected().exists(f"/_alias/{quote(name)}")
         writer = name if alias else write_alias(name, route.fence)
-        self._target = f"/{quote(writer)}/_bulk?require_alias=true&{ANSWER}"
-        self._route = route.name
+        self._requests = BulkRequests(self._connected(), quote(writer), route.name)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
         if chunk.num_rows == 0:
             return WriteResult()
-        result = self._bulk(body_of(chunk.column(BODY)), chunk.num_rows)
+        assert self._requests is not None
+        result = self._requests.send(body_of(chunk.column(BODY)), chunk.num_rows)
         if result is not None:
             return result
         if chunk.num_rows == 1:
@@ -173,10 +159,7 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
         marked_at, of = self._marked
         if of == (replace(route, watermark=None), watermark.generation) and time.monotonic() - marked_at < MARK_SECONDS:
             return
-        index = find(self._connected(), _name(route))
-        if index is None:
-            raise target_missing(f"index {_name(route)!r} is gone")
-        mark(self._connected(), index, route, watermark)
+        claim.save_watermark(self._connected(), self._prepared(route), route, watermark)
         self._marked = time.monotonic(), (replace(route, watermark=None), watermark.generation)
 
     def lost_acknowledged_writes(self) -> bool:
@@ -184,19 +167,20 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
         return self._index is not None and identity_of(self._connected(), self._index[0]) != self._index[1]
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
-        index = find(self._connected(), _name(route))
+        index = self._find(route)
         return count(self._connected(), quote(index.name), below_guard) if index else EntryCount()
 
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         self.open(route)
-        index = find(self._connected(), _name(route))
+        assert self._requests is not None
+        index = self._find(route)
         if index is None:
             return 0
-        return sweep(self._connected(), quote(index.name), below_guard, self._swept)
+        return sweep(self._connected(), quote(index.name), below_guard, self._requests)
 
     def close(self) -> None:
         """Forget the target. The connections stay open for the next sink of these settings in the process."""
-        self._cluster, self._target = None, ""
+        self._cluster = self._requests = None
 
     def _connected(self) -> Cluster:
         from connectors.elasticsearch.client import cluster_of
@@ -205,50 +189,14 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiabl
             self._cluster = cluster_of(self.settings)
         return self._cluster
 
-    def _bulk(self, body: bytes, changes: int) -> WriteResult | None:
-        """Send one bulk request; return None if it is larger than the server accepts."""
-        from connectors.elasticsearch.client import NDJSON, TOO_LARGE, refusal
+    def _find(self, route: RouteSpec) -> Index | None:
+        return find(self._connected(), _name(route))
 
-        reply = self._connected().send("PUT", self._target, body, NDJSON)
-        if reply.status == TOO_LARGE:
-            return None
-        if not reply.ok:
-            raise refusal(reply, "bulk")
-        if reply.from_elasticsearch and all_applied(reply.body, changes):
-            return WriteResult(sent_bytes=len(body))
-        items = reply.json()["items"]
-        result = result_of(items, changes=changes, route=self._route, sent_bytes=len(body))
-        if kind := refused_alike(items):
-            self._check_rows_are_to_blame(kind)
-        return result
-
-    def _check_rows_are_to_blame(self, kind: str) -> None:
-        """Send an empty document after the index refused every row for one reason; raise ``PermanentError`` if it is refused too.
-
-        Without this check a fault of the index would turn all rows into dead letters, and delete the documents of their keys.
-        """
-        from connectors.elasticsearch.client import NDJSON, refusal
-
-        reply = self._connected().send("PUT", self._target, PROBE, NDJSON)
-        if not reply.ok:
-            raise refusal(reply, "bulk")
-        (item,) = reply.json()["items"]
-        error = item["index"].get("error") or {}
-        if error.get("type") == kind:
-            raise PermanentError(
-                f"the index refuses every document, even an empty document: {kind}: {error.get('reason')}.",
-                "Correct the settings, the template or the pipelines of the index, then restart. No document was deleted.",
-            )
-
-    def _swept(self, body: bytes, deletes: int) -> WriteResult:
-        result = self._bulk(body, deletes)
-        if result is None:
-            raise PermanentError(
-                f"Elasticsearch refuses a request of {len(body)} bytes as too large.", "Raise http.max_content_length."
-            )
-        if result.retry:
-            raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
-        return result
+    def _prepared(self, route: RouteSpec) -> Index:
+        index = self._find(route)
+        if index is None:
+            raise target_missing(f"index {_name(route)!r} is gone")
+        return index
 
 
 def _name(route: RouteSpec) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import Claim, Watermark
 from connectors.protocols import IDENTITY, Addressed, Capabilities, Resyncable, Verifiable, Watermarked
-from connectors.redis import script
+from connectors.redis import orphans, script
 from connectors.redis.keys import KeyNames, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
-from connectors.redis.view import ValueView, as_bytes, key_pages, value_pages
-from connectors.result import EntryCount, Rejected, WriteResult
+from connectors.redis.view import ValueView, as_bytes
+from connectors.result import Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from connectors.change import RouteSpec
     from connectors.protocols import View
     from connectors.redis.client import Identity
+    from connectors.result import EntryCount
 
 VALUE_TYPES: Final = {"json": "string", "hash": "hash"}
 WRONG_TYPE: Final = "wrong_type"
@@ -180,34 +181,14 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
         )
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
-        names, total, below, highest = _names(route), 0, 0, 0
-        arguments = (_digits(below_guard), VALUE_TYPES[self.settings.layout])
+        value_type = VALUE_TYPES[self.settings.layout]
         with self._classified():
-            count = self._connected().register_script(script.COUNT)
-            for keys in value_pages(self._connected(), names):
-                there, orphans = count(keys=keys, args=arguments)
-                total, below = total + there, below + orphans
-            for guards in key_pages(self._connected(), names.guard_pattern):
-                found = (as_bytes(guard)[: script.GUARD_DIGITS] for guard in self._connected().mget(guards) if guard)
-                highest = max(highest, *(int(guard) for guard in found if script.is_guard(guard)), 0)
-        return EntryCount(total, below, highest)
+            return orphans.count(self._connected(), _names(route), below_guard, value_type)
 
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
-        removed = 0
-        # The guard just below loses to every change of the new epoch, and beats every change of an older epoch.
-        tombstone = (f"{_digits(below_guard - 1)}d", self.settings.tombstone_seconds)
-        arguments: tuple[str | int, ...] = (
-            *_held(route),
-            _digits(below_guard),
-            VALUE_TYPES[self.settings.layout],
-            *tombstone,
-        )
-        names = _names(route)
+        value_type, seconds = VALUE_TYPES[self.settings.layout], self.settings.tombstone_seconds
         with self._classified():
-            sweep = self._connected().register_script(script.SWEEP)
-            for keys in value_pages(self._connected(), names):
-                removed += sweep(keys=[names.claim, *keys], args=arguments)
-        return removed
+            return orphans.sweep(self._connected(), _names(route), below_guard, value_type, seconds, _held(route))
 
     def identity(self, route: RouteSpec) -> Column:
         return _names(route).value_column()
@@ -246,10 +227,6 @@ def _held(route: RouteSpec) -> tuple[str, ...]:
 def _holder(route: RouteSpec) -> str:
     """Return the claim's text for the holder of the target: state path and route."""
     return f"{route.owner}:{route.name}"
-
-
-def _digits(guard: int) -> str:
-    return f"{guard:0{script.GUARD_DIGITS}d}"
 
 
 def _names(route: RouteSpec) -> KeyNames:

@@ -87,11 +87,11 @@ class FrameContract:
     def test_each_key_holds_its_change_with_the_highest_guard(self, write: WriteFrame, shown: Shown) -> None:
         assert write().applied == {}
         before = ["replaced", "newer", "kept", "rewritten", "first moved here", "deleted", "again", "moved back"]
-        told = write(*(upsert(key, 5, "one") for key in before), deletion("missing", 5))
-        assert told.applied["update_postimage"] == len(before)
-        assert (told.stale, told.noop) == (0, 0 if self.keeps_deleted else 1)
+        result = write(*(upsert(key, 5, "one") for key in before), deletion("missing", 5))
+        assert result.applied["update_postimage"] == len(before)
+        assert (result.stale, result.noop) == (0, 0 if self.keeps_deleted else 1)
 
-        told = write(
+        result = write(
             upsert("replaced", 6, None),
             upsert("newer", 4, "older"),
             deletion("kept", 4),
@@ -103,12 +103,12 @@ class FrameContract:
             upsert("missing", 4, "late"),
             upsert("created", 4, "first"),
         )
-        assert told.stale == len(["newer", "kept", "first moved here", "missing"])
-        assert told.noop == 0
-        assert {kind: n for kind, n in told.applied.items() if n} == {"update_postimage": 3, "delete": 3}
+        assert result.stale == len(["newer", "kept", "first moved here", "missing"])
+        assert result.noop == 0
+        assert {kind: n for kind, n in result.applied.items() if n} == {"update_postimage": 3, "delete": 3}
 
-        told = write(upsert("deleted", 6, "late"), upsert("again", 8, "again"), upsert("moved back", 7, "moved back"))
-        assert (told.stale, told.applied["update_postimage"]) == (1, 2)
+        result = write(upsert("deleted", 6, "late"), upsert("again", 8, "again"), upsert("moved back", 7, "moved back"))
+        assert (result.stale, result.applied["update_postimage"]) == (1, 2)
         expected = {
             "replaced": None,
             "newer": "one",
@@ -126,8 +126,8 @@ class FrameContract:
 
     def test_a_snapshot_fills_an_empty_target(self, write: WriteFrame, shown: Shown) -> None:
         assert sum(_load(write, 0).applied.values()) == 0
-        told = _load(write, 1, upsert("a", 5, "one"), upsert("b", 5, None))
-        assert (told.applied, told.stale, told.noop) == ({"snapshot": 2}, 0, 0)
+        result = _load(write, 1, upsert("a", 5, "one"), upsert("b", 5, None))
+        assert (result.applied, result.stale, result.noop) == ({"snapshot": 2}, 0, 0)
         assert _load(write, 1, upsert("a", 5, "one"), upsert("b", 5, "never")).skipped
         assert (shown("a"), shown("b")) == ({"id": "a", "name": "one"}, {"id": "b", "name": None})
         write(deletion("a", 6), upsert("b", 7, "two"), generation=1)
@@ -135,11 +135,11 @@ class FrameContract:
 
     def test_snapshot_does_not_overwrite_newer_rows(self, write: WriteFrame, shown: Shown) -> None:
         write(deletion("gone", 7))
-        told = _load(write, 1, upsert("gone", 6, "older"), upsert("a", 6, "one"), upsert("b", 6, "one"))
-        assert (told.applied["snapshot"], told.stale) == (2, 1)
+        result = _load(write, 1, upsert("gone", 6, "older"), upsert("a", 6, "one"), upsert("b", 6, "one"))
+        assert (result.applied["snapshot"], result.stale) == (2, 1)
         write(upsert("b", 9, "newer"), generation=1)
-        told = _load(write, 2, upsert("gone", 8, "back"), upsert("a", 8, "two"), upsert("b", 8, "older"))
-        assert (told.applied["snapshot"], told.stale) == (2, 1)
+        result = _load(write, 2, upsert("gone", 8, "back"), upsert("a", 8, "two"), upsert("b", 8, "older"))
+        assert (result.applied["snapshot"], result.stale) == (2, 1)
         assert {key: (shown(key) or {}).get("name") for key in ("gone", "a", "b")} == {
             "gone": "back",
             "a": "two",

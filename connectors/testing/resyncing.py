@@ -101,8 +101,8 @@ class FrameResyncContract:
         sink.prepare(schema, other_route)
         sink.write(change_frame(spark, schema, [upsert("a", 8, "theirs")]), Batch(other_route, 0, 1, table_id="t"))
         write(*(upsert(key, 8, "old", epoch=1) for key in "abcde"))
-        told = write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
-        assert told.stale == 0, "a higher epoch wins over a higher version"
+        result = write(upsert("a", 3, "new", epoch=2), upsert("b", 2, "new", epoch=2), deletion("c", 3, epoch=2))
+        assert result.stale == 0, "a higher epoch wins over a higher version"
         below, claim = guard_of(2, 0, upsert=False), sink.read_claim(route)
         assert sink.count_entries(route, below) == EntryCount(
             total=4, orphans=len("de"), highest=guard_of(2, 3, upsert=True)

@@ -9,7 +9,7 @@ from jinja2 import Template
 
 from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import ARM_COLUMNS, TARGET_COLUMNS, arm_rows, markdown, summary, target_rows
-from tests.benchmarks.targets import TARGETS, verdicts
+from tests.benchmarks.targets import TARGETS, check_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ COLUMN, LABEL, LONGEST, LINE = 510, 200, 240, 20
 
 def targets() -> str:
     kept = Kept.read(RESULTS)
-    found = verdicts(kept.contests, kept.values)
+    found = check_targets(kept.contests, kept.values)
     return f"{markdown(TARGET_COLUMNS, target_rows(found))}\n\n{summary(found)}"
 
 
@@ -62,4 +62,4 @@ def _bars(result: Result, left: int, top: int) -> Iterator[dict[str, Any]]:
     rates = {arm: result.rate(arm) for arm in result.samples}
     for number, (arm, rate) in enumerate(sorted(rates.items(), key=lambda one: -one[1]), 1):
         length = round(LONGEST * rate / max(rates.values()))
-        yield {"arm": arm, "x": left + LABEL, "y": top + number * LINE, "length": length, "told": f"{rate:,.0f}"}
+        yield {"arm": arm, "x": left + LABEL, "y": top + number * LINE, "length": length, "label": f"{rate:,.0f}"}

@@ -7,20 +7,22 @@ A part is between `<!-- generated: NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.monitoring.metrics import all_metrics
+from cdf_replicator.settings.reference import reference
 from docs.generate import benchmarks_page, cli_page, sizing_page, types_page
 from tests.unit.condition_tests import TESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cdf_replicator.errors.conditions import ErrorCondition
+    from cdf_replicator.settings.reference import Entry
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -34,8 +36,19 @@ PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 
 def configuration() -> str:
-    command = [str(Path(sys.executable).with_name("cdf-replicator")), "config", "env", "--format", "markdown"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    """Return one table per group of settings."""
+    blocks = []
+    for group, members in groupby(reference(), key=attrgetter("group")):
+        head = "| Variable | Type | Default | Meaning |", "|---|---|---|---|"
+        blocks.append("\n".join([f"**{group}**", "", *head, *(_row(_cells(entry)) for entry in members)]))
+    return "\n\n".join(blocks)
+
+
+def _cells(entry: Entry) -> Iterator[str]:
+    default = entry.default if entry.default in ("", "required") else f"`{entry.default}`"
+    for cell in (f"`{entry.variable}`", entry.type, default, entry.meaning):
+        text = cell.replace("|", "\\|")
+        yield text if "`" in cell else text.replace("<", "&lt;")  # <table> is not an HTML tag in prose
 
 
 def metrics() -> str:

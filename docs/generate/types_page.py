@@ -51,12 +51,12 @@ def _columns() -> Iterable[str]:
 
 def _value(value: Value) -> str:
     short = len(value.json) <= LONGEST and value.json.isprintable()
-    told = _code(value.json) if short else ("as the table has it" if value.shown else _code(value.json[:LONGEST] + "…"))
+    text = _code(value.json) if short else ("as the table has it" if value.shown else _code(value.json[:LONGEST] + "…"))
     in_hash = value.field.decode(errors="backslashreplace")
     other = short and in_hash.isprintable() and in_hash not in {value.json, value.json[1:-1]}
     beside = f", in a hash {_code(in_hash)}" if other else ""
     literal = value.shown or _code(value.sql)
-    return f"{literal} → {told}{beside}" + ("" if value.search else " (not searched)")
+    return f"{literal} → {text}{beside}" + ("" if value.search else " (not searched)")
 
 
 def _refused() -> Iterable[str]:
@@ -87,7 +87,7 @@ def _keys() -> Iterable[str]:
     )
     yield ""
     rows = (
-        (f"`{kind}`", "<br>".join(f"{_code(sql)} → {_code(told) if told else 'empty'}" for sql, told in pairs))
+        (f"`{kind}`", "<br>".join(f"{_code(sql)} → {_code(text) if text else 'empty'}" for sql, text in pairs))
         for kind, pairs in KEY_TEXTS.items()
     )
     yield from _table(("Type", "Value → key text"), rows)

@@ -18,7 +18,7 @@ from tests.benchmarks.contest import hold
 from tests.benchmarks.kept import Kept
 from tests.benchmarks.report import show
 from tests.benchmarks.scale import FULL, SMOKE
-from tests.benchmarks.targets import verdicts
+from tests.benchmarks.targets import check_targets
 from tests.support import service
 
 PARTS = (*contests.PARTS, *measures.PARTS)
@@ -40,17 +40,17 @@ def main(
     scale = dataclasses.replace(scale, rows=rows or scale.rows, rounds=rounds or scale.rounds)
     kept = kept or works.FOLDER / ("smoke.json" if smoke else f"results-{scale.rows}.json")
     results = Kept.read(kept)
-    asked = [part for part in contests.PARTS if part in parts]
-    if asked:
+    contested = [part for part in contests.PARTS if part in parts]
+    if contested:
         with contests.support.session() as spark:
-            for part in asked:
+            for part in contested:
                 for contest in contests.PARTS[part](spark, scale):
                     results.add(hold(contest, scale.rounds, print, warm_up=scale.warm_up))
                     results.write(kept)
     for part in (part for part in measures.PARTS if part in parts):
         results.measured(part, *measures.PARTS[part](scale, print))
         results.write(kept)
-    show(results.contests, [] if smoke else verdicts(results.contests, results.values))
+    show(results.contests, [] if smoke else check_targets(results.contests, results.values))
 
 
 if __name__ == "__main__":

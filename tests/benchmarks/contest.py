@@ -50,14 +50,14 @@ class Result:
         return cls(given["name"], given["work"], samples, [Sample(**one) for one in given["control"]])
 
 
-def hold(contest: Contest, rounds: int, told: Callable[[str], None], *, warm_up: bool = True) -> Result:
+def hold(contest: Contest, rounds: int, report: Callable[[str], None], *, warm_up: bool = True) -> Result:
     """Each round runs every arm once and the first one twice, in turning order, after the contest's warm-ups if any."""
     first = contest.arms[0]
     samples: dict[str, list[Sample]] = {arm.name: [] for arm in contest.arms}
     control: list[Sample] = []
     for _ in range(contest.warm_ups if warm_up else 0):
         for arm in contest.arms:
-            told(f"{contest.name}: warm-up of {arm.name}: {_sample(arm).rate:,.0f} rows/s")
+            report(f"{contest.name}: warm-up of {arm.name}: {_sample(arm).rate:,.0f} rows/s")
             contest.check(arm)
     for number in range(rounds):
         turns = [(arm, samples[arm.name]) for arm in contest.arms]
@@ -67,7 +67,7 @@ def hold(contest: Contest, rounds: int, told: Callable[[str], None], *, warm_up:
             sample = _sample(arm)
             contest.check(arm)
             kept.append(sample)
-            told(f"{contest.name}: {arm.name}: {sample.rate:,.0f} rows/s, {sample.cpu_seconds:.1f} processor seconds")
+            report(f"{contest.name}: {arm.name}: {sample.rate:,.0f} rows/s, {sample.cpu_seconds:.1f} processor seconds")
     return Result(contest.name, contest.work, samples, control)
 
 

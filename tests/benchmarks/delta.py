@@ -65,8 +65,12 @@ def audit(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
 def _named(frame: DataFrame, work: Work) -> DataFrame:
     """A feed without the images before, its own columns under names that Delta lets a table have; a snapshot with the same."""
     if work.versions is None:
-        told = {"change_type": F.lit("snapshot"), "commit_version": F.lit(1), "commit_timestamp": F.current_timestamp()}
-        return frame.withColumns(told)
+        columns = {
+            "change_type": F.lit("snapshot"),
+            "commit_version": F.lit(1),
+            "commit_timestamp": F.current_timestamp(),
+        }
+        return frame.withColumns(columns)
     return frame.where("_change_type <> 'update_preimage'").withColumnsRenamed({f"_{name}": name for name in RENAMED})
 
 

@@ -60,23 +60,23 @@ class Growth:
     commits: list[Delivery]
 
 
-def growth(sink: Sink, sizes: Sequence[int], commits: Sequence[int], told: Callable[[str], None]) -> Growth:
+def growth(sink: Sink, sizes: Sequence[int], commits: Sequence[int], report: Callable[[str], None]) -> Growth:
     """``sizes``: rows of the tables, each bootstrapped and then changed; ``commits``: rows of single commits."""
     found = Growth(sink, [], [], [])
     for rows in (FEW, *sizes):
         with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
             run = Run(sink, Path(name), cache.url)
             light_table.create(run.table, rows)
-            found.bootstraps.append(run.once("bootstrap", told))
+            found.bootstraps.append(run.once("bootstrap", report))
             light_table.change(run.table, rows, rows)
-            found.changes.append(run.once("changes", told))
+            found.changes.append(run.once("changes", report))
     for rows in (FEW, *commits):
         with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
             run = Run(sink, Path(name), cache.url)
             light_table.create(run.table, FEW)
-            run.once("bootstrap", told)
+            run.once("bootstrap", report)
             light_table.append(run.table, FEW, rows)
-            found.commits.append(run.once("commit", told))
+            found.commits.append(run.once("commit", report))
     return found
 
 
@@ -92,7 +92,7 @@ class Run:
         route = {"TABLES__ROWS__PATH": self.table, "TABLES__ROWS__KEYS": "id", "TABLES__ROWS__SINKS": sink}
         self.given = environment(folder, **route, **where, **more)
 
-    def once(self, kind: Kind, told: Callable[[str], None]) -> Delivery:
+    def once(self, kind: Kind, report: Callable[[str], None]) -> Delivery:
         log = self.folder / "log"
         with (
             log.open("w") as stderr,
@@ -106,7 +106,7 @@ class Run:
         rows = sum(batch["received"] for batch in batches)
         began = ended.entry(message="route state", state="bootstrapping" if kind == "bootstrap" else "running")
         seconds = (_at(batches[-1]) - _at(began)).total_seconds()
-        told(f"growth: {self.sink}, {kind}: {rows:,} rows in {seconds:.1f} s, {usage.peak_rss / 2**20:.0f} MiB")
+        report(f"growth: {self.sink}, {kind}: {rows:,} rows in {seconds:.1f} s, {usage.peak_rss / 2**20:.0f} MiB")
         return Delivery(self.sink, kind, rows, len(batches), seconds, usage.seconds, usage.peak_rss)
 
 

@@ -33,14 +33,14 @@ class Idle:
     workers_rss: int
 
 
-def idle(tables: int, routes_each: int, settle_seconds: float, seconds: float, told: Callable[[str], None]) -> Idle:
+def idle(tables: int, routes_each: int, settle_seconds: float, seconds: float, report: Callable[[str], None]) -> Idle:
     """So many tables with so many routes each into Redis, at the default trigger."""
     with TemporaryDirectory() as name, Redis.start() as cache:
         folder = Path(name)
         with Service(_given(folder, cache.url, tables, routes_each)).started() as service:
             began = time.monotonic()
             service.wait(lambda status: {route["state"] for route in status["routes"]} == {"running"})
-            told(
+            report(
                 f"idle: {tables * routes_each} routes run after {time.monotonic() - began:.0f} s; {settle_seconds:.0f} s of warm-up"
             )
             time.sleep(settle_seconds)
@@ -48,7 +48,7 @@ def idle(tables: int, routes_each: int, settle_seconds: float, seconds: float, t
                 time.sleep(seconds)
             driver, jvm, workers = _memory(service.pid)
     found = Idle(tables * routes_each, usage.seconds, usage.cpu_seconds / usage.seconds, driver, jvm, workers)
-    told(f"idle: {found.cpu_share:.1%} of one core; driver {driver / 2**20:.0f} MiB, JVM {jvm / 2**20:.0f} MiB")
+    report(f"idle: {found.cpu_share:.1%} of one core; driver {driver / 2**20:.0f} MiB, JVM {jvm / 2**20:.0f} MiB")
     return found
 
 

@@ -57,7 +57,7 @@ class Latency:
     batch_cpu_seconds: float
 
 
-def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
+def latency(commits: int, warm_up: int, report: Callable[[str], None]) -> Latency:
     """One small commit a second, the default trigger; the first ``warm_up`` commits are not counted."""
     made = small.made(warm_up + commits)
     with TemporaryDirectory() as name, Elasticsearch.start() as search, Redis.start() as cache:
@@ -76,16 +76,16 @@ def latency(commits: int, warm_up: int, told: Callable[[str], None]) -> Latency:
         with Service(given).started() as service:
             for route in ("orders_search", "orders_cache"):
                 service.wait_state(route, "running")
-            told(f"latency: {warm_up} + {commits} commits, one a second")
+            report(f"latency: {warm_up} + {commits} commits, one a second")
             sinks = [_in_redis(cache.url), _in_elasticsearch(search.url)]
             with measured([service.pid]) as usage:
                 committed, seen = _watched(made, folder / TABLE, warm_up + commits, sinks)
     keys = sorted(committed)[warm_up:]
     in_redis, in_elasticsearch = (Visible.of([each[key] - committed[key] for key in keys]) for each in seen)
     for sink, found in (("Redis", in_redis), ("Elasticsearch", in_elasticsearch)):
-        told(f"latency: {sink}: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s, max {found.maximum:.2f} s")
+        report(f"latency: {sink}: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s, max {found.maximum:.2f} s")
     batch = usage.cpu_seconds / (warm_up + commits) / len(sinks)
-    told(f"latency: {batch:.2f} processor seconds a micro-batch")
+    report(f"latency: {batch:.2f} processor seconds a micro-batch")
     return Latency(commits, in_redis, in_elasticsearch, batch)
 
 

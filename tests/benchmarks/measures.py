@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.scale import Scale
 
-    Told = Callable[[str], None]
+    Report = Callable[[str], None]
     Measured = tuple[dict[str, float | None], dict[str, Any]]
 
 GIB = 2**30
 
 
-def of_latency(scale: Scale, told: Told) -> Measured:
-    found = latency(scale.commits, scale.warm_up_commits, told)
+def of_latency(scale: Scale, report: Report) -> Measured:
+    found = latency(scale.commits, scale.warm_up_commits, report)
     values = {}
     for sink, seen in (("Redis", found.redis), ("Elasticsearch", found.elasticsearch)):
         values[f"commit to visible in {sink}, p50"] = seen.p50
@@ -31,8 +31,8 @@ def of_latency(scale: Scale, told: Told) -> Measured:
     return values, asdict(found)
 
 
-def of_idle(scale: Scale, told: Told) -> Measured:
-    found = idle(*scale.idle, told)
+def of_idle(scale: Scale, report: Report) -> Measured:
+    found = idle(*scale.idle, report)
     values = {
         "50 idle routes, of one core": found.cpu_share * 100,
         "50 idle routes, driver and JVM": (found.driver_rss + found.jvm_rss) / GIB,
@@ -40,12 +40,12 @@ def of_idle(scale: Scale, told: Told) -> Measured:
     return values, asdict(found)
 
 
-def of_growth(scale: Scale, told: Told) -> Measured:
+def of_growth(scale: Scale, report: Report) -> Measured:
     """Redis and audit: the worse of the two, and of bootstrap and changes."""
     values: dict[str, float] = {}
     seen = {}
     for sink in scale.growth_sinks:
-        found = growth(sink, scale.growth, scale.large_commits, told)
+        found = growth(sink, scale.growth, scale.large_commits, report)
         seen[sink] = asdict(found)
         if len(scale.growth) < 3:
             continue
@@ -59,27 +59,27 @@ def of_growth(scale: Scale, told: Told) -> Measured:
     return values, seen
 
 
-def of_start(scale: Scale, told: Told) -> Measured:
-    found, asked = start(scale.starts, told, warm_up=scale.warm_up), commands(scale.command_starts, told)
-    assert not asked.pyspark, f"pyspark is imported by {', '.join(asked.pyspark)}"
+def of_start(scale: Scale, report: Report) -> Measured:
+    found, costs = start(scale.starts, report, warm_up=scale.warm_up), commands(scale.command_starts, report)
+    assert not costs.pyspark, f"pyspark is imported by {', '.join(costs.pyspark)}"
     values = {
         "first batch, against a bare script": found.ratio(found.bootstrap),
-        "--help, against python -c pass": asked.ratio(asked.help),
-        "validate --offline, against python -c pass": asked.ratio(asked.validate),
+        "--help, against python -c pass": costs.ratio(costs.help),
+        "validate --offline, against python -c pass": costs.ratio(costs.validate),
     }
-    return values, {"start": asdict(found), "commands": asdict(asked)}
+    return values, {"start": asdict(found), "commands": asdict(costs)}
 
 
 def _worse(values: dict[str, float], name: str, ratio: float) -> None:
     values[name] = max(ratio, values.get(name, 0.0))
 
 
-def of_memory(scale: Scale, told: Told) -> Measured:
+def of_memory(scale: Scale, report: Report) -> Measured:
     """Redis and audit: the worse of the two."""
     values: dict[str, float] = {}
     seen = {}
     for sink in scale.growth_sinks:
-        found = peaks(sink, scale.memory, told)
+        found = peaks(sink, scale.memory, report)
         seen[sink] = asdict(found)
         _worse(values, "memory, one commit of 5M against 1M rows", found.large_commit / found.one_million_rows)
         _worse(values, "memory, a backlog of 100 x 50k against 1M rows", found.backlog / found.one_million_rows)

@@ -31,7 +31,7 @@ class Peaks:
     huge_row: int
 
 
-def peaks(sink: Sink, scale: Memory, told: Callable[[str], None]) -> Peaks:
+def peaks(sink: Sink, scale: Memory, report: Callable[[str], None]) -> Peaks:
     def backlog(table: Path) -> None:
         for number in range(scale.backlog_commits):
             light_table.append(table, FEW + number * scale.backlog_rows, scale.backlog_rows)
@@ -42,13 +42,13 @@ def peaks(sink: Sink, scale: Memory, told: Callable[[str], None]) -> Peaks:
         backlog,
         lambda table: light_table.append_row(table, FEW, scale.huge_row_bytes),
     ]
-    return Peaks(sink, *(_peak(sink, fill, told) for fill in fills))
+    return Peaks(sink, *(_peak(sink, fill, report) for fill in fills))
 
 
-def _peak(sink: Sink, fill: Fill, told: Callable[[str], None]) -> int:
+def _peak(sink: Sink, fill: Fill, report: Callable[[str], None]) -> int:
     """Return the peak memory of a run that delivers the changes of ``fill`` to a table of a few rows."""
     with TemporaryDirectory() as name, Redis.start(config={"appendonly": "no"}) as cache:
         run = Run(sink, Path(name), cache.url, TABLES__ROWS__STARTING_VERSION=0)
         light_table.create(run.table, FEW)
         fill(run.table)
-        return run.once("commit", told).peak_rss
+        return run.once("commit", report).peak_rss

@@ -97,9 +97,9 @@ class OurRoute:
             changes = change_frame.change_frame(self._work.frame(self._spark), self.route, epoch=1)
         changes = change_frame.latest_per_key(changes)
         row = changes.schema[change.ROW].dataType
-        told = (change.KEY, change.GUARD, change.CHANGE_TYPE)
+        kept = (change.KEY, change.GUARD, change.CHANGE_TYPE)
         with TemporaryDirectory(dir=FOLDER) as folder:
-            rows = changes.select(*told, *self.sink.render(row, self.spec))
+            rows = changes.select(*kept, *self.sink.render(row, self.spec))
             rows.write.mode("overwrite").parquet(folder)
             return parquet.read_table(folder)
 

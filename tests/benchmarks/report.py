@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.benchmarks.contest import Result
-    from tests.benchmarks.targets import Verdict
+    from tests.benchmarks.targets import TargetCheck
 
 MILLION = 1_000_000
 MIB = 2**20
@@ -43,25 +43,25 @@ def arm_rows(result: Result) -> list[tuple[str, ...]]:
     return rows
 
 
-def target_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    return [(v.what, v.wanted, v.measured, "held" if v.held else "missed") for v in verdicts]
+def target_rows(checks: Sequence[TargetCheck]) -> list[tuple[str, ...]]:
+    return [(v.what, v.wanted, v.measured, "held" if v.held else "missed") for v in checks]
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    held = sum(verdict.held for verdict in verdicts)
-    return f"targets: {held} held, {len(verdicts) - held} missed"
+def summary(checks: Sequence[TargetCheck]) -> str:
+    held = sum(check.held for check in checks)
+    return f"targets: {held} held, {len(checks) - held} missed"
 
 
-def show(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> None:
+def show(results: Mapping[str, Result], checks: Sequence[TargetCheck]) -> None:
     """Print everything; the last line is the summary."""
     console = Console()
     for result in results.values():
         title = f"{result.name}: {result.work}"
         noise = f"A/A control: {result.noise:.1%}" + (f", above {NOISE:.0%}: no ratios" if result.noise > NOISE else "")
         console.print(_table(title, ARM_COLUMNS, arm_rows(result), noise))
-    if verdicts:
-        console.print(_table("targets", TARGET_COLUMNS, target_rows(verdicts)))
-    print(summary(verdicts))
+    if checks:
+        console.print(_table("targets", TARGET_COLUMNS, target_rows(checks)))
+    print(summary(checks))
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

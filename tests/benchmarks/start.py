@@ -82,7 +82,7 @@ class Commands:
         return None if self.noise > NOISE else cost.cpu_seconds / self.nothing.cpu_seconds
 
 
-def start(rounds: int, told: Callable[[str], None], *, warm_up: bool) -> Start:
+def start(rounds: int, report: Callable[[str], None], *, warm_up: bool) -> Start:
     """Each round runs the script, the service and the script again, in turning order; ``warm_up``: one before is not counted."""
     with TemporaryDirectory() as name, Redis.start() as cache:
         table = Path(name) / "rows"
@@ -98,13 +98,13 @@ def start(rounds: int, told: Callable[[str], None], *, warm_up: bool) -> Start:
             turns = [*arms]
             for arm in turns[number % len(turns) :] + turns[: number % len(turns)]:
                 seconds = arms[arm]()
-                told(f"start: {arm}: {seconds:.1f} s")
+                report(f"start: {arm}: {seconds:.1f} s")
                 if number >= 0:
                     found[arm].append(seconds)
     return Start(**found)
 
 
-def commands(repetitions: int, told: Callable[[str], None]) -> Commands:
+def commands(repetitions: int, report: Callable[[str], None]) -> Commands:
     """``--help`` and ``validate --offline`` with a valid configuration of three sinks, by turns with ``python -c pass``."""
     given = environment(
         Path("/srv/cdf"),
@@ -119,15 +119,15 @@ def commands(repetitions: int, told: Callable[[str], None]) -> Commands:
         SINKS__CACHE__URL="redis://cache:6379/0",
     )
     nothing = [sys.executable, "-c", "pass"]
-    asked = {
+    arguments = {
         "nothing": nothing,
         "help": [str(COMMAND), "--help"],
         "nothing_again": nothing,
         "validate": [str(COMMAND), "validate", "--offline"],
     }
-    costs: dict[str, list[Cost]] = {name: [] for name in asked}
+    costs: dict[str, list[Cost]] = {name: [] for name in arguments}
     for number in range(-1, repetitions):  # the first writes what Python compiles
-        for name, words in asked.items():
+        for name, words in arguments.items():
             cost = _cost(words, given)
             if number >= 0:
                 costs[name].append(cost)
@@ -135,9 +135,9 @@ def commands(repetitions: int, told: Callable[[str], None]) -> Commands:
         name: Cost(median(cost.cpu_seconds for cost in many), median(cost.wall_seconds for cost in many))
         for name, many in costs.items()
     }
-    pyspark = [name for name in ("help", "validate") if _imports("pyspark", asked[name], given)]
+    pyspark = [name for name in ("help", "validate") if _imports("pyspark", arguments[name], given)]
     found = Commands(**medians, pyspark=pyspark)
-    told(f"start: processor time: {', '.join(f'{name} {cost.cpu_seconds:.2f} s' for name, cost in medians.items())}")
+    report(f"start: processor time: {', '.join(f'{name} {cost.cpu_seconds:.2f} s' for name, cost in medians.items())}")
     return found
 
 
@@ -201,7 +201,7 @@ def _cost(words: Sequence[str], given: Mapping[str, str]) -> Cost:
 
 
 def _imports(package: str, words: Sequence[str], given: Mapping[str, str]) -> bool:
-    told = subprocess.run(
+    trace = subprocess.run(
         [sys.executable, "-X", "importtime", *words], env=given, capture_output=True, text=True, check=True
     ).stderr
-    return re.search(rf"\| +{package}(\.|$)", told, re.MULTILINE) is not None
+    return re.search(rf"\| +{package}(\.|$)", trace, re.MULTILINE) is not None

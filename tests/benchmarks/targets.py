@@ -67,7 +67,7 @@ LIMITS = (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TargetCheck:
     """``measured``: as text. What was not measured, or too noisily to say, is not held."""
 
     what: str
@@ -76,7 +76,7 @@ class Verdict:
     held: bool
 
 
-def verdicts(results: Mapping[str, Result], measures: Mapping[str, float | None]) -> list[Verdict]:
+def check_targets(results: Mapping[str, Result], measures: Mapping[str, float | None]) -> list[TargetCheck]:
     """One for each target."""
     found = []
     for target in TARGETS:
@@ -85,12 +85,12 @@ def verdicts(results: Mapping[str, Result], measures: Mapping[str, float | None]
         ratio = result.ratio("ours", target.against) if known else None
         held = ratio is not None and ratio >= target.at_least
         what = f"{target.contest}: ours / {target.against}"
-        found.append(Verdict(what, f">= {target.at_least:g} x", _said(ratio, "x", known=known), held))
+        found.append(TargetCheck(what, f">= {target.at_least:g} x", _said(ratio, "x", known=known), held))
     for limit in LIMITS:
         value = measures.get(limit.measure)
         held = value is not None and value <= limit.at_most
         said = _said(value, limit.unit, known=limit.measure in measures)
-        found.append(Verdict(limit.measure, f"<= {limit.at_most:g} {limit.unit}", said, held))
+        found.append(TargetCheck(limit.measure, f"<= {limit.at_most:g} {limit.unit}", said, held))
     return found
 
 

@@ -105,11 +105,11 @@ def moments(kind: str, zone: str) -> tuple[Value, ...]:
 
 
 def keys(*pairs: tuple[str, str]) -> tuple[Value, ...]:
-    return tuple(Value(f"map({sql}, 1)", f"{{{json.dumps(told)}:1}}") for sql, told in pairs)
+    return tuple(Value(f"map({sql}, 1)", f"{{{json.dumps(json_text)}:1}}") for sql, json_text in pairs)
 
 
-def variant(sql: str, told: str, shown: str | None = None) -> Value:
-    return Value(sql, told, told.encode(), shown)
+def variant(sql: str, json_text: str, shown: str | None = None) -> Value:
+    return Value(sql, json_text, json_text.encode(), shown)
 
 
 LONG_DECIMAL = "Text: a JSON number of more than 15 digits is rounded by most readers."

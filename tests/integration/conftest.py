@@ -174,7 +174,7 @@ class World:
     def source(self) -> SourceTable:
         return SourceTable(self.spark, next(iter(self.settings.routes.values())).source)
 
-    def runner(self, name="orders_files", *, once=True, asked=None, stop=None):
+    def runner(self, name="orders_files", *, once=True, start_version=None, stop=None):
         settings = self.settings
         self.board = StatusStore()
         self.metrics = Metrics(self.board)
@@ -182,12 +182,12 @@ class World:
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
         factory = RouteFactory(self.spark, settings, self.state_path, self.letters, self.metrics, once, stop)
-        return factory.runner(settings.routes[name], asked)
+        return factory.runner(settings.routes[name], start_version)
 
-    def run(self, name="orders_files", *, asked=None, ask=None):
-        """``--once``. ``ask``: requests left under the state path. Returns the verdict: None if all went well."""
-        runner = self.runner(name, asked=asked)
-        for request in [ask] if isinstance(ask, command_queue.Command) else ask or ():
+    def run(self, name="orders_files", *, start_version=None, command=None):
+        """``--once``. ``command``: one or several commands under the state path. Returns the decision on an error, or None."""
+        runner = self.runner(name, start_version=start_version)
+        for request in [command] if isinstance(command, command_queue.Command) else command or ():
             command_queue.enqueue(self.state_path.requests, request)
             command_queue.accept(self.state_path.requests, request)
             runner.submit(request)
@@ -196,8 +196,8 @@ class World:
         assert not runner.is_alive(), "the route did not come to an end"
         return runner.failure
 
-    def answer(self, ask) -> command_queue.CommandStatus:
-        return command_queue.read_status(self.state_path.requests, ask.id)
+    def answer(self, command) -> command_queue.CommandStatus:
+        return command_queue.read_status(self.state_path.requests, command.id)
 
     def state(self, name="orders_files"):
         return self.state_path.load(name)
@@ -231,7 +231,7 @@ class World:
     def lines(self) -> list:
         return [json.loads(line) for line in (self.files / "orders.jsonl").read_text().splitlines()]
 
-    def buried(self, *columns: str) -> list[tuple]:
+    def dead_letters(self, *columns: str) -> list[tuple]:
         if not self.state_path.dead_letters.exists():
             return []
         frame = self.spark.read.format("delta").load(str(self.state_path.dead_letters))

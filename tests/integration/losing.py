@@ -156,10 +156,10 @@ class RestoredIndex(Target):
         url = request.getfixturevalue("elasticsearch").url
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             target = cls(client)
-            target._ask("PUT", cls.repository, {"type": "fs", "settings": {"location": "lost"}})
+            target._request("PUT", cls.repository, {"type": "fs", "settings": {"location": "lost"}})
             yield target
-            target._ask("DELETE", f"{cls.repository}/*")
-            target._ask("DELETE", cls.repository)
+            target._request("DELETE", f"{cls.repository}/*")
+            target._request("DELETE", cls.repository)
 
     def emptied(self, run: int) -> Mapping[str, str]:
         self._delete()
@@ -172,14 +172,14 @@ class RestoredIndex(Target):
         self.copies += 1
         self.there = self.client.head("/orders").is_success
         if self.there:
-            self._ask(
+            self._request(
                 "PUT", f"{self._copy}?wait_for_completion=true", {"indices": "orders", "include_global_state": False}
             )
 
     def lose(self) -> None:
         self._delete()
         if self.there:
-            self._ask("POST", f"{self._copy}/_restore?wait_for_completion=true", {"indices": "orders"})
+            self._request("POST", f"{self._copy}/_restore?wait_for_completion=true", {"indices": "orders"})
 
     def held(self) -> dict[str, Any]:
         return documents(str(self.client.base_url).rstrip("/"), "orders")
@@ -191,7 +191,7 @@ class RestoredIndex(Target):
     def _delete(self) -> None:
         self.client.delete("/orders?ignore_unavailable=true").raise_for_status()
 
-    def _ask(self, method: str, path: str, body: Any = None) -> None:
+    def _request(self, method: str, path: str, body: Any = None) -> None:
         self.client.request(method, path, json=body).raise_for_status()
 
 

@@ -100,10 +100,10 @@ def _trouble(folder):
     """None: all is well. A number: write so many changes, then die."""
     what = _said(folder)
     if what == "away":
-        (folder / "asked").touch()
+        (folder / "called").touch()
         raise RetryableError("unreachable", "no answer")
-    if what == "away once" and not (folder / "asked").exists():
-        (folder / "asked").touch()
+    if what == "away once" and not (folder / "called").exists():
+        (folder / "called").touch()
         raise RetryableError("unreachable", "no answer", retry_after=60)  # longer than a write is tried
     if what == "forbidden":
         raise PermanentError("The folder is locked.", "Unlock it.")

@@ -129,13 +129,13 @@ def test_replay_distinguishes_deleted_row_from_identical_row_inserted_in_same_ve
 def test_batch_of_another_state_path_is_not_skipped_as_repeated(world):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
-    assert run(world, ask=Command("resync", "orders_audit")) is None
+    assert run(world, command=Command("resync", "orders_audit")) is None
     world.insert("(2, 'b')")
     assert run(world) is None
     before = len(world.audited("id"))
     world.environ["CDF_STATE_PATH"] = str(world.folder / "other")
     assert run(world).reason == "target_claimed"
-    assert run(world, ask=Command("resync", "orders_audit")) is None
+    assert run(world, command=Command("resync", "orders_audit")) is None
     assert len(world.audited("id")) == before + 2, "the snapshot of the new epoch"
     assert world.state("orders_audit").epoch == 3
 
@@ -176,7 +176,7 @@ def test_replay_appends_missing_rows_and_counts_identical_rows(world):
     columns = ["id", "name", "content", "copy", "`a.b`", "`tick``s`", "change_type", "commit_version"]
     whole = world.audited(*columns)
     assert len(whole) == 5
-    assert run(world, ask=Command("replay", "orders_audit", 1)) is None
+    assert run(world, command=Command("replay", "orders_audit", 1)) is None
     assert world.audited(*columns) == whole
     audit = f"delta.`{world.audit}`"
     world.spark.sql(f"DELETE FROM {audit} WHERE id = 2 OR `tick``s` = {moment}2'")
@@ -186,15 +186,15 @@ def test_replay_appends_missing_rows_and_counts_identical_rows(world):
     left = world.spark.createDataFrame(kept, schema).write.format("delta").mode("overwrite")
     left.option("replaceWhere", "id = 1").save(world.audit)
     assert len(world.audited("id")) == 1, "of the twins one is left, of the others none"
-    ask = Command("replay", "orders_audit", 1, 2)
-    assert run(world, ask=ask) is None
+    command = Command("replay", "orders_audit", 1, 2)
+    assert run(world, command=command) is None
     assert world.audited(*columns) == whole
-    assert world.answer(ask).state == "done"
-    told = world.last_batch()
-    assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {"insert": 4}, 1, (1, 2))
-    assert run(world, ask=Command("replay", "orders_audit", 1, 2)) is None
-    told = world.last_batch()
-    assert (told.received, told.applied, told.stale, told.versions) == ({"insert": 5}, {}, 5, (1, 2))
+    assert world.answer(command).state == "done"
+    batch = world.last_batch()
+    assert (batch.received, batch.applied, batch.stale, batch.versions) == ({"insert": 5}, {"insert": 4}, 1, (1, 2))
+    assert run(world, command=Command("replay", "orders_audit", 1, 2)) is None
+    batch = world.last_batch()
+    assert (batch.received, batch.applied, batch.stale, batch.versions) == ({"insert": 5}, {}, 5, (1, 2))
 
 
 def given(spark, version, *rows, columns="id int"):
@@ -298,7 +298,7 @@ def test_replay_of_an_undelivered_range_does_not_double_it(world):
     assert run(world) is None
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
-    assert run(world, ask=Command("replay", "orders_audit", 2, 3)) is None
+    assert run(world, command=Command("replay", "orders_audit", 2, 3)) is None
     assert [row[0] for row in world.audited("id")] == [1, 2, 3]
 
 
@@ -322,7 +322,7 @@ def test_new_source_column_becomes_a_new_audit_column(world):
     world.insert("(3, 'c', 30)")
     assert run(world) is None
     assert world.audited("id", "price") == [(1, None), (2, None), (3, 30)]
-    assert run(world, ask=Command("replay", "orders_audit", 2)) is None
+    assert run(world, command=Command("replay", "orders_audit", 2)) is None
     assert len(world.audited("id")) == 3, "a row from before the column is still the same row"
 
 
@@ -336,9 +336,9 @@ def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
     assert world.audited("id", "price") == [(1, None), (2, None), (3, 30)]
     world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
     world.insert("(4, 'd', 40)")
-    verdict = run(world)
-    assert (verdict.action, verdict.reason) == ("halt", "schema_change")
-    assert "Approve it" in verdict.remedy
+    decision = run(world)
+    assert (decision.action, decision.reason) == ("halt", "schema_change")
+    assert "Approve it" in decision.remedy
     world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "5"
     assert run(world) is None
     assert world.audited("id", "title") == [(1, None), (2, None), (3, None), (4, "d")]
@@ -346,8 +346,8 @@ def test_columns_of_a_mapped_table_may_be_added_and_renamed(world):
 
 def test_column_named_like_an_audit_column_halts_with_rename_setting(world):
     world.create("id bigint, batch int")
-    verdict = run(world)
-    assert "column batch of route orders_audit has the name of an audit column" in verdict.message
+    decision = run(world)
+    assert "column batch of route orders_audit has the name of an audit column" in decision.message
     world.environ["CDF_ROUTES__ORDERS_AUDIT__RENAME"] = "batch=source_batch"
     assert run(world) is None, "nothing was written yet, so the definition may be corrected"
 
@@ -355,8 +355,8 @@ def test_column_named_like_an_audit_column_halts_with_rename_setting(world):
 def test_foreign_delta_table_is_not_written(world):
     world.create(rows=["(1, 'a')"])
     world.spark.range(3).write.format("delta").save(world.audit)
-    verdict = run(world)
-    assert "is no audit table" in verdict.message
+    decision = run(world)
+    assert "is no audit table" in decision.message
     assert world.spark.read.format("delta").load(world.audit).columns == ["id"]
 
 

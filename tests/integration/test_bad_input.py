@@ -44,7 +44,7 @@ def minimal(folder: Path, **more: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ({"TABLES__ORDERS__KEYZ": "id"}, ["CDF_TABLES__ORDERS__KEYZ", "did you mean CDF_TABLES__ORDERS__KEYS?"]),
         ({"TRIGGER_SECONDS": "soon"}, ["CDF_TRIGGER_SECONDS", "'soon'", "a number"]),
@@ -56,12 +56,12 @@ def minimal(folder: Path, **more: object) -> dict[str, str]:
     ids=["an unknown option", "a malformed number", "two routes to one target"],
 )
 def test_a_wrong_configuration_ends_the_run_before_spark_starts(
-    tmp_path: Path, here: Here, wrong: dict[str, str], told: list[str]
+    tmp_path: Path, here: Here, wrong: dict[str, str], expected: list[str]
 ):
     ended = here(minimal(tmp_path, **wrong), "run", "--once")
 
     assert ended.code == 78, ended.log
-    assert [words for words in told if words not in ended.log] == []
+    assert [words for words in expected if words not in ended.log] == []
     assert "Traceback" not in ended.log
     assert "spark started" not in ended.log
     assert not (tmp_path / "state").exists()
@@ -143,13 +143,13 @@ def test_unreachable_system_ends_run_once_with_the_retry_exit_code(
     ended = here(environment(tmp_path, **given), "run", "--once", "--table", "missing", "--table", "away")
 
     assert ended.code == 75, ended.log
-    told = ended.entry(message="route failed", route="missing_cache")
-    assert told["reason"] == "table_missing"
-    assert str(tmp_path / "missing") in told["what"]
-    assert "Create it, or correct its PATH or NAME" in told["next_step"]
-    told = ended.entry(message="route failed", route="away_away")
-    assert told["reason"] == "unreachable"
-    assert "127.0.0.1:1" in told["what"]
+    entry = ended.entry(message="route failed", route="missing_cache")
+    assert entry["reason"] == "table_missing"
+    assert str(tmp_path / "missing") in entry["what"]
+    assert "Create it, or correct its PATH or NAME" in entry["next_step"]
+    entry = ended.entry(message="route failed", route="away_away")
+    assert entry["reason"] == "unreachable"
+    assert "127.0.0.1:1" in entry["what"]
     assert "Traceback" not in ended.log
 
     missing = Source.created(spark, tmp_path / "missing", ROWS)
@@ -193,10 +193,10 @@ def of_tables(*names: str) -> list[str]:
 
 def halted(ended: Ended, folder: Path, route: str, reason: str, what: str, next_step: str) -> None:
     """Assert the reported failure of the route, and that it has committed nothing."""
-    told = ended.entry(message="route failed", route=route)
-    assert told["reason"] == reason
-    assert re.search(what, told["what"])
-    assert re.search(next_step, told["next_step"])
+    entry = ended.entry(message="route failed", route=route)
+    assert entry["reason"] == reason
+    assert re.search(what, entry["what"])
+    assert re.search(next_step, entry["next_step"])
     assert ended.entry(route=route, state="halted")
     assert not list((folder / "state" / "routes").glob(f"{route}/checkpoints/*/commits/*"))
 

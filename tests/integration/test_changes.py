@@ -31,8 +31,8 @@ def objects(table, **wanted):
 def refused(table, **wanted):
     with pytest.raises(RouteHaltError) as caught:
         written(table, **wanted)
-    assert caught.value.verdict.remedy
-    return caught.value.verdict.message
+    assert caught.value.decision.remedy
+    return caught.value.decision.message
 
 
 def test_printed_feed_equals_table_changes(world):

@@ -151,9 +151,9 @@ def test_letters_are_listed_shown_redriven_and_discarded(
     assert here(given, "run", "--once").code == 0
 
     def listed(*more: str) -> dict[str, dict[str, Any]]:
-        told = here(given, "dead-letters", "list", "letters_cache", "--limit", "10", "--format", "json", *more)
-        assert told.code == 0, told.log
-        return {letter["key"]: letter for letter in map(json.loads, told.output.splitlines())}
+        ended = here(given, "dead-letters", "list", "letters_cache", "--limit", "10", "--format", "json", *more)
+        assert ended.code == 0, ended.log
+        return {letter["key"]: letter for letter in map(json.loads, ended.output.splitlines())}
 
     open_ = listed()
     assert open_.keys() == set(map(str, REFUSED))

@@ -54,20 +54,20 @@ def live(world):
         assert not runner.is_alive()
 
 
-def shown(world, verdict, action, reason):
+def shown(world, decision, action, reason):
     """Verdict, board and next step say one thing."""
-    assert verdict is not None
+    assert decision is not None
     route = world.board.snapshot().routes[0]
-    assert (verdict.action, verdict.reason) == (action, reason)
+    assert (decision.action, decision.reason) == (action, reason)
     assert route.state == ("stopped" if action == "wait" else "halted"), "an --once run does not wait"
     assert route.last_error.condition == reason
-    assert route.last_error.next_step == verdict.remedy
-    return verdict
+    assert route.last_error.next_step == decision.remedy
+    return decision
 
 
 def mended(world):
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask) is None
+    command = Command("resync", "orders_files")
+    assert world.run(command=command) is None
     assert world.delivered() == world.expected()
 
 
@@ -85,9 +85,9 @@ def test_changes_removed_by_vacuum_are_not_skipped(started):
     started.insert("(3, 'c')")
     started.overwrite(started.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
     started.vacuum()
-    verdict = shown(started, started.run(), "halt", "history_lost")
-    assert "FILE_NOT_EXIST" in verdict.message
-    assert verdict.remedy.endswith("resync orders_files")
+    decision = shown(started, started.run(), "halt", "history_lost")
+    assert "FILE_NOT_EXIST" in decision.message
+    assert decision.remedy.endswith("resync orders_files")
     assert started.board.snapshot().routes[0].last_error.count == 2, "tried once more, then halted"
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
     mended(started)
@@ -102,9 +102,9 @@ def test_log_with_a_gap_halts_the_route(started):
     gap.unlink()
     gap.with_name(f".{gap.name}.crc").unlink()
     forget(started)
-    verdict = shown(started, started.run(), "halt", "history_lost")
-    assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in verdict.message
-    assert verdict.remedy.endswith("resync orders_files")
+    decision = shown(started, started.run(), "halt", "history_lost")
+    assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in decision.message
+    assert decision.remedy.endswith("resync orders_files")
     assert started.delivered().keys() == {"1", "2", "3"}
 
 
@@ -113,9 +113,9 @@ def test_start_at_a_version_without_change_feed_halts(world):
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     world.insert("(2, 'b')")
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
-    verdict = shown(world, world.run(), "halt", "change_feed_off")
-    assert "delta.enableChangeDataFeed = true" in verdict.remedy
-    assert verdict.remedy.endswith("resync orders_files")
+    decision = shown(world, world.run(), "halt", "change_feed_off")
+    assert "delta.enableChangeDataFeed = true" in decision.remedy
+    assert decision.remedy.endswith("resync orders_files")
     del world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"]
     mended(world)
 
@@ -125,9 +125,9 @@ def test_unknown_table_feature_halts_the_route(started):
     features = {"readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture", "changeDataFeed"]}
     commit_file(started, 2).write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
     forget(started)
-    verdict = shown(started, started.run(), "halt", "unsupported_table")
-    assert "fromTheFuture" in verdict.message
-    assert "upgrade cdf-replicator" in verdict.remedy
+    decision = shown(started, started.run(), "halt", "unsupported_table")
+    assert "fromTheFuture" in decision.message
+    assert "upgrade cdf-replicator" in decision.remedy
     commit_file(started, 2).unlink()
     forget(started)
     assert started.run() is None, "nothing is lost"
@@ -140,16 +140,16 @@ def test_damaged_file_is_retried_then_reported(world):
     world.insert("(3, 'c')")
     (data,) = set(Path(world.table).glob("*.parquet")) - before
     with damaged(data):
-        verdict = shown(world, world.run(), "halt", "read_failed")
-        assert "FAILED_READ_FILE" in verdict.message
+        decision = shown(world, world.run(), "halt", "read_failed")
+        assert "FAILED_READ_FILE" in decision.message
         assert world.board.snapshot().routes[0].last_error.count == 5
     assert world.run() is None
     world.sql("INSERT INTO {t} SELECT id, 'many' FROM range(10, 40)")
     world.sql("OPTIMIZE {t}")
     world.sql("DELETE FROM {t} WHERE id % 3 = 0")
     with damaged(*Path(world.table).glob("deletion_vector*.bin")):
-        verdict = shown(world, world.run(), "halt", "read_failed")
-        assert "storage responds" in verdict.remedy
+        decision = shown(world, world.run(), "halt", "read_failed")
+        assert "storage responds" in decision.remedy
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -214,9 +214,9 @@ def test_a_damaged_schema_log_is_rebuilt_by_a_resync(world, damaged):
     for file in folder.rglob("[0-9]*"):
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
         file.write_text(damaged)
-    verdict = shown(world, world.run(), "halt", "schema_change")
-    assert "An error occurred while calling" not in verdict.message
-    assert verdict.remedy.endswith("resync orders_files")
+    decision = shown(world, world.run(), "halt", "schema_change")
+    assert "An error occurred while calling" not in decision.message
+    assert decision.remedy.endswith("resync orders_files")
     mended(world)
 
 
@@ -250,8 +250,8 @@ def test_second_instance_on_one_checkpoint_halts_the_route(started):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_module.BatchWriter, "write", overtaken)
-        verdict = shown(started, started.run(), "halt", "second_writer")
-    assert "stop it, then restart" in verdict.remedy
+        decision = shown(started, started.run(), "halt", "second_writer")
+    assert "stop it, then restart" in decision.remedy
     assert started.run() is None
     assert started.delivered() == started.expected()
 
@@ -264,7 +264,7 @@ def test_stop_during_a_batch_is_no_failure(started):
     stop = threading.Event()
     runner = started.runner(once=False, stop=stop)
     runner.start()
-    until((started.files / "asked").exists)
+    until((started.files / "called").exists)
     stop.set()
     runner.wake()
     runner.join(60)
@@ -358,8 +358,8 @@ def test_errors_of_delta_match_their_condition(world):
     for provoke, action, reason in cases:
         with pytest.raises(Exception) as caught:
             provoke()
-        verdict = classify_error(caught.value, route="orders_files")
-        assert (verdict.action, verdict.reason) == (action, reason), str(caught.value)[:300]
+        decision = classify_error(caught.value, route="orders_files")
+        assert (decision.action, decision.reason) == (action, reason), str(caught.value)[:300]
 
 
 def streamed(frame, folder):
@@ -371,10 +371,10 @@ def test_query_with_a_running_predecessor_is_retried(world):
     world.create(rows=["(1, 'a')"])
     former = world.spark.readStream.format("rate").load().writeStream.format("noop").queryName("orders_files").start()
     try:
-        verdict = world.run()
+        decision = world.run()
     finally:
         former.stop()
-    assert (verdict.action, verdict.reason) == ("wait", "stalled")
+    assert (decision.action, decision.reason) == ("wait", "stalled")
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -384,10 +384,10 @@ def test_a_change_of_an_unknown_type_halts_and_names_its_commit(started):
     assert started.run() is None
     started.sql("UPDATE {t} SET name = 'd' WHERE id = 2")
     _retype(Path(started.table), started.version(), "update_preimage", "update_pre")
-    verdict = started.run()
-    shown(started, verdict, "halt", "unknown_change")
-    assert f"Commit {started.version()} of the table holds a change of type 'update_pre'" in verdict.message
-    assert "bug" not in f"{verdict.message} {verdict.remedy}"
+    decision = started.run()
+    shown(started, decision, "halt", "unknown_change")
+    assert f"Commit {started.version()} of the table holds a change of type 'update_pre'" in decision.message
+    assert "bug" not in f"{decision.message} {decision.remedy}"
     assert started.delivered()["2"]["name"] == "b", "nothing of the commit was delivered"
 
 

@@ -103,7 +103,7 @@ def test_resync_after_a_restored_state_path_loads_the_snapshot(both):
     shutil.copytree(both.folder / "state", copy)
     for _ in range(2):
         for route in ROUTES:
-            assert both.run(route, ask=Command("resync", route)) is None
+            assert both.run(route, command=Command("resync", route)) is None
         if copy.exists():
             shutil.rmtree(both.folder / "state")
             copy.rename(both.folder / "state")

@@ -20,7 +20,7 @@ def started(world):
         assert world.run() is None
     world.sql("UPDATE {t} SET name = 'good' WHERE id = 4")
     assert world.run() is None
-    assert world.buried("key", "state") == [("3", "open"), ("4", "superseded")]
+    assert world.dead_letters("key", "state") == [("3", "open"), ("4", "superseded")]
     return world
 
 
@@ -44,13 +44,15 @@ def copies(world):
 
 @pytest.mark.parametrize("share", [0, 0.5])
 def test_torn_commit_is_moved_aside_and_no_dead_letter_is_lost(started, share):
-    kept = started.buried("id", "key", "state", "created_at", "closed_at")
+    kept = started.dead_letters("id", "key", "state", "created_at", "closed_at")
     torn(started, share)
     started.insert("(5, 'bad')", "(6, 'f')")
     with capture_logs() as lines:
         assert started.run() is None
     assert started.delivered().keys() == {"1", "2", "4", "6"}
-    assert [row for row in started.buried("id", "key", "state", "created_at", "closed_at") if row[1] != "5"] == kept
+    assert [
+        row for row in started.dead_letters("id", "key", "state", "created_at", "closed_at") if row[1] != "5"
+    ] == kept
     assert started.board.snapshot().routes[0].dead_letters == 2
     (copy,) = copies(started)
     (warning,) = [line for line in lines if "dead-letter table" in line["event"]]
@@ -66,7 +68,7 @@ def test_damaged_data_file_is_reported_with_the_resync_command(started):
         assert started.run() is None
     (warning,) = [line for line in lines if "dead-letter table" in line["event"]]
     assert warning["next_step"].endswith("run: cdf-replicator resync orders_files")
-    assert [key for (key,) in started.buried("key")] == ["4"]
+    assert [key for (key,) in started.dead_letters("key")] == ["4"]
 
 
 def files_of_keys(world):
@@ -92,7 +94,7 @@ def test_interrupted_recovery_is_completed(started):
     table.rename(table.with_name("dead_letters.damaged-20260131T120000"))
     started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert started.run() is None
-    assert started.buried("key", "state") == [("3", "open"), ("4", "superseded")]
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "superseded")]
     shutil.rmtree(copies(started)[0])
     assert started.run() is None
     assert started.board.snapshot().routes[0].dead_letters == 1
@@ -106,4 +108,4 @@ def test_later_micro_batches_do_not_read_the_table_of_open_letters(started, monk
     started.insert("(5, 'e')", "(6, 'bad')")
     assert started.run() is None
     assert looks == ["frame"], "at the start of the route; what is refused is appended unseen"
-    assert started.buried("key", "state") == [("3", "open"), ("4", "superseded"), ("6", "open")]
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "superseded"), ("6", "open")]

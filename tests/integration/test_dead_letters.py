@@ -23,10 +23,10 @@ def test_refused_row_is_kept_with_its_reason_and_delivery_continues(started):
     assert started.run() is None
     assert started.delivered().keys() == {"1", "2", "4"}
     columns = ("route", "table", "sink", "key", "change_type", "commit_version", "code", "reason", "state")
-    assert started.buried(*columns) == [
+    assert started.dead_letters(*columns) == [
         ("orders_files", "orders", "files", "3", "insert", 2, "bad_name", "the name is bad", "open")
     ]
-    ((row,),) = started.buried("row")
+    ((row,),) = started.dead_letters("row")
     assert json.loads(row) == {"id": 3, "name": "bad"}
     assert started.last_batch().rejected == {"bad_name": 1}
     assert started.board.snapshot().routes[0].dead_letters == 1
@@ -52,10 +52,10 @@ def test_refused_key_is_absent_for_every_split_of_the_commits(started):
 def test_a_later_change_of_the_key_closes_its_letter(started, mend):
     started.sql("UPDATE {t} SET name = 'bad' WHERE id < 3")
     assert started.run() is None
-    assert started.buried("key", "state") == [("1", "open"), ("2", "open")]
+    assert started.dead_letters("key", "state") == [("1", "open"), ("2", "open")]
     started.sql(mend)
     assert started.run() is None
-    assert started.buried("key", "state") == [("1", "superseded"), ("2", "open")]
+    assert started.dead_letters("key", "state") == [("1", "superseded"), ("2", "open")]
     assert started.delivered() == {key: row for key, row in started.expected().items() if key != "2"}
     assert started.board.snapshot().routes[0].dead_letters == 1
 
@@ -65,17 +65,17 @@ def test_a_second_refusal_of_a_key_leaves_both_letters_open(started):
     assert started.run() is None
     started.sql("UPDATE {t} SET name = 'bad too' WHERE id = 1")
     assert started.run() is None
-    assert started.buried("commit_version", "state") == [(2, "open"), (3, "open")]
+    assert started.dead_letters("commit_version", "state") == [(2, "open"), (3, "open")]
 
 
 def test_a_redelivered_micro_batch_does_not_double_its_letters(started, lose_commit):
     started.insert("(3, 'bad')", "(NULL, 'x')", "(NULL, 'x')")
     assert started.run() is None
-    kept = started.buried("id", "created_at")
+    kept = started.dead_letters("id", "created_at")
     assert len(kept) == 2
     lose_commit("orders_files")
     assert started.run() is None
-    assert started.buried("id", "created_at") == kept
+    assert started.dead_letters("id", "created_at") == kept
 
 
 def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_letter_is_kept_before_the_checkpoint_moves(started, monkeypatch):
         assert started.run().reason == "bug"
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
     assert started.run() is None
-    assert started.buried("key") == [("3",)]
+    assert started.dead_letters("key") == [("3",)]
 
 
 def test_each_row_without_a_key_is_a_dead_letter(world):
@@ -99,7 +99,7 @@ def test_each_row_without_a_key_is_a_dead_letter(world):
     world.sql("DELETE FROM {t} WHERE name = 'x'")
     assert world.run() is None
     assert world.delivered().keys() == {"1", "2"}
-    assert [(key, code, json.loads(row)["name"]) for key, code, row in world.buried("key", "code", "row")] == [
+    assert [(key, code, json.loads(row)["name"]) for key, code, row in world.dead_letters("key", "code", "row")] == [
         (None, "null_key", "x"),
         (None, "null_key", "y"),
         (None, "null_key", "z"),
@@ -108,29 +108,29 @@ def test_each_row_without_a_key_is_a_dead_letter(world):
 
 def test_too_many_rejections_halt_the_route_and_keep_the_checkpoint(started):
     started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
-    verdict = started.run()
-    assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
-    assert "refused 101 of 101" in verdict.message
-    assert "the name is bad" in verdict.message
+    decision = started.run()
+    assert (decision.action, decision.reason) == ("halt", "too_many_rejected")
+    assert "refused 101 of 101" in decision.message
+    assert "the name is bad" in decision.message
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
-    assert started.buried("key") == []
+    assert started.dead_letters("key") == []
     started.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
     assert started.run() is None
-    assert len(started.buried("key")) == 101
+    assert len(started.dead_letters("key")) == 101
 
 
 def test_a_hundred_rejections_never_halt(started):
     started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 200)")
     assert started.run() is None
-    assert len(started.buried("key")) == 100
+    assert len(started.dead_letters("key")) == 100
 
 
 def test_a_resync_voids_the_letters_of_older_epochs(started):
     started.insert("(3, 'bad')", "(4, 'bad')", "(NULL, 'x')")
     assert started.run() is None
     started.sql("DELETE FROM {t} WHERE id = 3")
-    assert started.run(ask=Command("resync", "orders_files")) is None
-    assert [key for key, state in started.buried("key", "state") if state == "open"] == ["4", None]
+    assert started.run(command=Command("resync", "orders_files")) is None
+    assert [key for key, state in started.dead_letters("key", "state") if state == "open"] == ["4", None]
     assert started.delivered().keys() == {"1", "2"}
 
 
@@ -148,4 +148,4 @@ def test_append_sink_keeps_earlier_rows_of_a_refused_key(world):
         (3, "update_postimage", "b"),
         (4, "update_postimage", "c"),
     ]
-    assert world.buried("commit_version", "state") == [(2, "open")], "that change is missing for good"
+    assert world.dead_letters("commit_version", "state") == [(2, "open")], "that change is missing for good"

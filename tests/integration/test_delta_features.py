@@ -83,8 +83,8 @@ def test_features_equal_the_aggregation_after_every_operation(world, lose_commit
     lose_commit("orders_features")
     assert run(world) is None, "Spark gives the batch again"
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
-    assert run(world, ask=Command("replay", "orders_features", 1)) is None
-    assert run(world, ask=Command("replay", "orders_features", 1, 2)) is None
+    assert run(world, command=Command("replay", "orders_features", 1)) is None
+    assert run(world, command=Command("replay", "orders_features", 1, 2)) is None
     assert held(world) == expected(world)
 
 
@@ -94,19 +94,19 @@ def test_changed_aggregates_need_a_resync(world):
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"n": "count(*)"})
     assert run(world) is None
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(second)
-    verdict = run(world)
-    assert "ENTITY or AGGREGATES of route orders_features has changed" in verdict.message
-    assert verdict.remedy == "Run: cdf-replicator resync orders_features"
+    decision = run(world)
+    assert "ENTITY or AGGREGATES of route orders_features has changed" in decision.message
+    assert decision.remedy == "Run: cdf-replicator resync orders_features"
     world.sql("DELETE FROM {t} WHERE id = 2")
-    assert run(world, ask=Command("resync", "orders_features", max_removed_share=1.0)) is None
+    assert run(world, command=Command("resync", "orders_features", max_removed_share=1.0)) is None
     assert held(world) == expected(world, second) == [("a", 1, "x")]
     world.spark.sql(f"INSERT INTO {world.features} VALUES ('z', 9, 'y', NULL)")
-    assert run(world, ask=Command("resync", "orders_features", max_removed_share=1.0)) is None
+    assert run(world, command=Command("resync", "orders_features", max_removed_share=1.0)) is None
     assert held(world) == [("a", 1, "x")]
     world.environ["CDF_ROUTES__ORDERS_FEATURES__RENAME"] = "customer=client"
     assert (
         "ENTITY of route orders_features names customer, which the route leaves out, renames"
-        in run(world, ask=Command("resync", "orders_features", max_removed_share=1.0)).message
+        in run(world, command=Command("resync", "orders_features", max_removed_share=1.0)).message
     )
 
 

@@ -72,18 +72,18 @@ def test_replica_equals_the_table_after_every_operation(world, lose_commit):
     world.overwrite(world.sql("SELECT id, concat(name, '!') AS name FROM {t} WHERE id IS NULL OR id <> 30"))
     assert run(world) is None
     assert same(world), "an overwrite is split: its inserts come before its deletes"
-    assert world.buried("code", "state") == [("null_key", "open")] * 2
+    assert world.dead_letters("code", "state") == [("null_key", "open")] * 2
     lose_commit("orders_copy")
     assert run(world) is None, "Spark gives the batch again"
     assert same(world)
 
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "100"
-    assert run(world, ask=Command("replay", "orders_copy", 1)) is None
+    assert run(world, command=Command("replay", "orders_copy", 1)) is None
     assert same(world)
     world.spark.sql(f"DELETE FROM {world.copy} WHERE id = 5")
     world.spark.sql(f"INSERT INTO {world.copy} VALUES (99, 'mine', NULL, NULL)")
     world.sql("DELETE FROM {t} WHERE id = 2")
-    assert run(world, ask=Command("resync", "orders_copy", max_removed_share=1.0)) is None
+    assert run(world, command=Command("resync", "orders_copy", max_removed_share=1.0)) is None
     assert same(world), "the resync undoes changes of another writer"
 
 
@@ -93,7 +93,7 @@ def test_batch_without_net_changes_is_delivered(world, route):
     assert world.run(route) is None
     world.sql("DELETE FROM {t}")
     assert world.run(route) is None
-    assert world.buried("code") == [("null_key",)]
+    assert world.dead_letters("code") == [("null_key",)]
 
 
 def test_share_of_rows_without_key_counts_in_a_repeated_batch_too(world, lose_commit):
@@ -147,7 +147,7 @@ def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
         return world.spark.sql(f"SELECT id, name, to_json(struct(s, l, m)) AS nested FROM {name} ORDER BY id").collect()
 
     assert shown(world.copy) == shown(f"delta.`{world.table}`")
-    assert run(world, ask=Command("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
+    assert run(world, command=Command("replay", "orders_copy", 1)) is None, "of rows that lack what came later"
     assert shown(world.copy) == shown(f"delta.`{world.table}`")
 
 
@@ -156,14 +156,14 @@ def test_configured_replica_keeps_deleted_rows_and_history(world):
     world.environ["CDF_SINKS__COPY__HISTORY"] = "true"
     assert run(world) is None
     world.environ["CDF_SINKS__COPY__SOFT_DELETE"] = "true"
-    verdict = run(world)
-    assert "SOFT_DELETE of route orders_copy has changed" in verdict.message
-    assert verdict.remedy == "Run: cdf-replicator resync orders_copy"
-    assert run(world, ask=Command("resync", "orders_copy", max_removed_share=1.0)) is None
+    decision = run(world)
+    assert "SOFT_DELETE of route orders_copy has changed" in decision.message
+    assert decision.remedy == "Run: cdf-replicator resync orders_copy"
+    assert run(world, command=Command("resync", "orders_copy", max_removed_share=1.0)) is None
     world.sql("DELETE FROM {t} WHERE id = 1")
     assert run(world) is None
-    told = world.spark.sql(f"SELECT id, name, _cdf_deleted FROM {world.copy} ORDER BY id").collect()
-    assert [tuple(row) for row in told] == [(1, "a", True), (2, "b", False)]
+    kept = world.spark.sql(f"SELECT id, name, _cdf_deleted FROM {world.copy} ORDER BY id").collect()
+    assert [tuple(row) for row in kept] == [(1, "a", True), (2, "b", False)]
     path = str(world.folder / "copy" / "orders")
     feed = world.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
     of_one = feed.where("id = 1").orderBy("_commit_version", "_change_type").collect()
@@ -179,8 +179,8 @@ def test_configured_replica_keeps_deleted_rows_and_history(world):
     assert run(world).reason == "target_claimed"
     world.environ["CDF_STATE_PATH"] = str(world.folder / "state")
     shutil.rmtree(path)
-    verdict = run(world)
-    assert (verdict.reason, verdict.remedy) == ("target_gone", "Run: cdf-replicator resync orders_copy")
+    decision = run(world)
+    assert (decision.reason, decision.remedy) == ("target_gone", "Run: cdf-replicator resync orders_copy")
 
 
 def test_delivery_repairs_a_kill_between_the_tombstones_and_the_merge(spark, tmp_path, monkeypatch):
@@ -205,8 +205,8 @@ def test_delivery_repairs_a_kill_between_the_tombstones_and_the_merge(spark, tmp
     assert write(*batch).skipped
     assert write(2, upsert("gone", 6, "older"), upsert("kept", 6, "newer")).stale == 1
     assert {row["id"]: row["name"] for row in rows(held(spark, sink))} == {"kept": "newer", "new": "new"}
-    buried = spark.read.format("delta").load(sink.tombstone_path(route)).select("key", "guard").collect()
-    assert sorted(row["key"] for row in buried) == ["gone", "kept"], "the tombstones of the batch are there once"
+    tombstones = spark.read.format("delta").load(sink.tombstone_path(route)).select("key", "guard").collect()
+    assert sorted(row["key"] for row in tombstones) == ["gone", "kept"], "the tombstones of the batch are there once"
 
 
 def test_first_load_detects_another_writer_of_an_empty_table(spark, tmp_path):
@@ -315,7 +315,7 @@ def test_truncated_replica_needs_a_resync(world):
     assert run(world) is None
     world.spark.sql(f"TRUNCATE TABLE {world.copy}")
     world.insert("(4, 'd')")
-    verdict = run(world)
-    assert (verdict.reason, verdict.remedy) == ("target_restored", "Run: cdf-replicator resync orders_copy")
-    assert run(world, ask=Command("resync", "orders_copy")) is None
+    decision = run(world)
+    assert (decision.reason, decision.remedy) == ("target_restored", "Run: cdf-replicator resync orders_copy")
+    assert run(world, command=Command("resync", "orders_copy")) is None
     assert same(world)

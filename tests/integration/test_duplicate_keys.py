@@ -19,7 +19,7 @@ def started(world):
 def letters(world):
     return [
         (key, version, json.loads(row)["name"], state)
-        for key, version, code, row, state in world.buried("key", "commit_version", "code", "row", "state")
+        for key, version, code, row, state in world.dead_letters("key", "commit_version", "code", "row", "state")
         if code == "duplicate_key"
     ]
 
@@ -50,10 +50,10 @@ def test_duplicate_key_shows_no_row_and_later_changes_keep_its_report(started, l
     assert started.delivered().keys() == {"2", "3", "7", "9"}, "5 is there once more, and absent"
     assert {(key, state) for key, _, _, state in letters(started)} == {("1", "open"), ("5", "open"), ("6", "open")}
 
-    assert started.run(ask=Command("resync", "orders_files")) is None
+    assert started.run(command=Command("resync", "orders_files")) is None
     assert started.delivered().keys() == {"2", "3", "5", "7", "9"}, "of 5 one row is left"
     started.sql("DELETE FROM {t} WHERE id IN (1, 6)")
-    assert started.run(ask=Command("resync", "orders_files")) is None
+    assert started.run(command=Command("resync", "orders_files")) is None
     assert started.delivered() == started.expected()
     assert {state for *_, state in letters(started)} == {"void"}
 
@@ -77,22 +77,22 @@ def test_entries_and_dead_letters_do_not_depend_on_commit_splits(started, files)
     ]
     assert started.delivered().keys() == {"1", "2", "3", "6", "9"}
     assert letters(started) == kept
-    assert [version for key, version in started.buried("key", "commit_version") if key is None] == [2, 6]
-    assert started.run(asked=1) is None
+    assert [version for key, version in started.dead_letters("key", "commit_version") if key is None] == [2, 6]
+    assert started.run(start_version=1) is None
     assert started.delivered().keys() == {"1", "2", "3", "6", "9"}, "after a replay"
     assert letters(started) == kept
 
 
 def test_filtered_rows_do_not_count_as_duplicates(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
-    assert started.run(ask=Command("resync", "orders_files")) is None
+    assert started.run(command=Command("resync", "orders_files")) is None
     started.insert("(5, 'x')", "(5, 'draft')", "(6, 'x')", "(6, 'y')", "(6, 'draft')", "(7, NULL)", "(7, 'z')")
     started.sql("UPDATE {t} SET name = 'draft' WHERE id = 6 AND name = 'x'")  # in the feed, key 6 is gone
     assert started.run() is None
     assert started.delivered().keys() == {"1", "2", "3", "5", "7", "9"}
     assert [(key, name) for key, _, name, _ in letters(started)] == [("6", "x"), ("6", "y")]
-    verdict = started.run(ask=Command("resync", "orders_files"))
-    assert verdict is None, "of each key one row passes"
+    decision = started.run(command=Command("resync", "orders_files"))
+    assert decision is None, "of each key one row passes"
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE name <> 'draft'")
 
 
@@ -108,7 +108,7 @@ def test_duplicates_of_different_commits_are_found_by_comparison_only(started):
     assert letters(started) == []
     doubled = started.sql("SELECT id FROM {t} GROUP BY id HAVING count(*) > 1 ORDER BY id").collect()
     assert doubled == [(1,), (5,)]
-    assert started.run(ask=Command("resync", "orders_files")) is None
+    assert started.run(command=Command("resync", "orders_files")) is None
     assert started.delivered().keys() == {"2", "3", "9"}
     assert [(key, name) for key, _, name, _ in letters(started)] == [
         ("1", "a"),
@@ -122,7 +122,7 @@ def test_duplicates_in_the_first_load_are_dead_letters_up_to_the_limit(world, lo
     world.create(rows=["(1, 'a')", "(2, 'x')", "(2, 'y')", "(3, 'bad')", "(NULL, 'z')"])
     assert world.run() is None
     kept = [(None, "null_key"), ("2", "duplicate_key"), ("2", "duplicate_key"), ("3", "bad_name")]
-    assert sorted(world.buried("key", "code"), key=str) == sorted(kept, key=str)
+    assert sorted(world.dead_letters("key", "code"), key=str) == sorted(kept, key=str)
     assert world.delivered().keys() == {"1"}
     assert world.last_batch().rejected == {"null_key": 1, "duplicate_key": 1, "bad_name": 1}
     assert world.board.snapshot().routes[0].dead_letters == 4
@@ -130,9 +130,11 @@ def test_duplicates_in_the_first_load_are_dead_letters_up_to_the_limit(world, lo
     world.sql(
         "INSERT INTO {t} SELECT id, 'twin' FROM (SELECT explode(sequence(100, 200)) AS id) CROSS JOIN range(2) AS twin(nr)"
     )
-    verdict = world.run(ask=Command("resync", "orders_files"))
-    assert (verdict.action, verdict.reason) == ("halt", "too_many_rejected")
-    assert "several rows of 102 keys: 100 (2 rows)" in verdict.message
+    decision = world.run(command=Command("resync", "orders_files"))
+    assert (decision.action, decision.reason) == ("halt", "too_many_rejected")
+    assert "several rows of 102 keys: 100 (2 rows)" in decision.message
     world.environ["CDF_DELIVERY__MAX_REJECTED_SHARE"] = "1"
     assert world.run() is None
-    assert len([state for (state,) in world.buried("state") if state == "open"]) == 2 + 2 + 101, "one of identical rows"
+    assert len([state for (state,) in world.dead_letters("state") if state == "open"]) == 2 + 2 + 101, (
+        "one of identical rows"
+    )

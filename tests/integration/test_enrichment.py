@@ -81,7 +81,7 @@ def test_row_that_fails_a_filter_over_joined_columns_becomes_a_delete(world, car
     world.insert("(5, 'ZZ', 1)", "(6, 'UA', 1)", "(6, 'ZZ', 1)", "(7, 'UA', 1)", "(7, 'AA', 1)")
     assert world.run() is None
     assert world.delivered() == {"2": united, "4": united | {"id": 4}, "6": united | {"id": 6}}
-    assert world.buried("key", "code") == [("7", "duplicate_key")] * 2, "of key 6 one row passes, of key 7 two"
+    assert world.dead_letters("key", "code") == [("7", "duplicate_key")] * 2, "of key 6 one row passes, of key 7 two"
     batch = world.last_batch()
     assert batch.received == {"insert": 5, "update_preimage": 2, "update_postimage": 2}, "as the feed had them"
     assert sum(batch.applied.values()) == 3, "as the sink got them"
@@ -128,7 +128,7 @@ def test_repeated_evaluation_of_a_micro_batch_reads_one_version(world, carriers)
     carriers("ALTER TABLE {c} RENAME COLUMN name TO title")
     with pytest.raises(EnrichmentError) as caught:
         dimensions.snapshot_join()
-    assert (caught.value.verdict.action, caught.value.verdict.reason) == ("restart", "schema_change")
+    assert (caught.value.decision.action, caught.value.decision.reason) == ("restart", "schema_change")
 
 
 def test_joined_table_recreated_at_the_checked_version_is_checked_again(world, carriers):
@@ -188,10 +188,10 @@ def test_incompatible_joined_table_halts_before_any_write(world, carriers):
         frames(world)
     carriers("INSERT INTO {c} VALUES ('AA', 'again', 1, 'x'), (NULL, 'no code', 4, 'x')")
     world.environ[CARRIERS + "COLUMNS"] = "name=carrier_name"
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "bad_dimension")
-    assert "code does not identify a row, so that joined rows would multiply" in verdict.message
-    assert "('AA',) (2 rows)" in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "bad_dimension")
+    assert "code does not identify a row, so that joined rows would multiply" in decision.message
+    assert "('AA',) (2 rows)" in decision.message
     assert world.delivered() == {}
     (finding,) = validate._table(world.spark, world.settings, world.settings.routes["orders_files"])
     assert "('AA',) (2 rows)" in finding.what
@@ -204,9 +204,9 @@ def test_missing_joined_table_is_retried(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     home = world.folder / "carriers"
     shutil.move(home, world.folder / "moved")
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("wait", "table_missing")
-    assert f"Table carriers ({home}), which route orders_files joins: " in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("wait", "table_missing")
+    assert f"Table carriers ({home}), which route orders_files joins: " in decision.message
     shutil.move(world.folder / "moved", home)
     assert world.run() is None
     assert world.delivered() == {"1": row(1, "AA", 1, "American", 1)}

@@ -19,29 +19,29 @@ def started(world):
 
 
 def halted(world, reason):
-    verdict = world.run()
-    assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("halt", reason)
+    decision = world.run()
+    assert decision is not None
+    assert (decision.action, decision.reason) == ("halt", reason)
     assert world.board.snapshot().routes[0].state == "halted"
-    assert verdict.remedy.endswith("resync orders_files")
-    return verdict
+    assert decision.remedy.endswith("resync orders_files")
+    return decision
 
 
 def mended(world):
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask) is None
-    assert world.answer(ask).state == "done"
+    command = Command("resync", "orders_files")
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "done"
     assert world.delivered() == world.expected()
 
 
 def test_duplicate_keys_in_a_snapshot_are_named(world):
     world.environ["CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS"] = "halt"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(2, 'c')", "(3, 'd')"])
-    verdict = halted(world, "duplicate_keys")
-    assert "Key columns id of table orders" in verdict.message
-    assert "at version 1" in verdict.message
-    assert "several rows of 1 key: 2 (2 rows)." in verdict.message
-    assert "ON_DUPLICATE_KEYS=dead_letter" in verdict.remedy
+    decision = halted(world, "duplicate_keys")
+    assert "Key columns id of table orders" in decision.message
+    assert "at version 1" in decision.message
+    assert "several rows of 1 key: 2 (2 rows)." in decision.message
+    assert "ON_DUPLICATE_KEYS=dead_letter" in decision.remedy
     assert world.delivered() == {}
     world.sql("DELETE FROM {t} WHERE name = 'c'")
     mended(world)
@@ -51,8 +51,8 @@ def test_recreated_table_halts_the_route(started):
     shutil.rmtree(started.table)
     started.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     started.create(rows=["(2, 'bb')", "(3, 'c')"])
-    verdict = halted(started, "table_replaced")
-    assert "recreated" in verdict.message
+    decision = halted(started, "table_replaced")
+    assert "recreated" in decision.message
     assert started.delivered().keys() == {"1", "2"}
     mended(started)
     assert started.state().epoch == 2
@@ -64,14 +64,14 @@ def test_mapped_table_recreated_before_its_first_commit_halts_the_route(world, l
     world.create(rows=["(1, 'a')", "(2, 'b')"], delta__columnMapping__mode="name")
     (runner,) = live("orders_files")
 
-    def told():
+    def state_and_condition():
         route = world.board.snapshot().routes[0]
         return route.state, route.last_error.condition if route.last_error else None
 
-    until(lambda: told() == ("running", None))
+    until(lambda: state_and_condition() == ("running", None))
     shutil.rmtree(world.table)
     if seen_missing:
-        until(lambda: told() == ("retrying", "table_missing"))
+        until(lambda: state_and_condition() == ("retrying", "table_missing"))
     world.create(rows=["(7, 'new')"], delta__columnMapping__mode="name")
     world.insert("(8, 'new')")
     until(lambda: runner.failure is not None or len(world.delivered()) > 2)
@@ -90,14 +90,14 @@ def test_mapped_table_recreated_before_its_first_commit_halts_the_route(world, l
 )
 def test_changed_definition_is_not_mixed_with_the_former_definition(started, variable, value):
     started.environ[variable] = value
-    verdict = halted(started, "route_changed")
-    assert f"{variable.rsplit('__', 1)[1].lower()} was" in verdict.message
+    decision = halted(started, "route_changed")
+    assert f"{variable.rsplit('__', 1)[1].lower()} was" in decision.message
 
 
 def test_resync_applies_a_changed_definition(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "id > 1"
-    ask = Command("resync", "orders_files")
-    assert started.run(ask=ask) is None
+    command = Command("resync", "orders_files")
+    assert started.run(command=command) is None
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1")
     started.sql("UPDATE {t} SET id = id - 1")
     assert started.run() is None
@@ -134,18 +134,18 @@ def test_commits_removed_by_log_cleanup_are_not_skipped(started):
 
 def test_disabled_change_feed_halts_with_the_command_to_enable_it(world):
     world.create(rows=["(1, 'a')"], delta__enableChangeDataFeed="false")
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
-    assert "cdf-replicator enable orders" in verdict.remedy
-    assert "(delta.enableChangeDataFeed = true)" in verdict.remedy
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "change_feed_off")
+    assert "cdf-replicator enable orders" in decision.remedy
+    assert "(delta.enableChangeDataFeed = true)" in decision.remedy
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     assert world.run() is None
     assert world.delivered() == world.expected()
 
 
 def test_table_that_does_not_exist_yet_is_retried(world):
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("wait", "table_missing")
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("wait", "table_missing")
     world.create(rows=["(1, 'a')"])
     assert world.run() is None
     assert world.delivered() == world.expected()
@@ -154,16 +154,16 @@ def test_table_that_does_not_exist_yet_is_retried(world):
 def test_sink_that_refuses_access_halts_the_route_with_its_hint(started):
     started.insert("(3, 'c')")
     started.trouble("forbidden")
-    verdict = started.run()
-    assert (verdict.action, verdict.message, verdict.remedy) == ("halt", "The folder is locked.", "Unlock it.")
+    decision = started.run()
+    assert (decision.action, decision.message, decision.remedy) == ("halt", "The folder is locked.", "Unlock it.")
 
 
 def test_filter_that_spark_cannot_parse_is_reported(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "colour = 'red'"
     world.create()
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
-    assert "colour" in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "bad_expression")
+    assert "colour" in decision.message
 
 
 def test_a_damaged_state_is_rebuilt_by_a_resync(started):
@@ -185,9 +185,9 @@ def test_halted_route_waits_for_its_operator_and_reports_no_old_error(started):
         started.insert("(3, 'c')")
         until(lambda: runner.failure is not None)
         started.trouble(None)
-        ask = Command("replay", "orders_files", 2)
+        command = Command("replay", "orders_files", 2)
         started.state_path.requests.mkdir()
-        runner.submit(ask)
+        runner.submit(command)
         until(lambda: started.delivered() == started.expected())
         started.sql("ALTER TABLE {t} ADD COLUMN price int")
         started.insert("(4, 'd', 40)")

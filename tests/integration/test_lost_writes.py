@@ -99,16 +99,16 @@ class History:
     def resync(self) -> None:
         self.go_on(Command("resync", "orders_copy"))
 
-    def go_on(self, ask: Command | None = None) -> None:
+    def go_on(self, command: Command | None = None) -> None:
         for _ in range(MOST_RUNS):
-            verdict = self.world.run("orders_copy", ask=ask)
-            if verdict is None:
+            decision = self.world.run("orders_copy", command=command)
+            if decision is None:
                 return
-            ask = told(verdict.remedy) if verdict.action == "halt" else None
-        raise AssertionError(verdict)
+            command = command_in(decision.remedy) if decision.action == "halt" else None
+        raise AssertionError(decision)
 
 
-def told(next_step: str) -> Command:
+def command_in(next_step: str) -> Command:
     """The command that a halted route names."""
     found = re.search(r"cdf-replicator (.*)", next_step)
     assert found, next_step

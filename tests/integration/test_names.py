@@ -75,9 +75,9 @@ def test_elasticsearch_reads_a_dot_as_a_path_and_keeps_other_names(odd, elastics
 
 def test_elasticsearch_refuses_a_dot_that_nests_one_value_in_another(odd, elasticsearch):
     options = {"INDEX": "clash", "RENAME": json.dumps({"qu'o": "a"})}
-    verdict = odd.run(shaped(odd, "search", {"TYPE": "elasticsearch", "HOSTS": elasticsearch.url}, options))
-    assert (verdict.action, verdict.reason) == ("halt", "sink_refused")
-    assert "'a.b': the dot makes it a part of 'a', which is a value" in verdict.message
+    decision = odd.run(shaped(odd, "search", {"TYPE": "elasticsearch", "HOSTS": elasticsearch.url}, options))
+    assert (decision.action, decision.reason) == ("halt", "sink_refused")
+    assert "'a.b': the dot makes it a part of 'a', which is a value" in decision.message
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_column_named_like_an_audit_column_needs_a_rename(odd):
     route = shaped(
         odd, "audit", {"TYPE": "delta_audit", "PATH": str(odd.folder / "audit")}, {"RENAME": '{"key": "batch"}'}
     )
-    verdict = odd.run(route)
-    assert (verdict.action, verdict.reason) == ("halt", "sink_refused")
-    assert "column batch of route orders_audit has the name of an audit column" in verdict.message
+    decision = odd.run(route)
+    assert (decision.action, decision.reason) == ("halt", "sink_refused")
+    assert "column batch of route orders_audit has the name of an audit column" in decision.message

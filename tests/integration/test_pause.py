@@ -23,7 +23,7 @@ def runner(world, live):
     return runner
 
 
-def ask(world, runner, kind, **what):
+def submit(world, runner, kind, **what):
     """As another command does, through the running service; returns the answer."""
     request = Command(kind, ROUTE, **what)
     command_queue.enqueue(world.state_path.requests, request)
@@ -42,7 +42,7 @@ def is_paused(world, behind):
 
 
 def test_paused_route_delivers_nothing_until_it_is_resumed(world, runner):
-    assert ask(world, runner, "pause") == command_queue.CommandStatus("done", "paused", 1.0)
+    assert submit(world, runner, "pause") == command_queue.CommandStatus("done", "paused", 1.0)
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
     until(lambda: is_paused(world, 2), WITHIN)
@@ -50,10 +50,10 @@ def test_paused_route_delivers_nothing_until_it_is_resumed(world, runner):
     time.sleep(1)
     assert world.delivered() != world.expected()
 
-    assert ask(world, runner, "resume").state == "done"
+    assert submit(world, runner, "resume").state == "done"
     until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
-    told = [event.what for event in world.board.snapshot().events]
-    assert [what for what in told if "requested" in what] == ["resume requested", "pause requested"]
+    events = [event.what for event in world.board.snapshot().events]
+    assert [what for what in events if "requested" in what] == ["resume requested", "pause requested"]
 
 
 def test_replay_interrupted_by_a_pause_continues_and_is_answered(world, runner):
@@ -66,26 +66,26 @@ def test_replay_interrupted_by_a_pause_continues_and_is_answered(world, runner):
     runner.submit(pause)
     world.trouble(None)
     until(lambda: world.answer(pause) is not None and route(world).state == "paused", WITHIN)
-    ask(world, runner, "resume")
+    submit(world, runner, "resume")
     until(lambda: world.answer(replay) is not None and world.answer(replay).state == "done", WITHIN)
     assert command_queue.pending(world.state_path.requests) == []
 
 
 def test_paused_route_stays_paused_after_a_restart_and_reports_its_lag(world, runner, live):
-    ask(world, runner, "pause")
+    submit(world, runner, "pause")
     world.insert("(2, 'b')")
     assert world.run() is None, "a run of once"
     (again,) = live(ROUTE)
     until(lambda: is_paused(world, 1), WITHIN)
     assert world.delivered() != world.expected()
-    ask(world, again, "resume")
+    submit(world, again, "resume")
     until(lambda: world.delivered() == world.expected(), WITHIN)
 
 
 def test_paused_route_refuses_commands_that_write(world, runner):
-    ask(world, runner, "pause")
+    submit(world, runner, "pause")
     for kind, what in (("replay", {"starting_version": 0}), ("resync", {}), ("redrive", {})):
-        refused = ask(world, runner, kind, **what)
+        refused = submit(world, runner, kind, **what)
         assert refused.state == "failed"
         assert "is paused. Run: cdf-replicator resume orders_files" in refused.message
     assert world.state().generation == 0
@@ -97,7 +97,7 @@ def test_route_that_has_never_run_can_be_paused(world, live):
     (runner,) = live(ROUTE)
     until(lambda: route(world).state == "paused", WITHIN)
     assert world.state() is None
-    ask(world, runner, "resume")
+    submit(world, runner, "resume")
     until(lambda: world.delivered() == world.expected(), WITHIN)
 
 

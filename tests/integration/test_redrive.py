@@ -19,18 +19,18 @@ def started(world):
     assert world.run() is None
     world.insert("(3, 'bad')", "(4, 'bad too')")
     assert world.run() is None
-    assert world.buried("key", "state") == [("3", "open"), ("4", "open")]
+    assert world.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
     return world
 
 
 def redrive(world, *letters, kind="redrive", route=ROUTE):
-    ask = Command(kind, route, letters=letters)
-    assert world.run(route, ask=ask) is None
-    return world.answer(ask)
+    command = Command(kind, route, letters=letters)
+    assert world.run(route, command=command) is None
+    return world.answer(command)
 
 
 def letter_of(world, key):
-    (found,) = [letter for letter, *told in world.buried("id", "key", "state") if told == [key, "open"]]
+    (found,) = [letter for letter, *rest in world.dead_letters("id", "key", "state") if rest == [key, "open"]]
     return found
 
 
@@ -39,7 +39,7 @@ def test_repaired_sink_gets_the_rows(started):
     answer = redrive(started)
     assert (answer.state, answer.message) == ("done", "2 keys written as of version 2, 0 of them refused again")
     assert started.delivered() == started.expected()
-    assert started.buried("key", "state") == [("3", "redriven"), ("4", "redriven")]
+    assert started.dead_letters("key", "state") == [("3", "redriven"), ("4", "redriven")]
     assert started.board.snapshot().routes[0].dead_letters == 0
 
 
@@ -57,7 +57,9 @@ def test_row_refused_again_is_one_dead_letter_of_the_present_row(started):
     for _ in range(2):
         assert "1 of them refused again" in redrive(started, letter_of(started, "3")).message
         kept = [
-            (json.loads(row)["name"], state) for key, row, state in started.buried("key", "row", "state") if key == "3"
+            (json.loads(row)["name"], state)
+            for key, row, state in started.dead_letters("key", "row", "state")
+            if key == "3"
         ]
         assert sorted(kept) == [("bad", "redriven"), ("bad still", "open")]
     assert set(started.delivered()) == {"1", "2"}
@@ -66,25 +68,25 @@ def test_row_refused_again_is_one_dead_letter_of_the_present_row(started):
 def test_redrive_retries_a_sink_after_a_short_outage(started):
     started.trouble("away once")
     assert redrive(started).message == "2 keys written as of version 2, 2 of them refused again"
-    assert (started.files / "asked").exists()
+    assert (started.files / "called").exists()
 
 
 def test_redrive_reports_an_unreachable_sink_with_the_next_step(started):
     started.trouble("away")
-    ask = Command("redrive", ROUTE)
-    started.run(ROUTE, ask=ask)
-    answer = started.answer(ask)
+    command = Command("redrive", ROUTE)
+    started.run(ROUTE, command=command)
+    answer = started.answer(command)
     assert (answer.state, answer.message) == (
         "failed",
         "unreachable: no answer Repeat the command once the error is over.",
     )
-    assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
 
 
 def test_only_the_letters_that_are_named_are_redriven(started):
     started.trouble("tolerant")
     assert redrive(started, letter_of(started, "4")[:8]).message.startswith("1 keys written")
-    assert started.buried("key", "state") == [("3", "open"), ("4", "redriven")]
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "redriven")]
     assert set(started.delivered()) == {"1", "2", "4"}
 
 
@@ -102,12 +104,12 @@ def test_redrive_closes_letters_of_missing_and_duplicate_keys_after_source_repai
     world.insert("(NULL, 'x')", "(5, 'one')", "(5, 'two')")
     assert world.run() is None
     assert redrive(world).message.endswith("2 of them refused again")
-    assert {state for (state,) in world.buried("state")} == {"open"}
+    assert {state for (state,) in world.dead_letters("state")} == {"open"}
     world.sql("DELETE FROM {t} WHERE id IS NULL OR name = 'two'")
     assert world.run() is None
     assert redrive(world).message.endswith("0 of them refused again")
     assert world.delivered() == world.expected()
-    assert {state for (state,) in world.buried("state")} == {"redriven"}
+    assert {state for (state,) in world.dead_letters("state")} == {"redriven"}
 
 
 def test_replica_gets_the_present_row(world):
@@ -136,7 +138,7 @@ def test_an_append_sink_has_no_present_row(world):
 
 def test_discarded_letter_is_kept_and_its_key_stays_absent(started):
     assert redrive(started, letter_of(started, "3"), kind="discard").message == "1 discarded"
-    assert started.buried("key", "state") == [("3", "discarded"), ("4", "open")]
+    assert started.dead_letters("key", "state") == [("3", "discarded"), ("4", "open")]
     assert started.board.snapshot().routes[0].dead_letters == 1
     assert set(started.delivered()) == {"1", "2"}
     started.trouble("tolerant")
@@ -148,7 +150,7 @@ def test_unknown_letter_is_reported_and_nothing_changes(started):
     for kind in ("redrive", "discard"):
         answer = refused(started, kind, "no-such-id")
         assert "has no open dead letter of no-such-id" in answer.message
-    assert started.buried("key", "state") == [("3", "open"), ("4", "open")]
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
 
 
 def test_redrive_and_discard_fail_without_a_dead_letter(world):
@@ -159,18 +161,18 @@ def test_redrive_and_discard_fail_without_a_dead_letter(world):
 
 
 def refused(world, kind, *letters):
-    ask = Command(kind, ROUTE, letters=letters)
-    world.run(ask=ask)
-    answer = world.answer(ask)
+    command = Command(kind, ROUTE, letters=letters)
+    world.run(command=command)
+    answer = world.answer(command)
     assert answer.state == "failed"
     return answer
 
 
 def test_letters_of_a_removed_table_can_be_discarded(started):
     shutil.rmtree(started.table)
-    ask = Command("discard", ROUTE, letters=())
-    started.run(ask=ask)
-    assert started.answer(ask).message == "2 discarded"
+    command = Command("discard", ROUTE, letters=())
+    started.run(command=command)
+    assert started.answer(command).message == "2 discarded"
 
 
 def test_redrive_omits_columns_that_the_route_omits(started):

@@ -50,7 +50,7 @@ def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F81
 def test_repair_loses_to_a_higher_guard_and_names_the_resync(world, target, here):  # noqa: F811
     target.put(14, guard_of(1, 999, upsert=True), name="foreign")
     command = Command("repair", ROUTE, identities=[target.identity(14)])
-    assert world.run(ROUTE, ask=command) is None
+    assert world.run(ROUTE, command=command) is None
     assert world.answer(command).message.endswith("as of version 1, 1 with a higher guard")
     assert verified(world).comparison.kinds["foreign"] == 1
     assert here(world.environ, "resync", ROUTE, "--yes").code == 0
@@ -112,7 +112,7 @@ def refusing(world, elasticsearch, redis_server):
 
 def repaired(world, *identities: str) -> str:
     command = Command("repair", ROUTE, identities=identities)
-    assert world.run(ROUTE, ask=command) is None
+    assert world.run(ROUTE, command=command) is None
     assert verified(world).comparison.equal
     return world.answer(command).message
 
@@ -121,14 +121,14 @@ def test_repair_keeps_the_dead_letter_of_a_row_refused_again(world, refusing):
     guard = guard_of(1, 1, upsert=True)
     httpx.put(f"{refusing}/2?version={guard}&version_type=external_gte", json={"id": 2}).raise_for_status()
     assert repaired(world, "2").endswith("1 entries written as of version 1, 1 refused by the sink")
-    assert world.buried("key", "state") == [("2", "open")]
+    assert world.dead_letters("key", "state") == [("2", "open")]
     assert httpx.get(f"{refusing}/2").status_code == httpx.codes.NOT_FOUND
 
 
 def test_repair_closes_the_dead_letter_of_a_row_that_fits_now(world, refusing):
     world.sql("UPDATE {t} SET tags = map('b', 2) WHERE id = 2")
     assert repaired(world, "2") == "1 entries written as of version 2"
-    assert ("2", "redriven") in world.buried("key", "state")
+    assert ("2", "redriven") in world.dead_letters("key", "state")
 
 
 def test_key_that_no_row_can_have_is_left(world, elasticsearch, redis_server):
@@ -139,6 +139,6 @@ def test_key_that_no_row_can_have_is_left(world, elasticsearch, redis_server):
     assert world.run(ROUTE) is None
     server.set("orders:a{b", "{}")
     command = Command("repair", ROUTE, identities=["orders:a{b", "orders:1"])
-    assert world.run(ROUTE, ask=command) is None
+    assert world.run(ROUTE, command=command) is None
     assert world.answer(command).message == "1 entries written as of version 1, 1 with an unknown key"
     assert server.get("orders:a{b") == b"{}"

@@ -21,15 +21,15 @@ def world(world):
 
 
 def test_a_starting_version_means_changes_from_there_on_and_no_snapshot(world):
-    assert world.run(asked=2) is None
+    assert world.run(start_version=2) is None
     assert world.delivered().keys() == {"2", "3"}
     assert world.state().generation == 0
 
 
 def test_the_same_value_after_a_restart_resumes(world):
-    assert world.run(asked=2) is None
+    assert world.run(start_version=2) is None
     world.insert("(4, 'd')")
-    assert world.run(asked=2) is None
+    assert world.run(start_version=2) is None
     assert world.state().generation == 0
     assert world.last_batch().received == {"insert": 1}
     assert world.run() is None, "nor does its absence start anything"
@@ -38,31 +38,31 @@ def test_the_same_value_after_a_restart_resumes(world):
 
 def test_another_value_starts_the_next_generation(world):
     assert world.run() is None
-    assert world.run(asked=1) is None
+    assert world.run(start_version=1) is None
     assert (world.state().generation, world.state().epoch) == (1, 1)
-    assert world.run(asked=2) is None
+    assert world.run(start_version=2) is None
     assert world.state().generation == 2
     assert world.last_batch().received == {"insert": 2}
     assert world.delivered() == world.expected()
 
 
 def test_fixed_arguments_of_a_container_never_stop_a_restart(world):
-    assert world.run(asked=1) is None
+    assert world.run(start_version=1) is None
     world.insert("(4, 'd')")
-    assert world.run(asked=1) is None
+    assert world.run(start_version=1) is None
     world.insert("(5, 'e')")
     world.forget_log_before(world.version())
-    assert world.run(asked=1) is None
+    assert world.run(start_version=1) is None
     assert world.delivered() == world.expected()
 
 
 def test_version_out_of_range_is_refused_with_the_range(world):
-    verdict = world.run(asked=9)
-    assert (verdict.action, verdict.reason) == ("halt", "start_out_of_range")
-    assert "versions 0 to 3 are available" in verdict.message
+    decision = world.run(start_version=9)
+    assert (decision.action, decision.reason) == ("halt", "start_out_of_range")
+    assert "versions 0 to 3 are available" in decision.message
     assert world.state() is None
     assert world.run() is None
-    assert world.run(asked=9).reason == "start_out_of_range"
+    assert world.run(start_version=9).reason == "start_out_of_range"
     assert world.state().generation == 0, "nothing was begun"
 
 
@@ -84,10 +84,10 @@ def test_replay_delivers_again_and_continues(world):
     for file in (world.files / "orders").glob("*.json"):
         file.unlink()
     world.sql("DELETE FROM {t} WHERE id = 2")
-    ask = Command("replay", "orders_files", 1)
-    assert world.run(ask=ask) is None
+    command = Command("replay", "orders_files", 1)
+    assert world.run(command=command) is None
     assert world.delivered() == world.expected()
-    assert (world.answer(ask).state, world.answer(ask).ratio) == ("done", 1.0)
+    assert (world.answer(command).state, world.answer(command).ratio) == ("done", 1.0)
     assert (world.state().generation, world.state().epoch, world.state().requested_start_version) == (1, 1, None)
     world.insert("(4, 'd')")
     assert world.run() is None
@@ -99,19 +99,19 @@ def test_a_replay_does_not_bring_a_deleted_key_back(world):
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
-    assert world.run(ask=Command("replay", "orders_files", 0)) is None
+    assert world.run(command=Command("replay", "orders_files", 0)) is None
     assert world.delivered() == world.expected()
 
 
 def test_every_command_is_answered_despite_later_commands(world):
     assert world.run() is None
-    asked = [
+    commands = [
         Command("replay", "orders_files", 2),
         Command("replay", "orders_files", 1),
         Command("discard", "orders_files"),
     ]
-    assert world.run(ask=asked) is None
-    superseded, replayed, discarded = (world.answer(ask) for ask in asked)
+    assert world.run(command=commands) is None
+    superseded, replayed, discarded = (world.answer(command) for command in commands)
     assert (superseded.state, superseded.message) == ("failed", "a later replay took its place")
     assert (replayed.state, replayed.ratio) == ("done", 1.0), "the discard that came after it took nothing from it"
     assert (discarded.state, "no open dead letter" in discarded.message) == ("failed", True)
@@ -120,12 +120,12 @@ def test_every_command_is_answered_despite_later_commands(world):
 @pytest.mark.parametrize("version", [9, 4])
 def test_impossible_replay_is_refused_and_the_route_continues(world, version):
     assert world.run() is None
-    ask = Command("replay", "orders_files", version)
+    command = Command("replay", "orders_files", version)
     world.insert("(5, 'e')")
     world.insert("(6, 'f')")
-    ask = Command("replay", "orders_files", {9: 9, 4: 5}[version])
-    assert world.run(ask=ask) is None
-    answer = world.answer(ask)
+    command = Command("replay", "orders_files", {9: 9, 4: 5}[version])
+    assert world.run(command=command) is None
+    answer = world.answer(command)
     assert answer.state == "failed"
     assert {9: "versions 0 to 5 are available", 4: "Versions 4 to 4 may not be delivered yet"}[
         version
@@ -138,9 +138,9 @@ def test_replay_before_the_end_of_the_bootstrap_is_refused(world):
     world.trouble("1")
     world.run()
     world.trouble(None)
-    ask = Command("replay", "orders_files", 2)
-    assert world.run(ask=ask) is None
-    assert world.answer(ask).state == "failed"
+    command = Command("replay", "orders_files", 2)
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "failed"
     assert world.delivered() == world.expected(), "the bootstrap went on"
 
 
@@ -149,17 +149,17 @@ def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
     world.sql("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
     world.forget_log_before(world.version())
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask) is None
+    command = Command("resync", "orders_files")
+    assert world.run(command=command) is None
     assert world.delivered() == world.expected()
-    assert (world.state().epoch, world.state().generation, world.answer(ask).state) == (2, 1, "done")
+    assert (world.state().epoch, world.state().generation, world.answer(command).state) == (2, 1, "done")
 
 
 def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
     assert world.run() is None
     world.sql("DELETE FROM {t} WHERE id = 1")
     world.trouble("1")
-    assert world.run(ask=Command("resync", "orders_files")).reason == "bug"
+    assert world.run(command=Command("resync", "orders_files")).reason == "bug"
     world.trouble(None)
     world.sql("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
@@ -170,9 +170,9 @@ def test_command_is_answered_while_the_table_is_missing(world):
     assert world.run() is None
     (world.folder / "orders").rename(world.folder / "elsewhere")
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask).reason == "table_missing"
-    assert world.answer(ask).state == "failed"
+    command = Command("resync", "orders_files")
+    assert world.run(command=command).reason == "table_missing"
+    assert world.answer(command).state == "failed"
 
 
 def test_redis_follows_a_replay(world, redis_server):
@@ -187,9 +187,9 @@ def test_redis_follows_a_replay(world, redis_server):
     world.sql("DELETE FROM {t} WHERE id = 1")
     assert world.run("orders_cache") is None
     assert entries(redis_server) == world.expected()
-    assert world.run("orders_cache", ask=Command("replay", "orders_cache", 0)) is None
+    assert world.run("orders_cache", command=Command("replay", "orders_cache", 0)) is None
     assert entries(redis_server) == world.expected()
-    assert world.run("orders_cache", ask=Command("resync", "orders_cache")) is None
+    assert world.run("orders_cache", command=Command("resync", "orders_cache")) is None
     assert entries(redis_server) == world.expected()
 
 
@@ -228,10 +228,10 @@ def test_bounded_replay_across_a_rename_is_refused_with_the_alternative(world):
     world.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
     world.insert("(4, 'd')")
     assert world.run("orders_lines") is None
-    ask = Command("replay", "orders_lines", 2, 6)
-    assert world.run("orders_lines", ask=ask) is None
-    assert world.answer(ask).state == "failed"
-    assert "and the versions from it on, one after the other" in world.answer(ask).message
+    command = Command("replay", "orders_lines", 2, 6)
+    assert world.run("orders_lines", command=command) is None
+    assert world.answer(command).state == "failed"
+    assert "and the versions from it on, one after the other" in world.answer(command).message
 
 
 def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, monkeypatch):
@@ -241,10 +241,10 @@ def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, m
     assert world.run() is None
     state, newest = world.state(), world.version()
     world.vacuum()
-    ask = Command("replay", "orders_files", 2)
-    assert world.run(ask=ask) is None
-    assert world.answer(ask).state == "failed"
-    assert f"Versions 2 to {world.version()} of table orders can't be read: [FAILED" in world.answer(ask).message
+    command = Command("replay", "orders_files", 2)
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "failed"
+    assert f"Versions 2 to {world.version()} of table orders can't be read: [FAILED" in world.answer(command).message
     assert world.state() == state
 
     monkeypatch.setattr("cdf_replicator.pipeline.generation.check_readable", lambda *_: None)
@@ -269,33 +269,33 @@ def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
     state = world.state()
     world.sql("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
-    verdict = world.run(asked=5)
-    assert (verdict.action, verdict.reason) == ("halt", "bad_request")
-    assert "Versions 4 to 4 may not be delivered yet" in verdict.message
+    decision = world.run(start_version=5)
+    assert (decision.action, decision.reason) == ("halt", "bad_request")
+    assert "Versions 4 to 4 may not be delivered yet" in decision.message
     assert world.state() == state
     shutil.rmtree(world.files / "orders")
-    assert world.run(asked=5) is None, "there is nothing left to leave out"
-    assert told_missing(world) == ["from version 5 on, in epoch 2"]
+    assert world.run(start_version=5) is None, "there is nothing left to leave out"
+    assert reported_gaps(world) == ["from version 5 on, in epoch 2"]
     assert world.delivered().keys() == {"4"}
     world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
-    assert world.run(asked=5) is None
+    assert world.run(start_version=5) is None
     assert (world.delivered().keys(), world.state().generation) == ({"2", "4"}, 1)
 
 
 def test_replay_into_a_missing_target_is_a_new_epoch(world):
     assert world.run() is None
     shutil.rmtree(world.files / "orders")
-    ask = Command("replay", "orders_files", 3)
-    assert world.run(ask=ask) is None
-    assert told_missing(world) == ["from version 3 on, in epoch 2"]
-    assert world.answer(ask).state == "done"
-    assert "will be missing" in world.answer(ask).message
+    command = Command("replay", "orders_files", 3)
+    assert world.run(command=command) is None
+    assert reported_gaps(world) == ["from version 3 on, in epoch 2"]
+    assert world.answer(command).state == "done"
+    assert "will be missing" in world.answer(command).message
     assert world.delivered().keys() == {"3"}
 
 
-def told_missing(world):
+def reported_gaps(world):
     events = [event.what for event in world.board.snapshot().events]
-    told = [
+    matches = [
         re.search("with the changes (.*): keys that have not changed since then will be missing", e) for e in events
     ]
-    return [found[1] for found in told if found]
+    return [found[1] for found in matches if found]

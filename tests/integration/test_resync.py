@@ -31,8 +31,8 @@ def followed(world):
 
 
 def resynced(world, **more):
-    ask = Command("resync", ROUTE, **more)
-    return world.run(ask=ask), world.answer(ask)
+    command = Command("resync", ROUTE, **more)
+    return world.run(command=command), world.answer(command)
 
 
 def dry_run(world):
@@ -114,11 +114,11 @@ def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     assert "target  10 entries, of which at least 5 (50.0%) would be removed" in dry_run(world)
     assert world.state().epoch == 1, "a dry run writes nothing"
 
-    verdict, answer = resynced(world)
-    assert (verdict.action, verdict.reason) == ("halt", "too_many_orphans")
-    assert "would remove 5 of the target's 10 entries (50.0%), more than 10.0%" in verdict.message
-    assert "nothing was removed" in verdict.message
-    assert verdict.remedy == (
+    decision, answer = resynced(world)
+    assert (decision.action, decision.reason) == ("halt", "too_many_orphans")
+    assert "would remove 5 of the target's 10 entries (50.0%), more than 10.0%" in decision.message
+    assert "nothing was removed" in decision.message
+    assert decision.remedy == (
         "If they may go, run: cdf-replicator resync orders_files --yes (the route continues with the deletion of orphans)"
     )
     assert (answer.state, len(world.delivered())) == ("failed", 10)
@@ -127,8 +127,8 @@ def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     assert resynced(world, max_removed_share=0.4)[0].reason == "too_many_orphans"
 
     world.insert("(20, 'meanwhile')")
-    verdict, answer = resynced(world, max_removed_share=0.5)
-    assert (verdict, answer.state) == (None, "done")
+    decision, answer = resynced(world, max_removed_share=0.5)
+    assert (decision, answer.state) == (None, "done")
     assert world.delivered() == world.expected()
     assert world.state().epoch == 2
     assert [batch.batch_id for batch in world.board.snapshot().routes[0].batches] == [1], "nothing was loaded again"
@@ -152,10 +152,10 @@ def test_resync_overwrites_foreign_entries_of_the_sink(followed):
 def test_entry_with_the_highest_epoch_is_reported(followed):
     world = followed
     forge(world, "1", 2**63 - 1, {"id": 1, "name": "theirs"})
-    verdict, _ = resynced(world)
-    assert verdict.reason == "foreign_guards"
-    assert str(2**63 - 1) in verdict.message
-    assert verdict.remedy == "Remove them, or the whole target. Run: cdf-replicator resync orders_files"
+    decision, _ = resynced(world)
+    assert decision.reason == "foreign_guards"
+    assert str(2**63 - 1) in decision.message
+    assert decision.remedy == "Remove them, or the whole target. Run: cdf-replicator resync orders_files"
     entry(world, "1").unlink()
     assert resynced(world)[0] is None
     assert world.delivered() == world.expected()
@@ -187,7 +187,7 @@ def test_resync_repairs_elasticsearch_and_redis(world, elasticsearch, redis_serv
         world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
 
         for route in ("orders_cache", "orders_search"):
-            assert world.run(route, ask=Command("resync", route)) is None
+            assert world.run(route, command=Command("resync", route)) is None
             assert world.state(route).epoch == 6
         world.sql("DELETE FROM {t} WHERE id = 4")
         for route in ("orders_cache", "orders_search"):
@@ -234,9 +234,9 @@ def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world, tmp_path
     shutil.rmtree(tmp_path / "state")
     shutil.copytree(tmp_path / "copy", tmp_path / "state")
     world.sql("DELETE FROM {t} WHERE id = 1")
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "not_resyncable")
-    assert verdict.remedy.startswith("Delete that target")
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "not_resyncable")
+    assert decision.remedy.startswith("Delete that target")
     shutil.rmtree(world.files / "orders")
     assert resynced(world)[0] is None
     assert world.delivered() == world.expected()
@@ -260,8 +260,8 @@ def test_refused_sweep_continues_under_a_later_lease(world, elasticsearch, monke
     assert world.run("orders_search") is None
     world.sql("DELETE FROM {t} WHERE id < 5")
     held = next(lease)
-    ask = Command("resync", "orders_search", max_removed_share=0)
-    assert world.run("orders_search", ask=ask).reason == "too_many_orphans"
+    command = Command("resync", "orders_search", max_removed_share=0)
+    assert world.run("orders_search", command=command).reason == "too_many_orphans"
     held = next(lease)
-    assert world.run("orders_search", ask=Command("resync", "orders_search", max_removed_share=1)) is None
+    assert world.run("orders_search", command=Command("resync", "orders_search", max_removed_share=1)) is None
     assert documents(elasticsearch.url, "later-lease").keys() == world.expected().keys()

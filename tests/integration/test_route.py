@@ -75,9 +75,9 @@ def test_overwrite_split_at_any_place_leaves_the_rows_of_the_table(world):
 def test_interrupted_bootstrap_continues_at_its_pinned_version(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     world.trouble("1")
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "bug")
-    assert "the plug was pulled" in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "bug")
+    assert "the plug was pulled" in decision.message
     assert world.state().phase == "bootstrapping"
     assert world.delivered() != world.expected()
     world.sql("DELETE FROM {t} WHERE id < 3")
@@ -105,8 +105,8 @@ def test_writes_before_a_server_restart_are_sent_again(world):
     world.create(rows=["(1, 'a')"])
     for phase in ("bootstrapping", "streaming"):
         world.trouble("restarted")
-        verdict = world.run()
-        assert (verdict.action, verdict.reason, world.state().phase) == ("wait", "lost", phase)
+        decision = world.run()
+        assert (decision.action, decision.reason, world.state().phase) == ("wait", "lost", phase)
         for file in (world.files / "orders").glob("*.json"):
             file.unlink()
         world.trouble(None)
@@ -166,10 +166,10 @@ def test_live_route_follows_until_it_is_stopped(world):
         route = world.board.snapshot().routes[0]
         assert (route.state, route.source_version, route.delivered_version) == ("running", 2, 2)
         world.sql("DELETE FROM {t} WHERE id = 1")
-        ask = Command("resync", "orders_files")
+        command = Command("resync", "orders_files")
         world.state_path.requests.mkdir()
-        runner.submit(ask)
-        until(lambda: (found := world.answer(ask)) is not None and found.state == "done")
+        runner.submit(command)
+        until(lambda: (found := world.answer(command)) is not None and found.state == "done")
         assert world.delivered() == world.expected()
     finally:
         stop.set()
@@ -183,8 +183,8 @@ def test_live_route_follows_until_it_is_stopped(world):
 def test_unreachable_sink_is_distinguished_from_a_fault(world):
     world.create(rows=["(1, 'a')"])
     world.trouble("away")
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("wait", "unreachable")
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("wait", "unreachable")
     assert world.board.snapshot().sinks[0].up is False
     world.trouble(None)
     assert world.run() is None
@@ -246,18 +246,18 @@ def test_restart_within_a_commit_does_not_report_it_as_delivered(world, live, mo
     assert is_inside_a_commit(route, table)
     world.trouble("hang")
     live("orders_files")
-    told = []
+    positions = []
     try:
-        until(lambda: told.append(position(world)) or len([at for at in told if at[0] == "running"]) >= 20)
+        until(lambda: positions.append(position(world)) or len([at for at in positions if at[0] == "running"]) >= 20)
         assert (world.sample("cdf_delivered_version"), world.sample("cdf_lag_versions")) == (1, 1)
     finally:
         world.trouble(None)
-    assert {at[1:] for at in told if at[0] == "running" and at[2] is not None} == {(2, 1)}
+    assert {at[1:] for at in positions if at[0] == "running" and at[2] is not None} == {(2, 1)}
     until(lambda: position(world) == ("running", 2, 2))
     assert len(world.delivered()) == 4
     assert not is_inside_a_commit(route, table)
 
 
 def position(world):
-    (told,) = world.board.snapshot().routes
-    return told.state, told.source_version, told.delivered_version
+    (route,) = world.board.snapshot().routes
+    return route.state, route.source_version, route.delivered_version

@@ -33,19 +33,19 @@ def mapped(world):
 
 
 def halted(world, *words):
-    verdict = world.run()
-    assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("halt", "schema_change")
+    decision = world.run()
+    assert decision is not None
+    assert (decision.action, decision.reason) == ("halt", "schema_change")
     assert world.board.snapshot().routes[0].state == "halted"
     for word in words:
-        assert word in f"{verdict.message} {verdict.remedy}"
-    return verdict
+        assert word in f"{decision.message} {decision.remedy}"
+    return decision
 
 
 def resynced(world):
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask) is None
-    assert world.answer(ask).state == "done"
+    command = Command("resync", "orders_files")
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "done"
     assert world.delivered() == world.expected()
 
 
@@ -139,9 +139,9 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     mapped.sql("ALTER TABLE {t} RENAME COLUMN price TO cost")
     mapped.insert("(4, 'd', 40)")
     version = mapped.version() - 1
-    verdict = halted(mapped, "renamed column price to cost", f"at version {version}")
-    assert f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then restart" in verdict.remedy
-    assert "resync orders_files" in verdict.remedy
+    decision = halted(mapped, "renamed column price to cost", f"at version {version}")
+    assert f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then restart" in decision.remedy
+    assert "resync orders_files" in decision.remedy
     assert mapped.delivered().keys() == {"1", "2", "3"}
 
     mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version - 1)
@@ -157,7 +157,7 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
 
     mapped.sql("ALTER TABLE {t} DROP COLUMN name")
     mapped.insert("(5, 50)")
-    verdict = halted(mapped, "dropped column name", f"ALLOW_SCHEMA_CHANGE={mapped.version() - 1}")
+    decision = halted(mapped, "dropped column name", f"ALLOW_SCHEMA_CHANGE={mapped.version() - 1}")
     mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "always"
     assert mapped.run() is None
     assert mapped.delivered()["5"] == {"id": 5, "cost": 50}
@@ -180,8 +180,8 @@ def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, var
     world.sql("DELETE FROM {t} WHERE true")
     halted(world, statement.split()[2], "resync orders_files")
     world.environ[variable] = after
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask) is None
+    command = Command("resync", "orders_files")
+    assert world.run(command=command) is None
     assert world.delivered() == {}
 
 
@@ -217,8 +217,8 @@ def test_schema_change_that_blocks_a_stream_halts_until_a_resync(started, query,
     frame = started.spark.createDataFrame(frame.collect(), started.sql(query).schema)
     writer = frame.write.format("delta").mode("overwrite").options(**OVERWRITE)
     writer.partitionBy(*by).save(started.table) if by else writer.save(started.table)
-    verdict = halted(started, words, f"at version {started.version()}")
-    assert verdict.remedy == "Run: cdf-replicator resync orders_files"
+    decision = halted(started, words, f"at version {started.version()}")
+    assert decision.remedy == "Run: cdf-replicator resync orders_files"
     resynced(started)
 
 
@@ -270,9 +270,9 @@ def test_temporarily_disabled_change_feed_is_detected(started, live):
     off = started.version()
     started.sql("UPDATE {t} SET name = 'x' WHERE id = 1")
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    verdict = started.run()
-    assert (verdict.action, verdict.reason) == ("halt", "change_feed_off")
-    assert f"was off at version {off}" in verdict.message
+    decision = started.run()
+    assert (decision.action, decision.reason) == ("halt", "change_feed_off")
+    assert f"was off at version {off}" in decision.message
     resynced(started)
     (runner,) = live("orders_files")
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
@@ -311,6 +311,6 @@ def test_route_configured_to_ignore_delivers_the_first_columns_of_its_epoch(worl
     assert world.delivered() == {
         "1": rows[1], "2": rows[2], "3": {"id": 3, "box": None, "boxes": None, "named": None},
     }  # fmt: skip
-    ask = Command("resync", "orders_files")
-    assert world.run(ask=ask) is None
+    command = Command("resync", "orders_files")
+    assert world.run(command=command) is None
     assert world.delivered()["1"]["paid"] is True, "a new epoch begins with the columns of today"

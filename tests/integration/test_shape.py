@@ -61,9 +61,9 @@ def test_computed_and_renamed_columns_follow_their_row(world):
     assert world.run() is None
     assert world.delivered() == {}
     world.environ[ROUTE + "COMPUTED"] = '{"total": "qty * 3"}'
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "route_changed")
-    assert "computed was" in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "route_changed")
+    assert "computed was" in decision.message
     del world.environ[ROUTE + "COMPUTED"]
     assert "computed was" in world.run().message, "an expression that was taken away is a change too"
 
@@ -112,9 +112,9 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
     for text, why in fickle.items():
         with pytest.raises(RouteHaltError) as caught:
             judged(world, schema, filter=text)
-        verdict = caught.value.verdict
-        assert (verdict.reason, why in verdict.message) == ("bad_expression", True), (text, verdict.message)
-        assert verdict.remedy == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart."
+        decision = caught.value.decision
+        assert (decision.reason, why in decision.message) == ("bad_expression", True), (text, decision.message)
+        assert decision.remedy == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart."
     for text, why in {"window(day, '5 minutes')": "more than", "explode(tags)": "more than", "NULL": "no type"}.items():
         with pytest.raises(RouteHaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
             judged(world, schema, computed=json.dumps({"x": text}))
@@ -133,9 +133,9 @@ def test_deterministic_filter_or_expression_is_accepted(world):
 def test_wrong_expression_halts_before_any_write(world):
     world.environ[ROUTE + "FILTER"] = "nope > 1"
     world.create(rows=["(1, 'a')"])
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
-    assert "FILTER of route orders_files (nope > 1) can't be used" in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "bad_expression")
+    assert "FILTER of route orders_files (nope > 1) can't be used" in decision.message
     assert not (world.files / "orders").exists(), "the sink was not touched"
     (finding,) = validate._table(world.spark, world.settings, world.settings.routes["orders_files"])
     assert "nope" in finding.what
@@ -149,10 +149,10 @@ def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
     world.create(rows=["(1, 'a')"])
     assert world.run() is None
     world.insert("(0, 'z')")
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "bad_expression")
-    assert "DIVIDE_BY_ZERO" in verdict.message
-    assert "try_divide" in verdict.remedy
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "bad_expression")
+    assert "DIVIDE_BY_ZERO" in decision.message
+    assert "try_divide" in decision.remedy
     world.sql("DELETE FROM {t} WHERE id = 0")
     assert world.run().reason == "bad_expression", "the feed still has the row, and the route skips nothing"
 

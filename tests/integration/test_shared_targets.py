@@ -31,16 +31,16 @@ def test_target_of_another_route_is_unchanged_until_a_resync(world, place):
 
     for state, whose in (("other", "route orders_first of another state path"), ("state", "route orders_first:")):
         second = through(world, "second", place, state)
-        verdict = world.run(second)
-        assert verdict.reason == "target_claimed"
-        assert f"is filled by {whose}" in verdict.message
-        assert "restore the old name" in verdict.remedy
-        assert "cdf-replicator resync orders_second" in verdict.remedy
+        decision = world.run(second)
+        assert decision.reason == "target_claimed"
+        assert f"is filled by {whose}" in decision.message
+        assert "restore the old name" in decision.remedy
+        assert "cdf-replicator resync orders_second" in decision.remedy
 
     second = through(world, "second", place, "other")
-    assert world.run(second, ask=Command("resync", second)) is None
+    assert world.run(second, command=Command("resync", second)) is None
     first = through(world, "first", place, "state")
-    verdict = world.run(first)
-    assert verdict.reason == "target_claimed"
-    assert "is filled by route orders_second of another state path" in verdict.message
-    assert world.run(first, ask=Command("resync", first)) is None, "and it can take the target back"
+    decision = world.run(first)
+    assert decision.reason == "target_claimed"
+    assert "is filled by route orders_second of another state path" in decision.message
+    assert world.run(first, command=Command("resync", first)) is None, "and it can take the target back"

@@ -62,7 +62,7 @@ def test_range_after_log_cleanup_begins_at_the_first_readable_version(world):
 def test_version_out_of_range_is_refused_with_the_range(dated, version):
     with pytest.raises(RouteHaltError, match=f"Starting version {version} .* versions 0 to 3 are available") as raised:
         dated.check_range(version)
-    assert raised.value.verdict.remedy
+    assert raised.value.decision.remedy
 
 
 def test_range_includes_its_ends(dated):
@@ -120,8 +120,8 @@ def test_table_is_found_by_its_name(world):
 def test_missing_table_is_retried(world):
     with pytest.raises(Exception) as raised:
         world.source()
-    verdict = classify_error(raised.value, route="orders_files")
-    assert (verdict.action, verdict.reason) == ("wait", "table_missing")
+    decision = classify_error(raised.value, route="orders_files")
+    assert (decision.action, decision.reason) == ("wait", "table_missing")
 
 
 def test_folder_without_a_delta_table_is_retried(world):

@@ -83,9 +83,9 @@ def test_start_before_the_oldest_version_is_refused_with_the_range(world):
     world.forget_log_before(world.version())
     world.insert("(3, 'c')")
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "1"
-    verdict = world.run()
-    assert (verdict.action, verdict.reason) == ("halt", "start_out_of_range")
-    assert "versions 2 to 3 are available" in verdict.message
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("halt", "start_out_of_range")
+    assert "versions 2 to 3 are available" in decision.message
     assert world.state() is None
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "2"
     assert world.run() is None
@@ -156,7 +156,7 @@ def test_resync_of_a_recreated_table_beats_versions_of_the_old_table(world):
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     world.create(rows=["(1, 'new')"])
     assert world.run().reason == "table_replaced"
-    assert world.run(ask=Command("resync", ROUTE)) is None
+    assert world.run(command=Command("resync", ROUTE)) is None
     world.sql("UPDATE {t} SET name = 'newer'")
     assert world.version() == 2
     assert world.run() is None
@@ -173,12 +173,12 @@ def test_upsert_sink_refuses_bounded_replay_and_full_replay_restores_no_key(worl
     for file in (world.files / "orders").glob("*.json"):
         if json.loads(file.read_text())["row"] is None:
             file.unlink()
-    ask = Command("replay", ROUTE, 0, 1)
-    assert world.run(ask=ask) is None
-    assert world.answer(ask).state == "failed"
-    assert "bring back keys that were deleted later" in world.answer(ask).message
+    command = Command("replay", ROUTE, 0, 1)
+    assert world.run(command=command) is None
+    assert world.answer(command).state == "failed"
+    assert "bring back keys that were deleted later" in world.answer(command).message
     assert world.delivered() == world.expected()
-    assert world.run(ask=Command("replay", ROUTE, 0)) is None
+    assert world.run(command=Command("replay", ROUTE, 0)) is None
     assert world.delivered() == world.expected()
 
 
@@ -195,10 +195,10 @@ def test_batches_after_a_replay_are_not_dropped_by_txn_version(world):
         assert world.run("orders_audit") is None
         world.insert(f"({number}, 'a')")
     assert world.run("orders_audit") is None
-    assert world.run("orders_audit", ask=Command("replay", "orders_audit", 1)) is None
+    assert world.run("orders_audit", command=Command("replay", "orders_audit", 1)) is None
     world.insert("(5, 'a')")
     assert world.run("orders_audit") is None
-    assert world.run("orders_audit", ask=Command("resync", "orders_audit")) is None
+    assert world.run("orders_audit", command=Command("resync", "orders_audit")) is None
     world.insert("(6, 'a')")
     assert world.run("orders_audit") is None
     kept = world.audited("id", "change_type", "generation")
@@ -221,9 +221,9 @@ def test_running_bootstrap_reports_its_lag(world, live, monkeypatch):
 
     def behind(source):
         route = world.board.snapshot().routes[0]
-        told = {name: world.sample(name) for name in ("cdf_source_version", "cdf_lag_versions")}
+        metrics = {name: world.sample(name) for name in ("cdf_source_version", "cdf_lag_versions")}
         expected = {"cdf_source_version": source, "cdf_lag_versions": source + 1}
-        return route.state == "bootstrapping" and told == expected and 0 < world.sample("cdf_lag_seconds") < math.inf
+        return route.state == "bootstrapping" and metrics == expected and 0 < world.sample("cdf_lag_seconds") < math.inf
 
     until(lambda: behind(1))
     world.insert("(2, 'b')")

@@ -80,7 +80,7 @@ class Everything:
         for runner in runners:
             runner.join(PATIENCE_SECONDS)
         self.verdicts = [runner.failure for runner in runners]
-        self.letters = world.buried("sink", "key", "code")
+        self.letters = world.dead_letters("sink", "key", "code")
 
     def fill(self):
         refused = [{column_of(refusal.type): refusal.sql} for refusal in REFUSED_BY_ELASTICSEARCH]
@@ -172,7 +172,7 @@ def test_delta_tables_hold_every_value_unchanged(everything, sink):
 
 
 def test_replay_into_the_audit_table_recognizes_every_value(everything):
-    assert everything.world.run("orders_audit", asked=1) is None
+    assert everything.world.run("orders_audit", start_version=1) is None
     audit = everything.world.spark.read.format("delta").load(everything.world.audit)
     assert audit.count() == len(rows()) + len(REFUSED_BY_ELASTICSEARCH)
 
@@ -188,11 +188,11 @@ def test_delta_has_no_column_of_the_other_types(world):
 
 
 def test_the_key_text_of_each_type_is_as_documented(spark):
-    listed = [(kind, sql, told) for kind, pairs in KEY_TEXTS.items() for sql, told in pairs]
+    listed = [(kind, sql, text) for kind, pairs in KEY_TEXTS.items() for sql, text in pairs]
     frame = spark.sql("SELECT " + ", ".join(f"{sql} AS v{n}" for n, (_, sql, _) in enumerate(listed)))
     texts = [key_text([(F.col(name), frame.schema[name].dataType)]).alias(name) for name in frame.columns]
     (row,) = frame.select(*texts).collect()
-    assert list(row) == [told for *_, told in listed]
+    assert list(row) == [text for *_, text in listed]
 
 
 @pytest.mark.parametrize("kind", KEYLESS)

@@ -46,8 +46,8 @@ def test_maintenance_failure_is_a_warning_and_not_repeated_at_once(world):
     upkeep = upkeep_of(world, BrokenSink)
     for _ in range(2):
         upkeep.finish(Interrupt(threading.Event()))
-    told = [event.what for event in world.board.snapshot().events]
-    assert told == ["upkeep failed, retrying later: no room left"]
+    events = [event.what for event in world.board.snapshot().events]
+    assert events == ["upkeep failed, retrying later: no room left"]
     upkeep.cancel()
 
 

@@ -30,8 +30,8 @@ def test_keys_are_checked_in_one_scan_for_all_routes_of_a_table(world, monkeypat
     monkeypatch.setattr(SourceTable, "snapshot", lambda self, version: scans.append(version) or snapshot(self, version))
     found = list(validate._table(world.spark, world.settings, *world.settings.routes.values()))
     assert len(scans) == 1
-    told = {(finding.where, finding.severity, finding.what) for finding in found}
-    assert told == {
+    findings = {(finding.where, finding.severity, finding.what) for finding in found}
+    assert findings == {
         (
             "route orders_files",
             "warning",

@@ -171,7 +171,7 @@ def test_key_with_an_open_dead_letter_must_be_absent(world, elasticsearch, redis
     httpx.delete(f"{elasticsearch.url}/orders")
     world.create("id bigint, tags map<string,int>", rows=["(1, map('a', 1))", "(2, map(repeat('k', 33000), 1))"])
     assert world.run("orders_target") is None
-    assert world.buried("key", "code") == [("2", "document_parsing")]
+    assert world.dead_letters("key", "code") == [("2", "document_parsing")]
     found = verified(world)
 
     assert (found.dead_letters, found.comparison.equal) == (1, True), summary(found)

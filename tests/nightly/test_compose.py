@@ -80,7 +80,7 @@ def compose(podman: Podman) -> Iterator[Callable[..., str]]:
     compose("down", "--volumes")
 
 
-def asked(url: str) -> Any:
+def get_json(url: str) -> Any:
     try:
         answer = httpx.get(url, timeout=10, trust_env=False)
     except httpx.TransportError:
@@ -94,7 +94,7 @@ def test_compose_stack_follows_the_departure_board(podman: Podman, compose: Call
 
     def at() -> list[tuple[int | None, int | None]]:
         """Return the delivered version and the newest version of each route."""
-        status = asked("http://127.0.0.1:9102/status")
+        status = get_json("http://127.0.0.1:9102/status")
         return [(route["delivered_version"], route["source_version"]) for route in status["routes"]] if status else []
 
     def delivered() -> bool:
@@ -109,9 +109,9 @@ def test_compose_stack_follows_the_departure_board(podman: Podman, compose: Call
     shown = documents("http://127.0.0.1:9200", "flights")
     assert len(shown) == board.count() > 1000
     assert entries("redis://127.0.0.1:6379/0", "flights:") == shown
-    found = asked("http://127.0.0.1:9090/api/v1/query?query=cdf_delivered_version")["data"]["result"]
+    found = get_json("http://127.0.0.1:9090/api/v1/query?query=cdf_delivered_version")["data"]["result"]
     assert {one["metric"]["route"] for one in found} == ROUTES
-    (loaded,) = asked("http://127.0.0.1:9090/api/v1/rules")["data"]["groups"]
+    (loaded,) = get_json("http://127.0.0.1:9090/api/v1/rules")["data"]["groups"]
     (written,) = yaml.safe_load(RULES.read_text())["groups"]
     assert {(rule["name"], rule["health"]) for rule in loaded["rules"]} == {
         (rule["alert"], "ok") for rule in written["rules"]

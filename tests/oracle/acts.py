@@ -36,8 +36,8 @@ LIVE_VERSIONS = 8
 NOTICED_SECONDS = 60
 
 
-def halts(verdicts: dict[str, ErrorDecision]) -> list[str]:
-    return [f"route {name} halted: {verdict.reason}: {verdict.message}" for name, verdict in verdicts.items()]
+def halts(decisions: dict[str, ErrorDecision]) -> list[str]:
+    return [f"route {name} halted: {decision.reason}: {decision.message}" for name, decision in decisions.items()]
 
 
 def deliver(service: Replicator, act: Act) -> list[str]:
@@ -93,9 +93,9 @@ def lose_writes(service: Replicator, act: Act) -> list[str]:
         return halts(service.deliver())
     epochs = len(service.epochs.get(service.audit, {})) or 1
     moments = LostWrites(service.targets, 1 + act.a % 6, 2 + act.a % 6 + act.b % 4)
-    verdicts = service.deliver(moments=moments)
+    decisions = service.deliver(moments=moments)
     moments.end()
-    found = halts(service.repaired(LOST, verdicts)) or halts(service.repaired(LOST))
+    found = halts(service.repaired(LOST, decisions)) or halts(service.repaired(LOST))
     if len(service.epochs[service.audit]) > epochs:
         service.audited_from = service.table.version
     return found
@@ -105,9 +105,9 @@ def replay(service: Replicator, act: Act) -> list[str]:
     found = _before(service, act)
     first = service.table.replayable_from
     version = first + act.a % (service.table.version - first + 1)
-    asked = {name: [Command("replay", name, version)] for name in service.routes}
-    found += halts(service.deliver(asked))
-    if service.answered(asked[service.audit][0]) != "failed":
+    commands = {name: [Command("replay", name, version)] for name in service.routes}
+    found += halts(service.deliver(commands))
+    if service.answered(commands[service.audit][0]) != "failed":
         service.replayed.append(version)
     return found
 
@@ -124,13 +124,13 @@ def two_commands(service: Replicator, act: Act) -> list[str]:
     first = max(table.replayable_from, *(pinned + 1 for pinned in service.pinned.values()))
     kinds = PAIRS[act.a % len(PAIRS)] if first <= table.version else ("resync", "resync")
     version = min(first + act.b % 3, table.version)
-    asked = {
+    commands = {
         name: [Command(kind, name, version if kind == "replay" else None) for kind in kinds] for name in service.routes
     }
-    found += halts(service.deliver(asked))
+    found += halts(service.deliver(commands))
     return found + [
         f"route {name}: the {request.kind} of {kinds} was answered {answer}"
-        for name, both in asked.items()
+        for name, both in commands.items()
         for request in both
         if (answer := service.answered(request)) not in ("done", "failed")
     ]
@@ -154,9 +154,9 @@ def recreate_table(service: Replicator, act: Act) -> list[str]:
         table.recreate()
         insert(table, act)
         table.look()
-    verdicts = service.deliver()
+    decisions = service.deliver()
     service.forget()
-    return found + halts(service.repaired(REPLACED, verdicts))
+    return found + halts(service.repaired(REPLACED, decisions))
 
 
 @contextmanager
@@ -196,11 +196,11 @@ def recreate_dimension(service: Replicator, act: Act) -> list[str]:
     dimension.recreate(table.spark, service.dimension, table.regions, doubled=doubled)
     insert(table, act)
     table.look()
-    verdicts = service.deliver()
+    decisions = service.deliver()
     if doubled:
-        verdicts = {name: verdict for name, verdict in verdicts.items() if verdict.reason != "bad_dimension"}
+        decisions = {name: decision for name, decision in decisions.items() if decision.reason != "bad_dimension"}
         dimension.recreate(table.spark, service.dimension, table.regions, doubled=False)
-    return found + halts(verdicts)
+    return found + halts(decisions)
 
 
 ACTS: dict[str, Callable[[Replicator, Act], list[str]]] = {

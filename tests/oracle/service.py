@@ -167,13 +167,13 @@ class Replicator:
         return {name: factory.runner(route, None) for name, route in self.settings.routes.items()}, board
 
     def deliver(
-        self, ask: Mapping[str, Sequence[command_queue.Command]] | None = None, moments: Moments | None = None
+        self, commands: Mapping[str, Sequence[command_queue.Command]] | None = None, moments: Moments | None = None
     ) -> dict[str, ErrorDecision]:
         """Run every route to the end, side by side; returns what stopped those that did not get there."""
         moments = moments or Moments()
         runners, board = self.runners(moments.stop, once=True)
-        for name, asked in (ask or {}).items():
-            for request in asked:
+        for name, queued in (commands or {}).items():
+            for request in queued:
                 command_queue.enqueue(self.state_path.requests, request)
                 command_queue.accept(self.state_path.requests, request)
                 runners[name].submit(request)
@@ -192,23 +192,23 @@ class Replicator:
         return {name: runner.failure for name, runner in runners.items() if runner.failure}
 
     def repaired(
-        self, expected: Collection[str], verdicts: dict[str, ErrorDecision] | None = None
+        self, expected: Collection[str], decisions: dict[str, ErrorDecision] | None = None
     ) -> dict[str, ErrorDecision]:
         """Deliver; where a route halts for an expected reason, run the command that it names. Returns what is left.
 
         A run that gave up waiting for its target is followed by another.
         """
-        verdicts = self.deliver() if verdicts is None else verdicts
+        decisions = self.deliver() if decisions is None else decisions
         for _ in range(MOST_COMMANDS):
             named = {
                 name: [found]
-                for name, verdict in verdicts.items()
-                if verdict.reason in expected and (found := _command(verdict))
+                for name, decision in decisions.items()
+                if decision.reason in expected and (found := _command(decision))
             }
-            if not named and all(verdict.action == "halt" for verdict in verdicts.values()):
+            if not named and all(decision.action == "halt" for decision in decisions.values()):
                 break
-            verdicts = self.deliver(named)
-        return verdicts
+            decisions = self.deliver(named)
+        return decisions
 
     def answered(self, request: command_queue.Command) -> str:
         progress = command_queue.read_status(self.state_path.requests, request.id)
@@ -250,9 +250,9 @@ class Replicator:
         return self.table.spark.read.format("delta").load(str(self.state_path.dead_letters)).count()
 
 
-def _command(verdict: ErrorDecision) -> command_queue.Command | None:
+def _command(decision: ErrorDecision) -> command_queue.Command | None:
     """The command that a halted route names."""
-    found = re.search(r"cdf-replicator (replay|resync) (.*)", verdict.remedy)
+    found = re.search(r"cdf-replicator (replay|resync) (.*)", decision.remedy)
     if found is None:
         return None
     route, *options = shlex.split(found[2])

@@ -180,8 +180,8 @@ def its_page_and_the_status_command_show_the_routes(live: Live) -> None:
     table = command(live.service.given, "status")
     assert (table.code, table.log) == (0, f"service: {live.service.url}\n")
     assert "live_search" in table.output
-    told = json.loads(command(live.service.given, "status", "--format", "json").output)
-    assert told["routes"][0].keys() == live.service.status()["routes"][0].keys()
+    status = json.loads(command(live.service.given, "status", "--format", "json").output)
+    assert status["routes"][0].keys() == live.service.status()["routes"][0].keys()
 
 
 def a_redis_that_goes_away_holds_up_its_own_route_only_and_is_caught_up_with(live: Live) -> None:

@@ -117,8 +117,8 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         TABLES__REST__SINKS="cache",
         **{name: value for name, value in sinks(folder).items() if "CACHE" in name},
     )
-    told = command(given, "pause", "rest_cache")
-    assert told.code == 0, told.log
+    ended = command(given, "pause", "rest_cache")
+    assert ended.code == 0, ended.log
     with Service(given) as service:
         service.started()
         service.wait_state("rest_cache", "paused")
@@ -132,9 +132,9 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         pause, replay, follow = documented(
             {"http://replicator:9102": service.url, "orders_search": "rest_cache", "$TOKEN": TOKEN, "12}": "1}"}
         )
-        asked = send(replay)
-        assert asked.status_code == 202, asked.text
-        following = [word.replace("6f0c…", asked.json()["id"]) for word in follow]
+        reply = send(replay)
+        assert reply.status_code == 202, reply.text
+        following = [word.replace("6f0c…", reply.json()["id"]) for word in follow]
         until(lambda: send(following).json()["state"] == "done", 120, lambda: send(following).text)
         assert send(pause).status_code == 202
         service.wait_state("rest_cache", "paused")

@@ -30,20 +30,20 @@ def chaos(spark, tmp_path_factory) -> Iterator[World]:
 
 @pytest.fixture
 def search(chaos: World) -> Callable[..., Any]:
-    def ask(method: str, path: str, body: Any = None) -> Any:
+    def request(method: str, path: str, body: Any = None) -> Any:
         answer = httpx.request(method, chaos.elasticsearch.url + path, json=body, timeout=60, trust_env=False)
         return answer.raise_for_status().json()
 
-    return ask
+    return request
 
 
 def mended(chaos: World, route: str, verb: str) -> None:
     """Wait for the halt of the route, run the command that it names, and compare."""
     chaos.service.wait_state(route, "halted")
-    told = chaos.service.route(route)["last_error"]["next_step"]
-    found = re.search(r"cdf-replicator ([\w -]*)", told)
-    assert found, told
-    assert found[1].startswith(f"{verb} {route}"), told
+    next_step = chaos.service.route(route)["last_error"]["next_step"]
+    found = re.search(r"cdf-replicator ([\w -]*)", next_step)
+    assert found, next_step
+    assert found[1].startswith(f"{verb} {route}"), next_step
     ended = command(chaos.service.given, *shlex.split(found[1]), "--yes")
     assert ended.code == 0, ended.log
     chaos.wait_caught_up()

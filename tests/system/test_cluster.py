@@ -37,8 +37,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("executors") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     found = home / "bin" / "python"
-    asked = [found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    packages = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    arguments = [found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.strip()
     # Files of that kind are not read in the folder that this one names, so an editable install of ours does not reach it.
     (home.joinpath(packages) / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     words = [found, "-c", "import redis, pyarrow\nimport connectors"]
@@ -142,8 +142,8 @@ def test_executors_write_and_a_killed_executor_loses_nothing(
 
 def writing(found: list[psutil.Process], client: redis.Redis) -> list[psutil.Process]:
     """The executors whose Python workers have written within the last second."""
-    told = [one for one in client.client_list() if one["cmd"] == "evalsha" and int(one["idle"]) <= 1]
-    ports = {int(one["addr"].rpartition(":")[2]) for one in told}
+    clients = [one for one in client.client_list() if one["cmd"] == "evalsha" and int(one["idle"]) <= 1]
+    ports = {int(one["addr"].rpartition(":")[2]) for one in clients}
     return [
         executor
         for executor in found

@@ -94,21 +94,21 @@ def new_container(
 
 @pytest.fixture
 def delivering(
-    new_container: Callable[..., Container], asked: Callable[[str], httpx.Response], orders: Source
+    new_container: Callable[..., Container], get: Callable[[str], httpx.Response], orders: Source
 ) -> Callable[..., Container]:
     """Start a container, and wait until it has delivered the table."""
 
     def start(name: str, user: str = "10001:0") -> Container:
         container = new_container(name, user)
         container.start()
-        until(lambda: is_delivered(asked, orders.version), WITHIN, container.logs)
+        until(lambda: is_delivered(get, orders.version), WITHIN, container.logs)
         return container
 
     return start
 
 
 @pytest.fixture
-def asked(given: dict[str, str]) -> Callable[[str], httpx.Response]:
+def get(given: dict[str, str]) -> Callable[[str], httpx.Response]:
     return lambda path: httpx.get(f"http://127.0.0.1:{given['CDF_HTTP__BIND_PORT']}{path}", timeout=10, trust_env=False)
 
 
@@ -120,9 +120,9 @@ def keep(given: dict[str, str], sink: str) -> None:
     given["CDF_TABLES__ORDERS__SINKS"] = sink
 
 
-def answers(asked: Callable[[str], httpx.Response], path: str) -> bool:
+def answers(get: Callable[[str], httpx.Response], path: str) -> bool:
     try:
-        return asked(path).status_code == httpx.codes.OK
+        return get(path).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 
@@ -132,14 +132,14 @@ def is_open(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def is_delivered(asked: Callable[[str], httpx.Response], version: int) -> bool:
-    routes = asked("/status").json()["routes"] if answers(asked, "/status") else []
+def is_delivered(get: Callable[[str], httpx.Response], version: int) -> bool:
+    routes = get("/status").json()["routes"] if answers(get, "/status") else []
     return {route["delivered_version"] for route in routes} == {version}
 
 
 def test_image_replicates_is_scraped_drains_and_replays(
     new_container: Callable[..., Container],
-    asked: Callable[[str], httpx.Response],
+    get: Callable[[str], httpx.Response],
     orders: Source,
     given: dict[str, str],
     redis_server: Redis,
@@ -153,16 +153,15 @@ def test_image_replicates_is_scraped_drains_and_replays(
     given["CDF_SINKS__SEARCH__HOSTS"] = elasticsearch.url
     container = new_container("cdf-image-test")
     began = container.start()
-    until(lambda: answers(asked, "/readyz"), WITHIN, container.logs)
+    until(lambda: answers(get, "/readyz"), WITHIN, container.logs)
     seconds = time.monotonic() - began
     size = int(str(podman.image()["Size"])) / 1e6
     record_property("image", f"{size:.0f} MB unpacked, ready {seconds:.1f} s after its start")
     version = orders.sql("UPDATE {} SET amount = 1 WHERE id < 5")
-    until(lambda: is_delivered(asked, version), WITHIN, container.logs)
+    until(lambda: is_delivered(get, version), WITHIN, container.logs)
     assert entries(redis_server.url, "orders:") == documents(elasticsearch.url, "orders") == orders.rows
     assert (
-        'cdf_route_state{route="orders_cache",sink="cache",state="running",table="orders"} 1.0'
-        in asked("/metrics").text
+        'cdf_route_state{route="orders_cache",sink="cache",state="running",table="orders"} 1.0' in get("/metrics").text
     )
     assert container.healthcheck() == 0
     assert container.stop() == 0
@@ -205,7 +204,7 @@ def test_image_and_its_commands_run_as_any_user(
 
 def test_image_serves_as_executor_image(
     new_container: Callable[..., Container],
-    asked: Callable[[str], httpx.Response],
+    get: Callable[[str], httpx.Response],
     orders: Source,
     given: dict[str, str],
     redis_server: Redis,
@@ -231,7 +230,7 @@ def test_image_serves_as_executor_image(
         driver.start()
         until(lambda: is_open(int(port)), WITHIN, driver.logs)
         executor.start("executor")
-        until(lambda: is_delivered(asked, orders.version), WITHIN, lambda: f"{driver.logs()}\n{executor.logs()}")
+        until(lambda: is_delivered(get, orders.version), WITHIN, lambda: f"{driver.logs()}\n{executor.logs()}")
         assert entries(redis_server.url, "orders:") == orders.rows
         assert driver.stop() == 0
 

@@ -300,9 +300,9 @@ def test_chart_runs_one_pod_with_probes_and_grace_period(plain):
     assert pod["terminationGracePeriodSeconds"] > General.model_fields["shutdown_seconds"].default
     (container,) = pod["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": 9102}]
-    asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     live, ready = {"path": "/livez", "port": "http"}, {"path": "/readyz", "port": "http"}
-    assert asked == {"startup": live, "liveness": live, "readiness": ready}
+    assert probes == {"startup": live, "liveness": live, "readiness": ready}
 
 
 def test_metrics_are_found_without_prometheus_operator(plain):

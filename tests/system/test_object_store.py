@@ -146,8 +146,8 @@ def test_running_service_executes_the_request_of_another_command(
     delivered(service, version)
     with redis.Redis.from_url(redis_server.url) as client:
         client.delete("orders:1", "orders:2")
-    asked = command(service.given, "resync", "orders_cache", "--yes", "--max-removed-share", "1")
-    assert asked.code == 0, asked.log
+    ended = command(service.given, "resync", "orders_cache", "--yes", "--max-removed-share", "1")
+    assert ended.code == 0, ended.log
     assert command(service.given, "dead-letters", "list").code == 0
     delivered(service, version)
     same()

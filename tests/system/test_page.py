@@ -174,13 +174,13 @@ def test_replay_shows_its_progress(healthy: Service, browser: Browser, orders: S
     first = orders.version
     for _ in range(REPLAYED):
         orders.sql(f"UPDATE {{}} SET amount = amount + 1 WHERE id < {ROWS * 6 // 10}")
-    asked = httpx.post(
+    reply = httpx.post(
         f"{healthy.url}/routes/orders_cache/replay",
         json={"starting_version": first},
         headers={"Authorization": f"Bearer {TOKEN}"},
         trust_env=False,
     )
-    assert asked.status_code == httpx.codes.ACCEPTED
+    assert reply.status_code == httpx.codes.ACCEPTED
     replaying = f"Replaying versions {first} to {orders.version}"
     with opened(browser, healthy.url) as page:
         shown = card(page, "orders_cache")

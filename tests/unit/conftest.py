@@ -1,4 +1,4 @@
-"""Sinks installed the way a third party's are: a distribution with entry points, on the path for one test."""
+"""A clock that a test sets, and sinks installed the way a third party's are: a distribution with entry points."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.boards import Clock
+
 ENTRY_POINTS = """[cdf_replicator.sinks]
 example_log = example_sinks:LogSink
 example_store = example_sinks:StoreSink
@@ -15,6 +17,11 @@ example_absent = example_absent:Sink
 example_renamed = example_sinks:OldSink
 example_moved = example_old_home:Sink
 """
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

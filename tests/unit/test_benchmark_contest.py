@@ -5,7 +5,7 @@ import pytest
 from tests.benchmarks.arm import Arm, Contest, Sample
 from tests.benchmarks.contest import Result, hold
 from tests.benchmarks.report import summary
-from tests.benchmarks.targets import LIMITS, TARGETS, verdicts
+from tests.benchmarks.targets import LIMITS, TARGETS, check_targets
 
 
 def samples(*rates):
@@ -18,8 +18,8 @@ def result(control, name="redis bootstrap"):
 
 
 def of_pipeline(found):
-    (verdict,) = (verdict for verdict in found if verdict.what == "redis bootstrap: ours / pipeline.set")
-    return verdict
+    (check,) = (check for check in found if check.what == "redis bootstrap: ours / pipeline.set")
+    return check
 
 
 def test_ratio_is_the_ratio_of_the_medians():
@@ -48,16 +48,16 @@ def test_every_arm_runs_once_a_round_and_the_first_one_twice():
 
 
 def test_met_target_is_held_and_unknown_target_is_missed():
-    met, unsure = (of_pipeline(verdicts({"redis bootstrap": result(control)}, {})) for control in (100, 50))
+    met, unsure = (of_pipeline(check_targets({"redis bootstrap": result(control)}, {})) for control in (100, 50))
     assert (met.held, met.measured) == (True, "4.00 x")
     assert (unsure.held, unsure.measured) == (False, "too noisy to say")
     assert summary([met, unsure]) == "targets: 1 held, 1 missed"
 
 
 def test_unmeasured_target_is_missed():
-    found = verdicts({}, {})
+    found = check_targets({}, {})
     assert len(found) == len(TARGETS) + len(LIMITS)
-    assert {(verdict.measured, verdict.held) for verdict in found} == {("not measured", False)}
+    assert {(check.measured, check.held) for check in found} == {("not measured", False)}
 
 
 def test_results_read_back_equal_the_stored_results():
@@ -67,8 +67,8 @@ def test_results_read_back_equal_the_stored_results():
 
 def test_a_limit_is_held_up_to_its_value():
     limits = {"commit to visible in Redis, p50": 0.6, "commit to visible in Redis, p99": 1.51}
-    found = [verdict for verdict in verdicts({}, limits) if verdict.what in limits]
-    assert [(verdict.measured, verdict.held) for verdict in found] == [("0.60 s", True), ("1.51 s", False)]
+    found = [check for check in check_targets({}, limits) if check.what in limits]
+    assert [(check.measured, check.held) for check in found] == [("0.60 s", True), ("1.51 s", False)]
 
 
 def test_targets_are_unique():

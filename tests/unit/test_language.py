@@ -30,6 +30,7 @@ EXAMPLES = json.loads(Path(__file__).with_name("banned_words.json").read_text())
 """The words and the examples. They are data, so that this file holds no word of the list."""
 BANNED: dict[str, str] = EXAMPLES["words"]
 """Expression for each word. "the rest", "at rest", REST, "stands for", "look up", "one row" and "the first one" pass."""
+BANNED_NAMES = frozenset(EXAMPLES["names"])
 WORD = re.compile(
     rf"(?<![\w-])(?:{'|'.join(f'(?P<w{n}>{word})' for n, word in enumerate(BANNED.values()))})\b", re.IGNORECASE
 )
@@ -127,12 +128,36 @@ def names_of_tests(file: Path) -> list[str]:
     return re.findall(r"^ *def (test_\w+)", file.read_text(), re.MULTILINE) if file.suffix == ".py" else []
 
 
+def defined_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the names of functions, parameters, variables and attributes that a module defines, each with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
 CHECKED = [str(file.relative_to(ROOT)) for file in files_of(ROOT / path for path in CLEAN)]
 
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_prose_is_plain(name):
     assert [f"{name}:{hit.line}: {hit.word}: {hit.text}" for hit in hits_of(ROOT / name)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKED if name.endswith(".py")])
+def test_code_defines_no_banned_name(name):
+    found = defined_names((ROOT / name).read_text())
+    assert [f"{name}:{line}: {word}" for line, word in found if word.lstrip("_") in BANNED_NAMES] == []
+
+
+@pytest.mark.parametrize("line", EXAMPLES["definitions"])
+def test_a_banned_name_is_found_where_it_is_defined(line):
+    assert [word.lstrip("_") in BANNED_NAMES for _, word in defined_names(line)].count(True) == 1
 
 
 def test_names_of_tests_have_at_most_12_words():

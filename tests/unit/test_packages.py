@@ -13,6 +13,7 @@ import cdf_replicator
 import connectors
 
 MOST_MODULES = 11
+MOST_LINES = 250
 PACKAGES = [module.name for module in pkgutil.walk_packages(cdf_replicator.__path__, "cdf_replicator.") if module.ispkg]
 CONNECTORS = [module.name for module in pkgutil.walk_packages(connectors.__path__, "connectors.") if module.ispkg]
 
@@ -37,3 +38,9 @@ def test_a_package_is_small(name: str) -> None:
     package = importlib.import_module(name)
     modules = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
     assert len(modules) <= MOST_MODULES, modules
+
+
+def test_files_of_the_product_are_short() -> None:
+    files = [file for package in (cdf_replicator, connectors) for file in Path(package.__path__[0]).rglob("*.py")]
+    assert len(files) > 100
+    assert [file for file in files if len(file.read_text().splitlines()) > MOST_LINES] == []

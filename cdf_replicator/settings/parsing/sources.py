@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CONFIG_FILE: Final = "CDF_CONFIG_FILE"
 DICT_GROUPS: Final = ("tables", "sinks", "routes")
 GROUPS: Final = (*DICT_GROUPS, *FIXED_GROUPS)
-_UNJUDGED: Final = (Annotated[dict[str, Any], SkipValidation], None)
+_UNVALIDATED: Final = (Annotated[dict[str, Any], SkipValidation], None)
 
 # Variables that Kubernetes sets in every pod for a Service called "cdf" or "cdf-something".
 _INJECTED: Final = re.compile(
@@ -77,7 +77,7 @@ def read_sources(environ: Mapping[str, str], problems: Problems) -> RawTree:
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return Environment(settings_cls, variables), InitSettingsSource(settings_cls, file)
 
-    fields: dict[str, Any] = dict.fromkeys((*General.model_fields, *GROUPS), _UNJUDGED)
+    fields: dict[str, Any] = dict.fromkeys((*General.model_fields, *GROUPS), _UNVALIDATED)
     everything = create_model("Everything", __base__=Sources, **fields)()
     unknown = {NEST.join(path): value for path, value in variables.items() if path[0] not in fields}
     return {**{name: value for name, value in everything if value is not None}, **unknown}
@@ -109,10 +109,10 @@ def _variables(environ: Mapping[str, str], problems: Problems) -> dict[Path, Raw
         rival = next((result[above] for above in upwards if above in result), None)
         if path[:2] == ("spark", "conf") and path[2:]:
             expected = 'CDF_SPARK__CONF={"spark.driver.memory": "2g"}: one JSON object, since Spark\'s names have dots'
-            problems.add(("spark.conf",), _told(path, value), expected, name)
+            problems.add(("spark.conf",), _displayed(path, value), expected, name)
         elif rival is not None:
             expected = f"either this or {rival.variable}, not both"
-            problems.add(path, _told(path, value), expected, name)
+            problems.add(path, _displayed(path, value), expected, name)
         else:
             result[path] = RawValue(value, name, ENVIRONMENT)
     return result
@@ -129,11 +129,11 @@ def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> Ra
     try:
         return {key: RawValue(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
     except ValueError:
-        problems.add(path, _told(path, given.value), "a=b,c=d or a JSON object", given.variable)
+        problems.add(path, _displayed(path, given.value), "a=b,c=d or a JSON object", given.variable)
         return {}
 
 
-def _told(path: Path, value: str) -> str:
+def _displayed(path: Path, value: str) -> str:
     """Return a value for a message; hide it where its field is unknown and may be a secret."""
     return "(hidden)" if any("conf" in part or path[0] == "sinks" for part in path) else repr(shown(value))
 

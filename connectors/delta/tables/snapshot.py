@@ -60,5 +60,5 @@ class Snapshot:
 
         files = DataFrame(self._java.allFiles().toDF(), session()).where(F.col("size") < _SMALL_BYTES)
         partitions = files.groupBy(F.to_json("partitionValues")).agg((F.count("*") - 1).alias("surplus"))
-        told = partitions.agg(F.sum("surplus")).first()
-        return int((told and told[0]) or 0)
+        found = partitions.agg(F.sum("surplus")).first()
+        return int((found and found[0]) or 0)

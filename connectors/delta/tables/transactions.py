@@ -27,8 +27,8 @@ def application(route: RouteSpec, path: str, request: str = "") -> str:
     ``txnVersion`` contains the generation, so that Delta drops a write of an older generation. Each state path (the owner)
     counts its own generations, and each request its own batches. The identifier therefore contains the owner and the request.
     """
-    asked = f":{request}" if request else ""
-    return f"cdf-replicator:{route.owner}:{route.name}:{path}{asked}"
+    suffix = f":{request}" if request else ""
+    return f"cdf-replicator:{route.owner}:{route.name}:{path}{suffix}"
 
 
 def observed(counted: Observation, seconds: float) -> dict[str, Any] | None:

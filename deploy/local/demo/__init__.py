@@ -2,6 +2,6 @@
 
     python -m deploy.local.demo [--days N] [--keep]
 
-`flights` fetches the data. `board` writes them as a source system does. `service` runs `cdf-replicator`. `latency`
-measures the time from a commit to its visibility. `comparison` compares the sinks with the source, `report` prints.
+`flights` fetches the data. `board` writes them as a source system does. `service` runs `cdf-replicator`. `sinks` reads the
+sinks as any client does, and compares them with the source.
 """

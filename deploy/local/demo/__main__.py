@@ -4,64 +4,35 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
+import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.table import Table
 
-from cdf_replicator.spark import JavaNotFoundError, SparkStartError
-from deploy.local.demo import flights
+from cdf_replicator.spark import SparkStartError
+from deploy.local.demo import flights, sinks
 from deploy.local.demo.board import FIRST_DAY, MOST_DAYS, TABLE, Board, session
-from deploy.local.demo.comparison import Comparison
-from deploy.local.demo.latency import Probe, elasticsearch_updated_at, redis_updated_at
-from deploy.local.demo.report import SinkResult, report
 from deploy.local.demo.service import SINKS, FirstLoad, Service
 from deploy.local.servers import Elasticsearch, Redis, ServerError
 from deploy.local.servers.server import CACHE, PROJECT
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Mapping, Sequence
 
 DAYS = 7
-COMMIT_SECONDS = 5
-"""Shortest time from the start of a commit to the start of the next."""
+COMMIT_SECONDS = 4
+"""Shortest time from a commit to the start of the next."""
 RUNS = CACHE / "demo"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The running parts of the demo."""
-
-    console: Console
-    folder: Path
-    spark: SparkSession
-    elasticsearch: Elasticsearch
-    redis: Redis
-    service: Service
-    board: Board
-
-
-class Interrupt:
-    """Notes the first Ctrl-C. The second Ctrl-C ends the demo at once."""
-
-    noted = False
-
-    def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        if self.noted:
-            logging.disable()  # py4j logs the interrupted call
-            raise KeyboardInterrupt
-        self.noted = True
 
 
 def main() -> None:
@@ -72,10 +43,11 @@ def main() -> None:
     options = parser.parse_args()
     if not 1 <= options.days <= MOST_DAYS:
         parser.error(f"--days: expected 1 to {MOST_DAYS}, got {options.days}")
-    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    logging.disable()  # py4j logs a call that Ctrl-C interrupts
     try:
         equal = demonstrate(options.days, options.rows, keep=options.keep)
-    except (ServerError, flights.DataError, JavaNotFoundError, SparkStartError) as error:
+    except (ServerError, flights.DataError, SparkStartError) as error:
         sys.exit(f"demo: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
@@ -84,122 +56,115 @@ def main() -> None:
 
 def demonstrate(days: int, rows: int | None, *, keep: bool) -> bool:
     """Run the whole demo. Return True if every sink holds what the source holds."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     RUNS.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=RUNS, prefix="", ignore_cleanup_errors=True)))
-        stage = _start(stack, console, folder, days, rows)
-        interrupt = Interrupt()
-        signal.signal(signal.SIGINT, interrupt)
-        loads = _first_loads(stage)
-        _suggest(stage)
-        latencies = _follow(stage, days, interrupt)
-        if not keep:
-            stage.service.stop()
-        equal = _compare(stage, loads, latencies)
+        csv = flights.write_csv(folder)
+        console.print(f"data            {flights.PACKAGE} {flights.VERSION}, the flights that left New York in 2013")
+        elasticsearch, redis = (stack.enter_context(server.start()) for server in (Elasticsearch, Redis))
+        console.print(f"servers         Elasticsearch {elasticsearch.url}, Redis {redis.url}")
+        spark = stack.enter_context(session(folder, memory="1g"))
+        board = Board(spark, csv, folder / TABLE, days=days, rows=rows)
+        console.print(f"source table    {_short(folder / TABLE)}: the timetable, {board.create():,} flights")
+        service = stack.enter_context(Service(folder, elasticsearch.url, redis.url).started())
+        console.print(f"service         cdf-replicator run, process {service.pid}; its log: {_short(service.log)}")
+        console.print(f"[bold]status page     {service.url}/[/]")
+        loads = _first_loads(console, service)
+        console.print("\nTo try from this folder, in a browser and in another terminal:")
+        console.print(f"  {elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty")
+        console.print(f"  {_program('redis-cli')} -p {redis.port} GET '{TABLE}:{board.first_key()}'")
+        console.print(f"  {_program('cdf-replicator')} changes {_short(folder / TABLE)} --from 1 --limit 20\n")
+        readers = {"search": sinks.Elasticsearch(elasticsearch.url), "cache": sinks.Redis(redis.url)}
+        version, latencies = _follow(console, board, days, readers)
+        service.await_delivered(version)
+        console.print("comparing whole rows, key by key\n")
+        comparison = sinks.Comparison(spark, folder, folder / TABLE, folder / "audit" / TABLE)
+        results = {"audit": comparison.audit(), **{name: comparison.sink(name, readers[name]) for name in readers}}
+        console.print(_table(comparison.source_rows(), loads, latencies, results))
+        equal = _conclude(console, results, *comparison.changes())
         if keep:
-            console.print(f"The servers stay up; the status page is {stage.service.url}/. Ctrl-C ends them.")
-            interrupt.noted = False
-            while not interrupt.noted:
-                time.sleep(0.2)
+            console.print(f"The servers stay up; the status page is {service.url}/. Ctrl-C ends them.")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
         return equal
 
 
-def _start(stack: ExitStack, console: Console, folder: Path, days: int, rows: int | None) -> Stage:
-    csv = flights.write_csv(folder)
-    console.print(f"data            {flights.PACKAGE} {flights.VERSION}, the flights that left New York in 2013")
-    with ThreadPoolExecutor() as threads:
-        starting = threads.submit(Elasticsearch.start, heap="512m")
-        redis = stack.enter_context(Redis.start())
-        try:
-            spark = stack.enter_context(session(folder, memory="1g"))
-            board = Board(spark, csv, folder / TABLE, days=days, rows=rows)
-            rows = board.create()
-        finally:
-            elasticsearch = stack.enter_context(starting.result())
-    console.print(f"source table    {_short(folder / TABLE)}: the timetable, {rows:,} flights")
-    console.print(f"servers         Elasticsearch {elasticsearch.url}, Redis {redis.url}")
-    service = stack.enter_context(Service(folder, elasticsearch, redis).started())
-    console.print(f"service         cdf-replicator run, process {service.pid}; its log: {_short(service.log)}")
-    console.print(f"[bold]status page     {service.url}/[/]")
-    return Stage(console, folder, spark, elasticsearch, redis, service, board)
-
-
-def _first_loads(stage: Stage) -> dict[str, FirstLoad]:
-    """Wait for the first load of every sink; return it by sink."""
-    stage.console.print("\nfirst load of all flights, into all sinks at once")
+def _first_loads(console: Console, service: Service) -> dict[str, FirstLoad]:
+    console.print("\nfirst load of all flights, into all sinks at once")
     loads = {}
-    for sink, load in stage.service.first_loads():
+    for sink, load in service.first_loads():
         loads[sink] = load
-        stage.console.print(
-            f"  {SINKS[sink]:<14}{load.rows:,} rows in {load.seconds:.1f} s, written at {load.rate:,.0f} rows/s"
-        )
+        written = f"written at {load.rate:,.0f} rows/s"
+        console.print(f"  {SINKS[sink]:<14}{load.rows:,} rows in {load.seconds:.1f} s, {written}")
     return loads
 
 
-def _follow(stage: Stage, days: int, interrupt: Interrupt) -> dict[str, list[float]]:
-    """Write day after day until all are written or the user interrupts; return the latencies by sink."""
-    stage.console.print(f"what happened, day by day, a commit every {COMMIT_SECONDS} s or slower")
-    log = stage.folder / TABLE / "_delta_log"
-    search = Probe(log, elasticsearch_updated_at(stage.elasticsearch.url))
-    cache = Probe(log, redis_updated_at(stage.redis.url))
-    with search, cache:
-        for number in range(days):
-            changes: Counter[str] = Counter()
-            for commit in stage.board.commits(number):
-                next_at = time.monotonic() + COMMIT_SECONDS
-                search.expect(commit)
-                cache.expect(commit)
-                commit.write()
-                changes.update(commit.changes)
-                time.sleep(max(0, next_at - time.monotonic()))
-                lags = stage.service.lags()
-                if interrupt.noted:
-                    break
-            found = ", ".join(f"{count} {what}" for what, count in changes.items() if count)
-            behind = max(lags.values())
-            stage.console.print(
-                f"  {FIRST_DAY + timedelta(days=number):%d %B}  version {commit.version:>3}: {found}; behind: {behind:.1f} s",
-                soft_wrap=True,
-            )
-            if interrupt.noted:
-                stage.console.print("interrupted: the service delivers the rest, then all is compared")
-                break
-        stage.service.await_delivered(stage.board.latest_version())
-        return {"search": search.seconds(), "cache": cache.seconds()}
+def _follow(
+    console: Console, board: Board, days: int, readers: Mapping[str, sinks.Reader]
+) -> tuple[int, Mapping[str, Sequence[float]]]:
+    """Write day after day; return the last version, and the seconds from each commit to its visibility, by sink."""
+    console.print("what happened, day by day")
+    latencies: dict[str, list[float]] = defaultdict(list)
+    for number in range(days):
+        changes: Counter[str] = Counter()
+        for commit in board.write_day(number):
+            changes.update(commit.changes)
+            for sink, seconds in sinks.visible_seconds(readers, commit).items():
+                latencies[sink].append(seconds)
+            time.sleep(max(0, commit.committed_at + COMMIT_SECONDS - time.time()))
+        found = ", ".join(f"{count} {what}" for what, count in changes.items() if count)
+        console.print(f"  {FIRST_DAY + timedelta(days=number):%d %B}  version {commit.version:>3}: {found}")
+    return commit.version, latencies
 
 
-def _suggest(stage: Stage) -> None:
-    """Print what to try in another terminal, with programs that `make setup` installed."""
-    bundled = Path(sys.executable).with_name("redis-cli")
-    client = _short(bundled) if bundled.exists() else "redis-cli"
-    command = _short(Path(sys.executable).with_name("cdf-replicator"))
-    stage.console.print("\nTo try from this folder, in a browser and in another terminal:")
-    for line in (
-        f"{stage.elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty",
-        f"{client} -p {stage.redis.port} GET '{TABLE}:{stage.board.first_key()}'",
-        f"{command} changes {_short(stage.folder / TABLE)} --from 1 --limit 20",
-    ):
-        stage.console.print(f"  {line}", soft_wrap=True, markup=False)
-    stage.console.print()
+def _table(
+    rows: int,
+    loads: Mapping[str, FirstLoad],
+    latencies: Mapping[str, Sequence[float]],
+    results: Mapping[str, sinks.Result],
+) -> Table:
+    commits = max(map(len, latencies.values()))
+    title = f"{loads['audit'].rows:,} rows, then {commits} commits; the source table now has {rows:,} rows"
+    table = Table(title=title)
+    table.add_column("sink")
+    for heading in ("first load", "rows/s written", "visible: p50", "p95", "holds", "differing keys"):
+        table.add_column(heading, justify="right")
+    for sink, result in results.items():
+        load, seconds = loads[sink], latencies.get(sink, ())
+        ranked = statistics.quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else []
+        visible = [f"{ranked[place]:.2f} s" for place in (9, 18)] if ranked else ["-", "-"]
+        held = f"{result.rows:,}", str(result.differing)
+        table.add_row(SINKS[sink], f"{load.seconds:.1f} s", f"{load.rate:,.0f}", *visible, *held)
+    return table
 
 
-def _compare(stage: Stage, loads: dict[str, FirstLoad], latencies: dict[str, list[float]]) -> bool:
-    stage.console.print("comparing whole rows, key by key")
-    comparison = Comparison(stage.spark, stage.folder, stage.folder / TABLE, stage.folder / "audit" / TABLE)
-    verdicts = {
-        "audit": comparison.audit(),
-        "search": comparison.elasticsearch(stage.elasticsearch.url),
-        "cache": comparison.redis(stage.redis.url),
-    }
-    results = [SinkResult(name, verdicts[sink], loads[sink], latencies.get(sink, ())) for sink, name in SINKS.items()]
-    return report(stage.console, comparison.source_rows(), results, comparison.changes())
+def _conclude(console: Console, results: Mapping[str, sinks.Result], feed: Mapping[str, int], lacking: int) -> bool:
+    """Print what the comparisons found. Return True if they found no difference."""
+    console.print(
+        "First load: into all sinks at once, with checks. Visible: from a commit until a read by key shows its row."
+    )
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    console.print(f"Source, service and servers shared {os.cpu_count()} cores; load averages at the end: {load}.")
+    for sink, result in results.items():
+        for example in result.examples:
+            console.print(f"{SINKS[sink]} differs at {example}")
+    kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(feed.items()))
+    if lacking:
+        console.print(f"[bold red]{lacking} changes differ[/] between the audit table and the change feed ({kinds}).")
+    else:
+        console.print(f"The audit table has each change of the feed once: {kinds}.")
+    differing = sum(result.differing for result in results.values())
+    names = "audit table, Elasticsearch and Redis"
+    style, end = ("bold red", "see above") if differing else ("bold green", f"{names} hold what the source table holds")
+    console.print(f"[{style}]{differing} differing keys[/]: {end}.")
+    return differing == 0 and lacking == 0
 
 
-def _exit(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+def _program(name: str) -> str:
+    """Return the path of a program that `make setup` installed, otherwise its name."""
+    installed = Path(sys.executable).with_name(name)
+    return _short(installed) if installed.exists() else name
 
 
 def _short(path: Path) -> str:

@@ -28,7 +28,7 @@ from cdf_replicator.settings.models import Spark
 from deploy.local.demo import flights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from delta.tables import DeltaMergeBuilder
     from pyspark.sql import SparkSession
@@ -71,21 +71,20 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that `write` makes.
+    """A commit to the table.
 
     Attributes:
-        version: The version that the table will have.
         changes: Number of rows by kind of change.
-        key: Key text of a row that the commit writes; None if it writes no row.
-        at: The `updated_at` of that row.
-        write: Makes the commit.
+        key: Key text of a row that the commit wrote; None if it wrote no row.
+        updated_at: The `updated_at` of that row.
+        committed_at: Time of the commit, in seconds since 1970.
     """
 
     version: int
     changes: dict[str, int]
     key: str | None
-    at: datetime
-    write: Callable[[], object]
+    updated_at: datetime
+    committed_at: float
 
 
 class Board:
@@ -114,22 +113,20 @@ class Board:
         rows.write.format("delta").options(**features).save(str(self._path))
         return len(timetable)
 
-    def commits(self, number: int) -> Iterator[Commit]:
-        """Yield the commits of a day, counted from 0. The caller writes each before it takes the next."""
+    def write_day(self, number: int) -> Iterator[Commit]:
+        """Write the commits of a day, counted from 0, and yield each."""
         day = FIRST_DAY + timedelta(days=number)
         today = self._flights[self._flights["day"] == day]
         for part in range(len(flights.PARTS)):
             yield self._part(today, day, part)
         yield self._night(today, day)
         if number % 5 == 0:
-            yield self._commit({"optimized": 0}, None, _now(), self._optimize)
+            self._spark.sql(f"OPTIMIZE delta.`{self._path}`")
+            yield self._commit({}, today.head(0), _now())
 
     def first_key(self) -> str:
         """Return the key text of the first flight of the first day."""
-        return key_text(*self._flights[self._flights["day"] == FIRST_DAY].iloc[0][[*KEYS]])
-
-    def latest_version(self) -> int:
-        return max(int(file.stem) for file in (self._path / "_delta_log").glob("*.json"))
+        return _key_text(self._flights[self._flights["day"] == FIRST_DAY].iloc[0])
 
     def _part(self, today: pd.DataFrame, day: date, part: int) -> Commit:
         """Update what departed or landed in a part of the day, and delete what was cancelled."""
@@ -146,7 +143,8 @@ class Board:
         merge = self._merge(news, day, *tailnum).whenMatchedDelete("news.status = 'cancelled'")
         changes = {name: int(count) for name, count in news["status"].value_counts().items()}
         lasting = news[news["dep_delay"] < VERY_LATE]  # no later commit removes these keys
-        return self._commit(changes, lasting, at, merge.whenMatchedUpdate(set=updated).execute)
+        merge.whenMatchedUpdate(set=updated).execute()
+        return self._commit(changes, lasting, at)
 
     def _night(self, today: pd.DataFrame, day: date) -> Commit:
         """Insert the cancelled flights, give very late flights other numbers, and swap the numbers of two flights."""
@@ -163,12 +161,9 @@ class Board:
             set={"flight": "news.number", "updated_at": "news.updated_at"}
         )
         inserted = {name: f"news.{name}" for name in SCHEMA.names}
-        written = moved.assign(flight=moved["number"])
+        merge.whenNotMatchedInsert(values=inserted).execute()
         changes = {"inserted": len(cancelled), "renumbered": len(moved)}
-        return self._commit(changes, written, at, merge.whenNotMatchedInsert(values=inserted).execute)
-
-    def _optimize(self) -> None:
-        self._spark.sql(f"OPTIMIZE delta.`{self._path}`")
+        return self._commit(changes, moved.assign(flight=moved["number"]), at)
 
     def _merge(self, news: pd.DataFrame, day: date, *further: pa.Field) -> DeltaMergeBuilder:
         from delta.tables import DeltaTable
@@ -177,16 +172,15 @@ class Board:
         same = " AND ".join([f"board.day = DATE'{day}'", *(f"board.{key} = news.{key}" for key in KEYS)])
         return DeltaTable.forPath(self._spark, str(self._path)).alias("board").merge(rows.alias("news"), same)
 
-    def _commit(
-        self, changes: dict[str, int], written: pd.DataFrame | None, at: datetime, write: Callable[[], object]
-    ) -> Commit:
-        key = None if written is None or written.empty else key_text(*written.iloc[0][[*KEYS]])
-        return Commit(self.latest_version() + 1, changes, key, at, write)
+    def _commit(self, changes: dict[str, int], written: pd.DataFrame, at: datetime) -> Commit:
+        file = max((self._path / "_delta_log").glob("*.json"))
+        key = None if written.empty else _key_text(written.iloc[0])
+        return Commit(int(file.stem), changes, key, at, file.stat().st_mtime)
 
 
-def key_text(hour: datetime, carrier: str, flight: int) -> str:
+def _key_text(row: pd.Series) -> str:
     """Return the key of a row in the form that the service documents: values as text, escaped, joined by colons."""
-    return ":".join((quote(f"{hour:%Y-%m-%dT%H:%M:%S.%fZ}", safe=""), carrier, str(flight)))
+    return f"{quote(f'{row.time_hour:%Y-%m-%dT%H:%M:%S.%fZ}', safe='')}:{row.carrier}:{row.flight}"
 
 
 @contextmanager
@@ -198,24 +192,18 @@ def session(folder: Path, *, memory: str) -> Iterator[SparkSession]:
         # The JVM runs for a short time: the second compiler would cost more than it saves.
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     }
-    with _stderr_into(folder / "spark.log"):  # the JVM inherits this stderr at its start
+    terminal = os.dup(2)
+    with (folder / "spark.log").open("ab") as log:
+        os.dup2(log.fileno(), 2)  # the JVM inherits this stderr at its start
+    try:
         spark = replicator_spark.start(Spark(master="local[2]", conf=conf))
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
     try:
         yield spark
     finally:
         spark.stop()
-
-
-@contextmanager
-def _stderr_into(file: Path) -> Iterator[None]:
-    kept = os.dup(2)
-    with file.open("ab") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
@@ -240,8 +228,7 @@ def main() -> None:
         board = Board(spark, flights.write_csv(Path(scratch)), path, days=options.days)
         print(f"{board.create():,} flights of the timetable", flush=True)
         for number in range(options.days):
-            for commit in board.commits(number):
-                commit.write()
+            for commit in board.write_day(number):
                 print(f"version {commit.version}: {commit.changes}", flush=True)
             time.sleep(options.pause)
 

@@ -1,4 +1,4 @@
-"""Run the service of the demo: a `cdf-replicator run` process that environment variables configure."""
+"""Run the service of the demo, a `cdf-replicator run` process that environment variables configure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from deploy.local.servers.server import Server, ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from deploy.local.servers import Elasticsearch, Redis
-
 SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis"}
 PATIENCE_SECONDS = 300
 """Limit for the first load, and for what is still to deliver at the end."""
@@ -34,17 +31,12 @@ class FirstLoad:
     Attributes:
         rows: Number of rows.
         seconds: From the start of the load until the route follows the table, with checks and preparation.
-        write_seconds: Duration of the write to the sink.
+        rate: Rows per second of the write to the sink.
     """
 
     rows: int
     seconds: float
-    write_seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Rows per second of the write."""
-        return self.rows / self.write_seconds
+    rate: float
 
 
 class Service(Server):
@@ -54,42 +46,14 @@ class Service(Server):
     start_seconds: ClassVar[float] = 90
     stop_seconds: ClassVar[float] = 30
 
-    def __init__(self, folder: Path, elasticsearch: Elasticsearch, redis: Redis) -> None:
+    def __init__(self, folder: Path, elasticsearch_url: str, redis_url: str) -> None:
         super().__init__()
         self._folder = folder
-        self._sinks = (elasticsearch, redis)
-        self._routes: dict[str, dict[str, Any]] = {}
+        self._urls = elasticsearch_url, redis_url
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def settings(self) -> dict[str, str]:
-        """Return the whole configuration as environment variables."""
-        elasticsearch, redis = self._sinks
-        spark = {
-            "spark.driver.memory": "1g",
-            "spark.local.dir": str(self.home),
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.home}",
-        }
-        return {
-            "CDF_STATE_PATH": str(self._folder / "state"),
-            "CDF_TRIGGER_SECONDS": "0.5",
-            "CDF_SHUTDOWN_SECONDS": "20",
-            "CDF_TABLES__FLIGHTS__PATH": str(self._folder / TABLE),
-            "CDF_TABLES__FLIGHTS__KEYS": ",".join(KEYS),
-            "CDF_TABLES__FLIGHTS__SINKS": ",".join(SINKS),
-            "CDF_TABLES__FLIGHTS__INCLUDE_PREIMAGES": "true",
-            "CDF_SINKS__AUDIT__TYPE": "delta_audit",
-            "CDF_SINKS__AUDIT__PATH": str(self._folder / "audit"),
-            "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
-            "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
-            "CDF_SINKS__CACHE__TYPE": "redis",
-            "CDF_SINKS__CACHE__URL": redis.url,
-            "CDF_HTTP__BIND_PORT": str(self.port),
-            "CDF_SPARK__MASTER": "local[2]",
-            "CDF_SPARK__CONF": json.dumps(spark),
-        }
 
     def first_loads(self) -> Iterator[tuple[str, FirstLoad]]:
         """Yield each sink when its first load has ended, with what `/status` reports of it."""
@@ -104,7 +68,7 @@ class Service(Server):
                     ended.add(sink)
                     load = route["batches"][0]
                     seconds = (since - began.get(sink, since)).total_seconds()
-                    yield sink, FirstLoad(load["rows"], seconds, load["seconds"]["write"])
+                    yield sink, FirstLoad(load["rows"], seconds, load["rows"] / load["seconds"]["write"])
             if ended == set(SINKS):
                 return
 
@@ -114,22 +78,17 @@ class Service(Server):
             if len(routes) == len(SINKS) and all((r["delivered_version"] or 0) >= version for r in routes.values()):
                 return
 
-    def lags(self) -> dict[str, float]:
-        """Return how many seconds each sink is behind. Raise ServerError if the service ended or a route halted."""
-        if not self.running:
-            raise ServerError(f"the service has ended; its log: {self.log}")
-        with suppress(OSError):  # the service is busy: the last status stays
-            self._routes = {route["sink"]: route for route in json.loads(self._get("/status"))["routes"]}
-        for route in self._routes.values():
-            if route["state"] == "halted":
-                raise ServerError(f"route {route['route']} halted: {route['reason']}")
-        return {sink: route["lag_seconds"] or 0 for sink, route in self._routes.items()}
-
     def _statuses(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Yield the status of the routes by sink; raise ServerError if the service ends or a route halts."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            self.lags()
-            yield self._routes
+            if not self.running:
+                raise ServerError(f"the service has ended; its log: {self.log}")
+            with suppress(OSError):  # a busy service answers later
+                routes = json.loads(self._get("/status"))["routes"]
+                if halted := [route for route in routes if route["state"] == "halted"]:
+                    raise ServerError(f"route {halted[0]['route']} halted: {halted[0]['reason']}")
+                yield {route["sink"]: route for route in routes}
             time.sleep(0.1)
         raise ServerError(f"the service was not done after {PATIENCE_SECONDS} s; its log: {self.log}")
 
@@ -141,13 +100,33 @@ class Service(Server):
         return [str(Path(sys.executable).parent / "cdf-replicator"), "run"]
 
     def _environment(self) -> Mapping[str, str]:
-        others = {
-            name: value for name, value in os.environ.items() if not name.startswith(("CDF_", "SPARK_", "PYSPARK_"))
+        elasticsearch_url, redis_url = self._urls
+        own = ("CDF_", "SPARK_", "PYSPARK_")
+        spark = {
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(self.home),
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.home}",
         }
-        return {**others, "TMPDIR": str(self.home), **self.settings()}
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(own)},
+            "TMPDIR": str(self.home),
+            "CDF_STATE_PATH": str(self._folder / "state"),
+            "CDF_TRIGGER_SECONDS": "0.5",
+            "CDF_SHUTDOWN_SECONDS": "20",
+            "CDF_TABLES__FLIGHTS__PATH": str(self._folder / TABLE),
+            "CDF_TABLES__FLIGHTS__KEYS": ",".join(KEYS),
+            "CDF_TABLES__FLIGHTS__SINKS": ",".join(SINKS),
+            "CDF_TABLES__FLIGHTS__INCLUDE_PREIMAGES": "true",
+            "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+            "CDF_SINKS__AUDIT__PATH": str(self._folder / "audit"),
+            "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+            "CDF_SINKS__SEARCH__HOSTS": elasticsearch_url,
+            "CDF_SINKS__CACHE__TYPE": "redis",
+            "CDF_SINKS__CACHE__URL": redis_url,
+            "CDF_HTTP__BIND_PORT": str(self.port),
+            "CDF_SPARK__MASTER": "local[2]",
+            "CDF_SPARK__CONF": json.dumps(spark),
+        }
 
     def _ready(self) -> bool:
-        try:
-            return bool(self._get("/livez"))
-        except urllib.error.HTTPError:
-            return False
+        return bool(self._get("/livez"))

@@ -42,9 +42,9 @@ class Worker:
 
     def write(self, folder: Path, keys: tuple[str, ...], to: str, name: str, settings: dict[str, str]) -> None:
         """Write the Parquet of a folder to the index or table ``name``. Raises RivalError."""
-        asked = {"folder": str(folder), "keys": keys, "to": to, "name": name, "settings": settings}
+        order = {"folder": str(folder), "keys": keys, "to": to, "name": name, "settings": settings}
         assert self._process.stdin
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        print(json.dumps(order), file=self._process.stdin, flush=True)
         self._answer()
 
     def _answer(self) -> None:

@@ -104,10 +104,10 @@ def main() -> None:
     spark = session(*sys.argv[1:])
     print(json.dumps({"spark": spark.version}), file=answers)
     for line in sys.stdin:
-        asked = json.loads(line)
+        order = json.loads(line)
         try:
-            frame = spark.read.parquet(asked["folder"])
-            TARGETS[asked["to"]](frame, asked["keys"], asked["name"], asked["settings"])
+            frame = spark.read.parquet(order["folder"])
+            TARGETS[order["to"]](frame, order["keys"], order["name"], order["settings"])
             print(json.dumps({}), file=answers)
         except Exception as error:  # noqa: BLE001 - the caller decides
             print(json.dumps({"error": str(error)}), file=answers)

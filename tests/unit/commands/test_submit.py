@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def test_submission_ends_when_every_request_is_answered(tmp_path: Path):
     folder = LocalPath(tmp_path)
-    asked = [Command("replay", "orders_search", 3), Command("replay", "orders_cache", 3)]
-    write_status(folder, asked[0].id, CommandStatus("done"))
-    write_status(folder, asked[1].id, CommandStatus("failed", "out of range"))
+    commands = [Command("replay", "orders_search", 3), Command("replay", "orders_cache", 3)]
+    write_status(folder, commands[0].id, CommandStatus("done"))
+    write_status(folder, commands[1].id, CommandStatus("failed", "out of range"))
 
-    assert wait_answered(folder, lease.holder(folder), folder, asked) == 0
+    assert wait_answered(folder, lease.holder(folder), folder, commands) == 0
 
 
 def test_submission_ends_when_the_accepting_process_has_ended(tmp_path: Path):

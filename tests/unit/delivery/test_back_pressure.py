@@ -78,10 +78,10 @@ def test_every_accepted_piece_renews_the_time_for_the_next(naps):
 
 
 def refused(reason, times):
-    asked = pressure()
+    limited = pressure()
     for _ in range(times):
-        asked.on_refused(RetryableError(reason))
-    return asked
+        limited.on_refused(RetryableError(reason))
+    return limited
 
 
 @pytest.mark.parametrize(("reason", "times"), [("overloaded", 1), ("timeout", 2)])
@@ -117,14 +117,14 @@ def test_requests_of_machine_are_serialized_after_two_refusals(place):
 
 @given(st.lists(st.sampled_from(["good", "slow", "overloaded", "timeout"])))
 def test_batch_rows_stay_between_one_and_the_bounds(answers):
-    asked = pressure(chunk_rows=100)
+    limited = pressure(chunk_rows=100)
     for answer in answers:
         if answer in {"good", "slow"}:
-            asked.on_success(0.1 if answer == "good" else SLOW_SECONDS * 2)
+            limited.on_success(0.1 if answer == "good" else SLOW_SECONDS * 2)
         else:
-            asked.on_refused(RetryableError(answer))
-        assert MIN_SHARE <= asked.share <= 1
-        assert 1 <= asked.batch_rows(rows(3)) <= 100
+            limited.on_refused(RetryableError(answer))
+        assert MIN_SHARE <= limited.share <= 1
+        assert 1 <= limited.batch_rows(rows(3)) <= 100
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_other_positions_count_as_applied_by_change_type():
 def test_watched_keys_are_reported_unless_they_were_refused():
     refusing = sink(always(WriteResult(rejected=[Rejected(1, "bad", "it is bad")])))
     rows = batch(("a", 3, "insert"), ("b", 4, "insert"), ("c", 5, "delete"), ("d", 6, "insert"), (None, 7, "insert"))
-    told = worker.write_partition(
+    result = worker.write_partition(
         refusing,
         BackPressure(refusing.settings),
         ROUTE,
@@ -143,7 +143,7 @@ def test_watched_keys_are_reported_unless_they_were_refused():
         iter([rows]),
         known=frozenset({"a", "b", "c", "elsewhere"}),
     )
-    assert DeliveryResult.from_json(told.to_json()).met == {"a": 3, "c": 5}
+    assert DeliveryResult.from_json(result.to_json()).met == {"a": 3, "c": 5}
 
 
 def test_empty_batch_opens_no_sink():
@@ -362,8 +362,8 @@ def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):
     settings = MappedSettings(type="memory", headers={"a": "b"})
     first, second = (AppendingSink(pickle.loads(pickle.dumps(settings))) for _ in range(2))
     for copy in (first, second):
-        (told,) = worker.partition_function(copy, ROUTE, RetryPolicy())(iter([inserts("a")]))
-        (text,) = told.column("outcome").to_pylist()
+        (answer,) = worker.partition_function(copy, ROUTE, RetryPolicy())(iter([inserts("a")]))
+        (text,) = answer.column("outcome").to_pylist()
         assert DeliveryResult.from_json(text).applied == {"insert": 1}
     assert (len(first.writes), len(second.writes)) == (2, 0), "the open one is used again"
 
@@ -400,8 +400,8 @@ def test_task_opens_the_sink_for_its_route(monkeypatch):
 
 
 def test_counts_and_times_of_all_chunks_are_summed():
-    told = WriteResult(noop=[0], sent_bytes=7)
-    outcome = write(sink(lambda _: told, lambda _: told, chunk_rows=1), inserts("ab"))
+    noop = WriteResult(noop=[0], sent_bytes=7)
+    outcome = write(sink(lambda _: noop, lambda _: noop, chunk_rows=1), inserts("ab"))
     assert (outcome.noop, outcome.sent_bytes, outcome.request_seconds) == (2, 14, [0.0, 0.0])
 
 

@@ -95,10 +95,10 @@ def functions(file):
 @pytest.mark.parametrize(("action", "reason", "text"), RECORDED)
 def test_recorded_error_matches_its_condition(action, reason, text):
     for error in (AnalysisException(message=text), StreamingQueryException(message=text), RuntimeError(text)):
-        verdict = classify_error(error, route="orders_search")
-        assert (verdict.action, verdict.reason) == (action, reason)
-        assert verdict.remedy
-        assert "{route}" not in verdict.remedy
+        decision = classify_error(error, route="orders_search")
+        assert (decision.action, decision.reason) == (action, reason)
+        assert decision.remedy
+        assert "{route}" not in decision.remedy
 
 
 def test_every_condition_has_a_recorded_text():
@@ -115,8 +115,8 @@ def test_every_condition_names_an_existing_test_or_only_a_text():
 
 
 def test_number_of_failures_depends_on_the_condition():
-    verdict = classify_error(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
-    assert (verdict.action, verdict.max_failures) == ("retry_then_halt", 2)
+    decision = classify_error(RuntimeError("[FAILED_READ_FILE.FILE_NOT_EXIST] gone"), route="r")
+    assert (decision.action, decision.max_failures) == ("retry_then_halt", 2)
     assert classify_error(RuntimeError("[FAILED_READ_FILE.NO_HINT] torn"), route="r").max_failures == conditions.TRIES
 
 
@@ -126,9 +126,9 @@ def test_every_condition_has_a_next_step():
 
 def test_innermost_condition_is_reported():
     text = next(text for _, _, text in RECORDED if "FILE_NOT_EXIST" in text)
-    verdict = classify_error(StreamingQueryException(message=text), route="orders_search")
-    assert verdict.message.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file")
-    assert verdict.remedy.endswith("cdf-replicator resync orders_search")
+    decision = classify_error(StreamingQueryException(message=text), route="orders_search")
+    assert decision.message.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file")
+    assert decision.remedy.endswith("cdf-replicator resync orders_search")
 
 
 def test_cause_of_an_unknown_spark_error_is_reported():
@@ -138,12 +138,12 @@ def test_cause_of_an_unknown_spark_error_is_reported():
 
 
 def test_only_first_line_of_a_long_text_is_reported():
-    verdict = classify_error(
+    decision = classify_error(
         AnalysisException(message="[SOME_ERROR] first line " + "x" * 900 + "\nsecond line"), route="r"
     )
-    assert verdict.message.startswith("[SOME_ERROR] first line")
-    assert "second" not in verdict.message
-    assert len(verdict.message) == 500
+    assert decision.message.startswith("[SOME_ERROR] first line")
+    assert "second" not in decision.message
+    assert len(decision.message) == 500
 
 
 def test_jvm_exception_is_reported_instead_of_the_call():
@@ -156,50 +156,50 @@ def test_error_without_message_is_reported():
 
 
 def test_unknown_spark_error_is_retried_before_it_halts():
-    verdict = classify_error(AnalysisException(message="[NEVER_SEEN] oh"), route="r")
-    assert (verdict.action, verdict.reason) == ("retry_then_halt", "spark")
-    assert verdict.remedy
+    decision = classify_error(AnalysisException(message="[NEVER_SEEN] oh"), route="r")
+    assert (decision.action, decision.reason) == ("retry_then_halt", "spark")
+    assert decision.remedy
 
 
 def test_other_error_is_a_bug_and_halts():
-    verdict = classify_error(KeyError("x"), route="r")
-    assert (verdict.action, verdict.reason) == ("halt", "bug")
-    assert verdict.remedy
+    decision = classify_error(KeyError("x"), route="r")
+    assert (decision.action, decision.reason) == ("halt", "bug")
+    assert decision.remedy
 
 
 def test_a_bug_in_a_sink_keeps_its_name():
-    verdict = classify_error(DeliveryBugError("ZeroDivisionError: oops\nTraceback ..."), route="r")
-    assert (verdict.reason, verdict.message) == ("bug", "DeliveryBugError: ZeroDivisionError: oops")
+    decision = classify_error(DeliveryBugError("ZeroDivisionError: oops\nTraceback ..."), route="r")
+    assert (decision.reason, decision.message) == ("bug", "DeliveryBugError: ZeroDivisionError: oops")
 
 
 def test_unreachable_sink_is_retried():
-    verdict = classify_error(RetryableError("unreachable", "connection refused"), route="r")
-    assert (verdict.action, verdict.reason, verdict.message) == (
+    decision = classify_error(RetryableError("unreachable", "connection refused"), route="r")
+    assert (decision.action, decision.reason, decision.message) == (
         "wait",
         "unreachable",
         "unreachable: connection refused",
     )
-    assert verdict.from_sink
+    assert decision.from_sink
 
 
 def test_sink_that_refuses_access_halts_the_route_with_its_hint():
-    verdict = classify_error(
+    decision = classify_error(
         PermanentError("The password is wrong.", "Correct it, then resync {route}."), route="orders_search"
     )
-    assert (verdict.action, verdict.message) == ("halt", "The password is wrong.")
-    assert verdict.remedy == "Correct it, then resync orders_search."
-    assert verdict.from_sink
+    assert (decision.action, decision.message) == ("halt", "The password is wrong.")
+    assert decision.remedy == "Correct it, then resync orders_search."
+    assert decision.from_sink
 
 
 def test_halt_by_the_service_names_the_route():
-    verdict = classify_error(
+    decision = classify_error(
         RouteHaltError("table_replaced", "It was recreated.", conditions.RESYNC), route="orders_search"
     )
-    assert verdict.remedy == "Run: cdf-replicator resync orders_search"
-    assert (verdict.action, verdict.reason, verdict.from_sink) == ("halt", "table_replaced", False)
+    assert decision.remedy == "Run: cdf-replicator resync orders_search"
+    assert (decision.action, decision.reason, decision.from_sink) == ("halt", "table_replaced", False)
 
 
 def test_damaged_state_is_not_a_bug():
-    verdict = classify_error(StateError("route.json is damaged."), route="r")
-    assert (verdict.action, verdict.reason) == ("halt", "state_damaged")
-    assert verdict.remedy == "Run: cdf-replicator resync r"
+    decision = classify_error(StateError("route.json is damaged."), route="r")
+    assert (decision.action, decision.reason) == ("halt", "state_damaged")
+    assert decision.remedy == "Run: cdf-replicator resync r"

@@ -6,12 +6,6 @@ import pytest
 
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from tests.unit.boards import Clock
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

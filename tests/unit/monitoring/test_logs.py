@@ -103,12 +103,12 @@ def test_levels_below_the_configured_level_are_not_logged() -> None:
     assert [line["message"] for line in lines(stream)] == ["loud"]
 
 
-@pytest.mark.parametrize(("level", "told"), [("info", 0), ("debug", len(logs.SAID))])
-def test_library_lines_of_reported_errors_are_logged_only_at_debug_level(level: str, told: int) -> None:
+@pytest.mark.parametrize(("level", "count"), [("info", 0), ("debug", len(logs.SAID))])
+def test_library_lines_of_reported_errors_are_logged_only_at_debug_level(level: str, count: int) -> None:
     logs.configure(level, "json", stream := io.StringIO())
     for name in logs.SAID:
         logging.getLogger(name).error("There was an exception")
-    assert len(lines(stream)) == told
+    assert len(lines(stream)) == count
 
 
 @pytest.mark.parametrize("name", logs.QUIET)

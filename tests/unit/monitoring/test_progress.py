@@ -15,61 +15,61 @@ class Query:
     """``end``: the version that was read as a whole, None in a trigger that found nothing."""
 
     def __init__(self):
-        self.asked, self.end, self.number, self.timestamp, self.status = 0, 3, 3, "10:00", IDLE
+        self.polls, self.end, self.number, self.timestamp, self.status = 0, 3, 3, "10:00", IDLE
         self.rate, self.has_begun = 1.0, True
 
     @property
     def lastProgress(self):  # noqa: N802 - Spark's name
-        self.asked += 1
+        self.polls += 1
         if not self.has_begun:
             return None
         offset = f'{{"reservoirId": "t", "reservoirVersion": {self.end}, "index": 0}}' if self.end else "null"
         source = SimpleNamespace(endOffset=offset)
-        told = {"batchId": self.number, "timestamp": self.timestamp, "sources": [source]}
-        return SimpleNamespace(**told, inputRowsPerSecond=self.rate, processedRowsPerSecond=self.rate)
+        reported = {"batchId": self.number, "timestamp": self.timestamp, "sources": [source]}
+        return SimpleNamespace(**reported, inputRowsPerSecond=self.rate, processedRowsPerSecond=self.rate)
 
 
 @pytest.fixture
 def world():
-    told = []
-    report = SimpleNamespace(rates=lambda *_: None, versions=lambda *found: told.append(found[:2]))
+    reported = []
+    report = SimpleNamespace(rates=lambda *_: None, versions=lambda *found: reported.append(found[:2]))
     source = SimpleNamespace(latest=3)
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
     headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), BatchCount(1)
     watch = ProgressTracker(query, StreamPosition(source, state, None, None), report, batches, headroom)
-    return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, told=told)
+    return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, reported=reported)
 
 
 def test_query_that_has_delivered_everything_is_not_polled(world):
     for _ in range(3):
         world.watch.poll()
-    assert (world.query.asked, world.watch.delivered_version) == (1, 3)
+    assert (world.query.polls, world.watch.delivered_version) == (1, 3)
 
 
 def test_unstarted_query_differs_from_an_idle_query(world):
     world.query.has_begun = False
     world.watch.offset = Offset("t", 3, 0)
     world.watch.poll()
-    assert world.told[-1] == (3, 2)
+    assert world.reported[-1] == (3, 2)
     world.query.has_begun = True
     world.watch.poll()
-    assert world.told[-1] == (3, 3)
+    assert world.reported[-1] == (3, 3)
 
 
 def test_new_commit_is_reported_at_once_and_polled_until_delivered(world):
     world.watch.poll()
     world.source.latest = 4
     world.watch.poll()
-    assert world.told[-1] == (4, 3)
+    assert world.reported[-1] == (4, 3)
     world.watch.poll()
     world.query.end, world.query.number = 4, 4
     world.watch.poll()
-    assert world.told[-1] == (4, 4)
-    asked = world.query.asked
+    assert world.reported[-1] == (4, 4)
+    polls = world.query.polls
     world.watch.poll()
-    assert world.query.asked == asked
+    assert world.query.polls == polls
 
 
 def test_batch_with_the_number_of_an_idle_trigger_is_reported(world):
@@ -77,17 +77,17 @@ def test_batch_with_the_number_of_an_idle_trigger_is_reported(world):
     world.query.end, world.query.number, world.query.timestamp = None, 4, "10:10"
     world.source.latest = 4
     world.watch.poll()
-    assert world.told[-1] == (4, 3)
+    assert world.reported[-1] == (4, 3)
     world.query.end, world.query.timestamp = 4, "10:11"
     world.watch.poll()
-    assert world.told[-1] == (4, 4)
+    assert world.reported[-1] == (4, 4)
 
 
 def test_batch_started_since_the_last_poll_causes_a_poll(world):
     world.watch.poll()
     world.batches.started = 2
     world.watch.poll()
-    assert world.query.asked == 2
+    assert world.query.polls == 2
 
 
 def test_rates_of_an_idle_query_are_polled_rarely(world, monkeypatch):
@@ -96,7 +96,7 @@ def test_rates_of_an_idle_query_are_polled_rarely(world, monkeypatch):
     world.batches.started = 2
     world.watch.poll()
     world.watch.poll()
-    assert world.query.asked == 3
+    assert world.query.polls == 3
 
 
 def test_query_with_zero_rates_is_not_polled(world, monkeypatch):
@@ -105,4 +105,4 @@ def test_query_with_zero_rates_is_not_polled(world, monkeypatch):
     world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0
     for _ in range(3):
         world.watch.poll()
-    assert world.query.asked == 2
+    assert world.query.polls == 2

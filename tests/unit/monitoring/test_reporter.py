@@ -96,8 +96,8 @@ def test_repeated_error_is_logged_once_a_minute_and_always_counted(report, board
             report.state("retrying", AWAY.reason)
         (route,) = board.snapshot().routes
         report.failed(replace(AWAY, reason="timeout"), detail=OSError())
-    told = {"log_level": "error", **WHO, "next_step": AWAY.remedy, "exc_info": None}
-    away = {"event": "route failed", **told, "reason": "unreachable", "what": AWAY.message}
+    fields = {"log_level": "error", **WHO, "next_step": AWAY.remedy, "exc_info": None}
+    away = {"event": "route failed", **fields, "reason": "unreachable", "what": AWAY.message}
     state = {"event": "route state", "log_level": "info", **WHO, "state": "retrying", "reason": "unreachable"}
     assert lines == [away, state, away, state, {**away, "reason": "timeout"}]
     assert route.last_error.count == 5

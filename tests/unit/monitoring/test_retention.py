@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdf_replicator.monitoring.retention import LOOK_SECONDS, RetentionMonitor
+from cdf_replicator.monitoring.retention import READ_SECONDS, RetentionMonitor
 
 HOUR = 3600.0
 NOW = 1_000_000.0
@@ -13,23 +13,23 @@ NOW = 1_000_000.0
 @pytest.fixture
 def world():
     """A table that keeps changes for ten hours, an hour between its commits; version 20 is the newest."""
-    told = SimpleNamespace(now=NOW, left=[], warnings=[], vacuumed=float("inf"), asked=0)
+    made = SimpleNamespace(now=NOW, left=[], warnings=[], vacuumed=float("inf"), reads=0)
 
     def first_since(moment):
         return next(version for version in range(22) if NOW - (20 - version) * HOUR >= moment)
 
     def kept():
-        told.asked += 1
+        made.reads += 1
         return 10 * HOUR
 
-    told.source = SimpleNamespace(
+    made.source = SimpleNamespace(
         retention_seconds=kept,
-        shortest_vacuum_retention=lambda commits: told.vacuumed,
+        shortest_vacuum_retention=lambda commits: made.vacuumed,
         log=SimpleNamespace(first_since=first_since),
     )
-    told.report = SimpleNamespace(headroom=lambda *left: told.left.append(left), warning=told.warnings.append)
-    told.headroom = RetentionMonitor(told.report, 1, lambda: told.now)
-    return told
+    made.report = SimpleNamespace(headroom=lambda *left: made.left.append(left), warning=made.warnings.append)
+    made.headroom = RetentionMonitor(made.report, 1, lambda: made.now)
+    return made
 
 
 def look(world, delivered, hours=None):
@@ -71,9 +71,9 @@ def test_trigger_slower_than_half_the_retention_warns_at_start(world):
 def test_table_is_read_again_and_short_vacuum_is_found(world):
     world.vacuumed = HOUR
     assert look(world, 20) == (10 * HOUR, 11)
-    world.now += LOOK_SECONDS / 2
+    world.now += READ_SECONDS / 2
     assert look(world, 20) == (10 * HOUR, 11)
-    assert world.asked == 1
-    world.now += LOOK_SECONDS / 2
+    assert world.reads == 1
+    world.now += READ_SECONDS / 2
     assert look(world, 20)[0] == HOUR
-    assert world.asked == 2
+    assert world.reads == 2

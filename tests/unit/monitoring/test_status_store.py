@@ -16,12 +16,7 @@ from cdf_replicator.monitoring.status_store import (
     without_credentials,
 )
 from cdf_replicator.monitoring.totals import REJECTION_CODES_LIMIT, RESTART_REASONS, RETRY_REASONS, BatchStatus
-from tests.unit.boards import START, Clock
-
-
-@pytest.fixture
-def clock():
-    return Clock()
+from tests.unit.boards import START
 
 
 @pytest.fixture
@@ -363,11 +358,11 @@ def test_a_snapshot_does_not_change_afterwards(board):
 def test_the_json_is_versioned_and_times_are_utc(board, clock):
     board.runtime(spark="4.2.0")
     clock.tick(60)
-    told = orjson.loads(orjson.dumps(board.snapshot(), option=orjson.OPT_UTC_Z))
-    assert told["schema"] == 1
-    assert told["at"] == "2026-05-01T12:01:00Z"
-    assert told["service"]["uptime_seconds"] == 60
-    assert told["service"]["runtime"] == {"spark": "4.2.0"}
+    status = orjson.loads(orjson.dumps(board.snapshot(), option=orjson.OPT_UTC_Z))
+    assert status["schema"] == 1
+    assert status["at"] == "2026-05-01T12:01:00Z"
+    assert status["service"]["uptime_seconds"] == 60
+    assert status["service"]["runtime"] == {"spark": "4.2.0"}
 
 
 def test_threads_that_write_at_once_lose_nothing(board):

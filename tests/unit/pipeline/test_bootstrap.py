@@ -98,7 +98,7 @@ def test_a_sweep_above_the_limit_halts_before_it_deletes():
     target = Target(EntryCount(10, 6, 0))
     with pytest.raises(RouteHaltError) as halted:
         Bootstrap(None, target, 0.5).run(replace(STATE, epoch=2))
-    assert halted.value.verdict.reason == "too_many_orphans"
+    assert halted.value.decision.reason == "too_many_orphans"
     assert target.events[-1] == ("save", "bootstrapping", 2, True)
 
 

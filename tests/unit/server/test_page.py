@@ -11,12 +11,7 @@ from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
 from cdf_replicator.monitoring.totals import BatchStatus
 from cdf_replicator.server.page import duration, number, prose, render
 from cdf_replicator.settings.effective import Setting
-from tests.unit.boards import START, Clock, deliver
-
-
-@pytest.fixture
-def clock():
-    return Clock()
+from tests.unit.boards import START, deliver
 
 
 @pytest.fixture

@@ -116,12 +116,12 @@ def test_a_stopping_service_is_not_ready(busy):
 
 
 def test_status_is_the_snapshot_of_the_store(busy):
-    told = busy.get("/status").json()
-    assert told["schema"] == 1
-    assert {route["route"] for route in told["routes"]} == {"orders_search", "orders_cache"}
-    assert told["routes"][0]["batches"][0]["rows"] == 1011
-    assert told["routes"][0]["lag_seconds"] == 0
-    assert told["service"]["state"] == "healthy"
+    status = busy.get("/status").json()
+    assert status["schema"] == 1
+    assert {route["route"] for route in status["routes"]} == {"orders_search", "orders_cache"}
+    assert status["routes"][0]["batches"][0]["rows"] == 1011
+    assert status["routes"][0]["lag_seconds"] == 0
+    assert status["service"]["state"] == "healthy"
     assert "secret" not in busy.get("/status").text
 
 

@@ -77,8 +77,8 @@ def test_problem_of_the_file_names_the_overriding_variable(
 ) -> None:
     file = tmp_path / "cdf.yaml"
     file.write_text(text)
-    told = given and given.format(file=file)
-    assert problems({"CDF_CONFIG_FILE": str(file)}) == [ConfigProblem(f"CDF_{variable}", path, told, expected)]
+    displayed = given and given.format(file=file)
+    assert problems({"CDF_CONFIG_FILE": str(file)}) == [ConfigProblem(f"CDF_{variable}", path, displayed, expected)]
 
 
 @pytest.mark.parametrize("variable", ["CDF_SINKS__STORE__PASSWORD", "CDF_HTTP__TOKEN"])

@@ -144,8 +144,8 @@ def test_a_renamed_or_dropped_column_needs_the_approval_of_its_version(new, poli
 def test_change_that_no_approval_corrects_names_resync(old, new, mapped):
     with pytest.raises(RouteHaltError) as caught:
         judged(old, new, mapped=mapped, allow="always")
-    assert caught.value.verdict.remedy == "Run: cdf-replicator resync {route}"
-    assert "Table orders (/lake/orders) changed at version 7: " in caught.value.verdict.message
+    assert caught.value.decision.remedy == "Run: cdf-replicator resync {route}"
+    assert "Table orders (/lake/orders) changed at version 7: " in caught.value.decision.message
 
 
 def test_a_whole_number_key_may_widen_since_its_text_stays():

@@ -22,14 +22,14 @@ MALFORMED = {
 
 
 def test_request_arrives_unchanged(tmp_path):
-    asked = [
+    commands = [
         Command("replay", "orders_audit", 3, 9, at=1000.1),
         Command("replay", "orders_cache", 0, at=1000.2),
         Command("resync", "orders_search", at=1000.3),
     ]
-    for request in reversed(asked):
+    for request in reversed(commands):
         command_queue.enqueue(tmp_path / "requests", request)
-    assert command_queue.pending(tmp_path / "requests") == asked, "oldest first"
+    assert command_queue.pending(tmp_path / "requests") == commands, "oldest first"
 
 
 def test_no_request_is_pending_without_the_folder(tmp_path):

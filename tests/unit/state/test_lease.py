@@ -52,8 +52,8 @@ class Clock:
 
 def waited(tmp_path, clock=None):
     """Return the lease that a standby gets, and the holders that were reported to it."""
-    clock, told = clock or Clock(), []
-    return Lease.wait(tmp_path, told.append, clock.wait, None, clock), told
+    clock, holders = clock or Clock(), []
+    return Lease.wait(tmp_path, holders.append, clock.wait, None, clock), holders
 
 
 def mark(tmp_path, lease):
@@ -182,10 +182,10 @@ def test_one_of_many_simultaneous_starts_gets_the_lease(tmp_path):
 def test_standby_takes_over_after_release(tmp_path):
     held = Lease.acquire(tmp_path, url="http://here:9102")
     clock = Clock(lambda now: now == 3 and held.release())
-    lease, told = waited(tmp_path, clock)
+    lease, holders = waited(tmp_path, clock)
     assert clock.now == 3
     assert lease.token > held.token
-    assert [holder["url"] for holder in told] == ["http://here:9102"]
+    assert [holder["url"] for holder in holders] == ["http://here:9102"]
     lease.release()
 
 
@@ -323,9 +323,9 @@ def test_each_holder_is_reported_to_a_standby_once(tmp_path):
         for lease in later:
             alive(tmp_path, lease)(now)
 
-    lease, told = waited(tmp_path, Clock(meanwhile, ends=40))
+    lease, holders = waited(tmp_path, Clock(meanwhile, ends=40))
     assert lease is None
-    assert [said["url"] for said in told] == ["http://first", "http://second"]
+    assert [said["url"] for said in holders] == ["http://first", "http://second"]
     later[0].release()
 
 

@@ -36,7 +36,7 @@ def answer(*items, errors=False):
 
 
 @pytest.mark.parametrize(
-    ("items", "errors", "told"),
+    ("items", "errors", "expected"),
     [
         ((index(201), index(200), delete(200)), False, True),
         ((index(201), delete(404), index(200)), False, False),
@@ -45,8 +45,8 @@ def answer(*items, errors=False):
         ((index(201), index(200), index(400, "invalid", '"errors":false,"status":200')), True, False),
     ],
 )
-def test_response_without_errors_is_not_read_item_by_item(items, errors, told):
-    assert all_applied(answer(*items, errors=errors), 3) is told
+def test_response_without_errors_is_not_read_item_by_item(items, errors, expected):
+    assert all_applied(answer(*items, errors=errors), 3) is expected
 
 
 def test_every_item_is_classified():

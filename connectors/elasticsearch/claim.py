@@ -1,0 +1,106 @@
+"""Take an index for a route: claim it, map the missing fields, take its write alias, and record the watermark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from connectors.elasticsearch import field_limit
+from connectors.elasticsearch.index import META, entry, write_alias
+from connectors.elasticsearch.mapping import compare, properties_of
+from connectors.errors import PermanentError, claimed, fenced_off, lost, target_missing
+
+if TYPE_CHECKING:
+    from connectors.change import RouteSpec, Watermark
+    from connectors.elasticsearch.client import Cluster
+    from connectors.elasticsearch.index import Index
+    from connectors.elasticsearch.mapping import Field
+
+
+def take_ownership(cluster: Cluster, index: Index, found: list[Field], route: RouteSpec) -> None:
+    """Add the alias of this lease, map missing fields and record the claim. Everything else of the index stays unchanged.
+
+    Raises:
+        PermanentError: A later lease has the alias, or another route has the claim. The index is then unchanged.
+
+    """
+    held = index.claim(route)
+    if held is not None and (other := held.other(route)) is not None:
+        raise claimed(f"index {index.name!r}", other, "INDEX")
+    add = _additions(index, found, route)
+    if index.alias is None:
+        _take(cluster, index, route)
+    note = {**index.metadata, **entry(route), "identity": index.identity}
+    if held is None or not held.is_of(route) or held.epoch != route.epoch:
+        note.pop("mark", None)  # the watermark belongs to the epoch
+    if add or note != index.metadata:
+        meta = {**index.mappings.get("_meta", {}), META: note}
+        mapping = {"_meta": meta, "properties": properties_of(add, index.mappings)}
+        if add:
+            field_limit.make_room(cluster, index, mapping)
+        cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", mapping)
+
+
+def _take(cluster: Cluster, index: Index, route: RouteSpec) -> None:
+    """Replace the aliases of older leases and other state paths in one request, so that their writers fail from then on."""
+    writer = write_alias(index.name, route.fence)
+    others = [alias for alias in index.write_aliases if alias != writer]
+    same = index.metadata.get("owner", route.owner) == route.owner
+    if same and any(_fence_of(alias) > route.fence for alias in others):
+        raise fenced_off(f"index {index.name!r}")
+    if writer in index.aliases and not others:
+        return
+    add = {"add": {"index": index.name, "alias": writer, "is_write_index": True}}
+    removals = [{"remove": {"index": index.name, "alias": alias, "must_exist": True}} for alias in others]
+    cluster.request_json("POST", "/_aliases", {"actions": [add, *removals]})
+
+
+def _fence_of(alias: str) -> int:
+    number = alias.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def save_watermark(cluster: Cluster, index: Index, route: RouteSpec, watermark: Watermark) -> None:
+    """Record the watermark in the index; raise ``SinkError`` if another index or writer has replaced the prepared index."""
+    if not index.metadata:
+        raise target_missing(f"index {index.name!r} has lost its claim")
+    taken = (index.metadata["owner"], index.metadata["route"]) != (route.owner, route.name)
+    if taken or (index.alias is None and write_alias(index.name, route.fence) not in index.aliases):
+        raise fenced_off(f"index {index.name!r}")
+    if index.is_copy:
+        raise lost(f"index {index.name!r} was restored from a copy")
+    if index.metadata.get("mark") == str(watermark):
+        return
+    meta = {**index.mappings.get("_meta", {}), META: {**index.metadata, "mark": str(watermark)}}
+    cluster.request_json("PUT", f"/{quote(index.name)}/_mapping", {"_meta": meta})
+
+
+def _additions(index: Index, found: list[Field], route: RouteSpec) -> list[Field]:
+    """Return the fields that the sink maps. In another user's index these are fields that no rule of the index covers.
+
+    Raises:
+        PermanentError: The mapping can't take the route.
+
+    """
+    result = compare(found, index.mappings)
+    variable = f"CDF_ROUTES__{route.name.upper()}__"
+    if result.conflicts:
+        cure = (
+            f"Delete the index and run `cdf-replicator resync {route.name}`, which creates it again"
+            if index.managed
+            else f"Map the field with another type, name another index in {variable}INDEX"
+        )
+        raise PermanentError(
+            f"index {index.name!r} does not take the route: {'; '.join(result.conflicts)}.",
+            f"{cure}, or rename or leave out the column ({variable}RENAME, {variable}COLUMNS).",
+        )
+    if index.managed:
+        return [leaf for leaf, _ in result.missing]
+    if refused := [leaf.path for leaf, dynamic in result.missing if dynamic == "strict"]:
+        raise PermanentError(
+            f"index {index.name!r} is strict and does not map {', '.join(refused)}.",
+            f"Map these fields, or name the columns it takes in {variable}COLUMNS.",
+        )
+    if "dynamic_templates" in index.mappings:
+        return []
+    return [leaf for leaf, dynamic in result.missing if dynamic == "true"]
