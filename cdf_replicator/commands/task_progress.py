@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from rich.progress import TaskID
 
 POLL_SECONDS: Final = 0.3
 
@@ -40,7 +41,7 @@ def task_progress(spark: SparkSession, title: str) -> Iterator[None]:
             poller.join()
 
 
-def _show(spark: SparkSession, bars: Progress, bar: int, over: threading.Event) -> None:
+def _show(spark: SparkSession, bars: Progress, bar: TaskID, over: threading.Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not over.wait(POLL_SECONDS):
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]

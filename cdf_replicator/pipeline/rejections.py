@@ -168,14 +168,16 @@ class Rejections:
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:
         """Delete the older entry of a key whose newest change was rejected.
 
-        The content of a sink must not depend on how commits were split into micro-batches (docs/design.md, rule 17).
+        The content of a sink must not depend on how commits were split into micro-batches (docs/design.md, rule 17). An
+        operator's command has the delete guard of the next version, to replace an entry that another writer wrote with the
+        row's guard.
         """
         # For a key with several rows the sink already received a delete.
         single = F.col(change.KEY).isNotNull() & (F.col("code") != change.DUPLICATE_KEY)
         upserts = rejected.where(single & ~change.is_delete())
         deletes = upserts.drop("code", "reason").withColumns(
             {
-                change.GUARD: F.col(change.GUARD) - 1,
+                change.GUARD: F.col(change.GUARD) + (1 if batch.request else -1),
                 change.CHANGE_TYPE: F.lit("delete"),
                 change.DUPLICATE_GUARD: F.lit(None).cast("long"),  # already rejected
             }

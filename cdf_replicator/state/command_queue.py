@@ -81,8 +81,8 @@ def pending(folder: StoragePath) -> list[Command]:
         command_id = file.name.removesuffix(_COMMAND)
         try:
             command = _PARSER.validate_json(file.read_bytes())
-            given = {"letters": tuple(command.letters), "identities": tuple(command.identities)}
-            found.append(replace(command, **given, id=command_id))
+            letters, identities = tuple(command.letters), tuple(command.identities)
+            found.append(replace(command, letters=letters, identities=identities, id=command_id))
         except OSError:  # the file was removed or the store does not answer; the other commands are still read
             continue
         except ValidationError as error:

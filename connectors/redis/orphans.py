@@ -44,7 +44,7 @@ def sweep(
     """
     removed = 0
     tombstone = (f"{_digits(below_guard - 1)}d", tombstone_seconds)
-    arguments = (*expected_claim, _digits(below_guard), value_type, *tombstone)
+    arguments: tuple[str | int, ...] = (*expected_claim, _digits(below_guard), value_type, *tombstone)
     delete = client.register_script(script.SWEEP)
     for keys in value_pages(client, names):
         removed += delete(keys=[names.claim, *keys], args=arguments)

@@ -15,7 +15,7 @@ MALFORMED = {
     "list": "[1]",
     "number": '{"kind": "replay", "route": "orders", "at": null}',
     "route": '{"kind": "replay", "route": []}',
-    "kind": '{"kind": "repair", "route": "orders"}',
+    "kind": '{"kind": "rebuild", "route": "orders"}',
     "deep": "[" * 100_000,
     "bytes": "\x00\x01",
 }
