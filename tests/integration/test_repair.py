@@ -47,6 +47,7 @@ def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F81
     assert world.state(ROUTE).epoch == 1
 
 
+@pytest.mark.parametrize("target", ["redis"], indirect=True)
 def test_repair_loses_to_a_higher_guard_and_names_the_resync(world, target, here):  # noqa: F811
     target.put(14, guard_of(1, 999, upsert=True), name="foreign")
     command = Command("repair", ROUTE, identities=[target.identity(14)])
@@ -57,6 +58,7 @@ def test_repair_loses_to_a_higher_guard_and_names_the_resync(world, target, here
     assert verified(world).comparison.equal
 
 
+@pytest.mark.parametrize("target", ["elasticsearch"], indirect=True)
 def test_repair_of_too_large_a_share_writes_nothing(world, target, here):  # noqa: F811
     for key in (70, 71):
         target.put(key, guard_of(1, 1, upsert=True))
@@ -70,6 +72,7 @@ def test_repair_of_too_large_a_share_writes_nothing(world, target, here):  # noq
     assert verified(world).comparison.equal
 
 
+@pytest.mark.parametrize("target", ["elasticsearch"], indirect=True)
 def test_repair_beside_a_stream_of_commits_leaves_no_difference(world, target, live):  # noqa: F811
     (runner,) = live(ROUTE)
     stop = threading.Event()
