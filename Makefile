@@ -21,11 +21,15 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 two := -n 2 --dist loadfile --no-loadscope-reorder
 each := -n 2 --dist load
 
-test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
-	$(pytest) $(two) tests/unit tests/contract tests/integration tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
+# Kills and restores target servers, so that it belongs to test-process.
+lost_writes := tests/integration/test_lost_writes.py
 
-test-process: setup ## Run the tests that need a service process: kills, standby, secrets, the demo, faults together
-	$(pytest) $(two) tests/process
+test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
+	$(pytest) $(two) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
+		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
+
+test-process: setup ## Run the tests that need a process of their own: kills, standby, secrets, lost writes, the demo, faults together
+	$(pytest) $(two) tests/process $(lost_writes)
 
 test-oracle: setup ## Run further oracle histories, with the Spark plans of production
 	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
@@ -58,7 +62,7 @@ nightly-plans: setup ## Run make test with the Spark plans of production
 
 nightly-faults: setup ## Run the process tier with production's plans, each fault alone, writes lost at every step, the benchmarks' smoke run, a soak
 	$(pytest) $(two) --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
-	$(pytest) --timeout 3600 --every-step tests/integration/test_lost_writes.py
+	$(pytest) --timeout 3600 --every-step $(lost_writes)
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
 nightly-oracle: setup ## Live a partitioned table's history with every operation, and random ones for ten minutes

@@ -36,7 +36,7 @@ LONGEST = (
     "test_state_path.py",
     "test_catalog.py",
 )
-"""Files of `make test` and of `make test-system` that begin first, so that the two processes of a tier end together."""
+"""Files of the tiers that begin first, so that the two processes of a tier end together."""
 
 # HYPOTHESIS_PROFILE=ci draws the same examples in each run, nightly draws others. A deadline would measure the machine's load.
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)

@@ -38,7 +38,7 @@ def session() -> Iterator[SparkSession]:
 
 def of_elasticsearch(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
     jvm = _jvm(spark)
-    with Elasticsearch.start(heap=ELASTICSEARCH_HEAP) as server, rivals() as theirs:
+    with Elasticsearch.start(heap=ELASTICSEARCH_HEAP, long_lived=True) as server, rivals() as theirs:
         for work in _works(spark, scale):
             with theirs.es_hadoop(work, server, elasticsearch.INDEX) as arms:
                 yield elasticsearch.contest(spark, work, server, jvm, arms)

@@ -60,7 +60,7 @@ class Latency:
 def latency(commits: int, warm_up: int, report: Callable[[str], None]) -> Latency:
     """One small commit a second, the default trigger; the first ``warm_up`` commits are not counted."""
     made = small.made(warm_up + commits)
-    with TemporaryDirectory() as name, Elasticsearch.start() as search, Redis.start() as cache:
+    with TemporaryDirectory() as name, Elasticsearch.start(long_lived=True) as search, Redis.start() as cache:
         folder = Path(name)
         small.begin(made, folder / TABLE)
         given = environment(
