@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
+from cdf_replicator.monitoring.totals import DIFFERENCES
 from connectors.change import GUARD, ROW, commit_version_of
 from connectors.protocols import IDENTITY
 from connectors.rendering import NESTED, content_of
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 BUCKETS: Final = 4096
-KINDS: Final = ("missing", "extra", "different", "foreign")
 LOW_BITS: Final = 0xFFFF_FFFF
 LONGEST_TEXT: Final = 200
 
@@ -32,7 +32,7 @@ class Difference:
     """An entry that differs, or one column of it.
 
     Args:
-        kind: One of ``KINDS``.
+        kind: One of ``DIFFERENCES``.
         identity: The entry's identity in the target.
         version: The commit version of the entry's guard; None without a guard.
         column: The column that differs; None if the whole entry does.
@@ -116,6 +116,8 @@ def _in_detail(
     target = entries.select(
         IDENTITY, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
     )
+    target = target.persist()
+    target.count()  # the join then reads one side at a time
     joined = table.join(target, IDENTITY, "full_outer")
     differs = [F.when(~_same(name, row[name].dataType), F.lit(name)) for name in columns]
     kind = (
@@ -135,8 +137,9 @@ def _in_detail(
         first = shown.orderBy(IDENTITY).limit(limit).collect()
     finally:
         found.unpersist()
+        target.unpersist()
     differences = tuple(difference for each in first for difference in _differences(each))[:limit]
-    kinds = {name: kinds.get(name, 0) for name in KINDS}
+    kinds = {name: kinds.get(name, 0) for name in DIFFERENCES}
     return replace(equal, kinds=kinds, columns=by_column, differences=differences)
 
 

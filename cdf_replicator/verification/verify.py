@@ -80,6 +80,7 @@ def verify(
     at: int | None = None,
     columns: Sequence[str] = (),
     limit: int = 20,
+    gently: bool = False,
 ) -> Verification:
     """Compare a route's target with its source table; raises ``RouteHaltError`` if they can't be compared.
 
@@ -91,6 +92,7 @@ def verify(
         at: The version of the source table to compare; None for the version that the route has delivered.
         columns: The columns of the target to compare; empty for all.
         limit: Most differences to return.
+        gently: Whether to read rows and entries in one task at a time, which leaves the other cores to the streams.
     """
     if not isinstance(sink, Verifiable):
         raise _refused(f"The sink of route {route.name} can't be verified: its target can't be read back.")
@@ -109,7 +111,7 @@ def verify(
     spec = state_store.route_spec(route, state)
     identity = sink.identity(spec)
     with closing(sink), sink.view(spec) as view:
-        entries = view.entries(spark, row)
+        entries = _in_one_task(view.entries(spark, row), gently)
         if not view.consistent:
             entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
             entries.count()  # reads the target before the newest version of the source table
@@ -117,10 +119,12 @@ def verify(
         changed = _changed(spark, source, route, version, newest).select(identity.alias(IDENTITY)).distinct()
         refused = letters.open(route.name).select("key", "code").where(F.col("key").isNotNull())
         kept = rows.select(identity.alias(IDENTITY), in_json_type(F.col(change.ROW), row).alias(change.ROW))
+        kept = _in_one_task(kept, gently)
         absent = refused.select(identity.alias(IDENTITY)).distinct()
         doubled = refused.where(F.col("code") == change.DUPLICATE_KEY).select(identity.alias(IDENTITY)).distinct()
         ignored = changed.unionByName(doubled).persist()
         try:
+            counted = ignored.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
             comparison = compare(
                 kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
                 entries.join(ignored, IDENTITY, "left_anti"),
@@ -128,13 +132,16 @@ def verify(
                 compared,
                 limit,
             )
-            counted = ignored.count(), absent.count()
         finally:
             ignored.unpersist()
             entries.unpersist()
     return Verification(
         route.name, sink.target(spec), version, newest, *counted, unverified, time.monotonic() - began, comparison
     )
+
+
+def _in_one_task(frame: DataFrame, gently: bool) -> DataFrame:
+    return frame.coalesce(1) if gently else frame
 
 
 def _streaming(route: Route, state_store: StateStore) -> RouteState:
