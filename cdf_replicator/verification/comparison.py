@@ -117,7 +117,6 @@ def _in_detail(
         IDENTITY, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
     )
     target = target.persist()
-    target.count()  # the join then reads one side at a time
     joined = table.join(target, IDENTITY, "full_outer")
     differs = [F.when(~_same(name, row[name].dataType), F.lit(name)) for name in columns]
     kind = (
@@ -129,6 +128,7 @@ def _in_detail(
     found = joined.withColumn("columns", F.array_compact(F.array(*differs))).withColumn("kind", kind)
     found = found.where(F.col("kind").isNotNull()).persist()
     try:
+        target.count()  # the join then reads one side at a time
         kinds: dict[str, int] = dict(found.groupBy("kind").count().collect())
         named = found.where(F.col("kind") == "different").select(F.explode("columns").alias("column"))
         by_column: dict[str, int] = dict(named.groupBy("column").count().orderBy("column").collect())

@@ -12,7 +12,7 @@ The stream continues meanwhile: there is no pause, no lock and no retry.
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,10 +110,11 @@ def verify(
     letters = DeadLetters(spark, state_store.dead_letters)
     spec = state_store.route_spec(route, state)
     identity = sink.identity(spec)
-    with closing(sink), sink.view(spec) as view:
+    with closing(sink), sink.view(spec) as view, ExitStack() as cached:
         entries = _in_one_task(view.entries(spark, row), gently)
         if not view.consistent:
             entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
+            cached.callback(entries.unpersist)
             entries.count()  # reads the target before the newest version of the source table
         newest = source.log.latest_version()
         changed = _changed(spark, source, route, version, newest).select(identity.alias(IDENTITY)).distinct()
@@ -123,18 +124,15 @@ def verify(
         absent = refused.select(identity.alias(IDENTITY)).distinct()
         doubled = refused.where(F.col("code") == change.DUPLICATE_KEY).select(identity.alias(IDENTITY)).distinct()
         ignored = changed.unionByName(doubled).persist()
-        try:
-            counted = ignored.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
-            comparison = compare(
-                kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
-                entries.join(ignored, IDENTITY, "left_anti"),
-                (guard_of(state.epoch, 0, upsert=False), guard_of(state.epoch, newest, upsert=True)),
-                compared,
-                limit,
-            )
-        finally:
-            ignored.unpersist()
-            entries.unpersist()
+        cached.callback(ignored.unpersist)
+        counted = ignored.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
+        comparison = compare(
+            kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
+            entries.join(ignored, IDENTITY, "left_anti"),
+            (guard_of(state.epoch, 0, upsert=False), guard_of(state.epoch, newest, upsert=True)),
+            compared,
+            limit,
+        )
     return Verification(
         route.name, sink.target(spec), version, newest, *counted, unverified, time.monotonic() - began, comparison
     )
