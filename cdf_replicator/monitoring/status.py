@@ -74,12 +74,28 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class VerificationStatus:
+    """The last comparison of a route's target with its source table, beside the stream.
+
+    ``version`` is the compared version of the table, ``left_out`` the number of keys that changed meanwhile and were left
+    out, ``differences`` the number of different entries by kind.
+    """
+
+    version: int
+    at: datetime
+    seconds: float
+    left_out: int
+    differences: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class RouteStatus:
     """The status of a route.
 
     ``reason`` explains the state where needed. ``lag_*`` is None until the source version and the delivered version are
     known. ``checkpoint`` is the folder of the present generation's checkpoint; empty before the first start.
-    ``replay_progress`` is the ratio of the last replay; 0 if there was none or it failed.
+    ``replay_progress`` is the ratio of the last replay; 0 if there was none or it failed. ``verify_deadline`` is the time
+    at which no comparison has ended for two periods; None if the service compares the route with no period.
     """
 
     route: str
@@ -109,6 +125,8 @@ class RouteStatus:
     replay_progress: float = 0.0
     definition: Definition | None = None
     checkpoint: str = ""
+    verification: VerificationStatus | None = None
+    verify_deadline: datetime | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "restarts", sum(self.totals.restarts.values()))

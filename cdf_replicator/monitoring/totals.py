@@ -20,6 +20,7 @@ BatchOutcome = Literal["delivered", "failed", "cancelled"]
 OUTCOMES: Final[tuple[BatchOutcome, ...]] = get_args(BatchOutcome)
 PHASES: Final = ("prepare", "write", "record", "total")
 OTHER: Final = "other"
+DIFFERENCES: Final = ("missing", "extra", "different", "foreign")
 RETRY_REASONS: Final = (
     "unreachable",
     "timeout",

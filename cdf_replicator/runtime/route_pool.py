@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
     from cdf_replicator.runtime.route_runner import RouteRunner
     from cdf_replicator.state.store import StateStore
+    from cdf_replicator.verification import BackgroundVerifier
 
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS: Final = 0.5
+CANCEL_SECONDS: Final = 5.0
+"""Longest wait for the end of a cancelled comparison."""
 JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
 SILENT_SECONDS: Final = 30
 """The service is not alive if its main loop has not ticked for this time."""
@@ -46,12 +49,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class RoutePool:
-    """The threads of the routes, and the thread that dispatches commands to them."""
+    """The threads of the routes, the thread that dispatches commands to them, and the thread that compares their targets."""
 
     spark: SparkSession
     runners: Sequence[RouteRunner]
     stop: threading.Event
     heartbeat: Heartbeat
+    verifier: BackgroundVerifier | None = None
 
     def run(self, state_store: StateStore) -> int | None:
         """Run the routes to their end, and return the exit code; None if the service stops first."""
@@ -61,10 +65,19 @@ class RoutePool:
             runner.start()
         over = threading.Event()
         threading.Thread(target=dispatcher.run, args=(over,), name="requests", daemon=True).start()
+        verifying = (
+            threading.Thread(target=self.verifier.run, args=(over,), name="verify", daemon=True)
+            if self.verifier
+            else None
+        )
+        if verifying:
+            verifying.start()
         while session.jvm_alive(self.spark) and not self.stop.is_set() and self._any_alive():
             self.heartbeat.tick()
             self.stop.wait(TICK_SECONDS)
         over.set()
+        if verifying:
+            verifying.join(CANCEL_SECONDS)
         if not session.jvm_alive(self.spark):
             log.error(JVM_GONE)
             return exit_codes.FAILED

@@ -25,6 +25,7 @@ from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
+from cdf_replicator.verification import BackgroundVerifier
 from connectors import Addressed
 
 if TYPE_CHECKING:
@@ -187,7 +188,10 @@ class Supervisor:
             runners = [factory.runner(route, starting_versions.get(route.name)) for route in routes]
             for route in routes:
                 self.board.update(route.name, definition=definition(self._settings, route))
-            pool = RoutePool(self._spark, runners, self._stop, self._heartbeat)
+            verifier = None
+            if self._settings.verify.every_hours is not None and not self._once:
+                verifier = BackgroundVerifier(self._spark, self._settings, state_path, self.board, routes)
+            pool = RoutePool(self._spark, runners, self._stop, self._heartbeat, verifier)
             if (code := pool.run(state_path)) is not None:
                 return code
             self.board.stopping()

@@ -113,6 +113,11 @@ def operations(counts: Mapping[str, int]) -> str:
     )
 
 
+def kinds(differences: Mapping[str, int]) -> str:
+    """Format differences by kind: ``missing 2 · extra 1``."""
+    return " · ".join(f"{kind}\N{NO-BREAK SPACE}{number(count)}" for kind, count in differences.items() if count)
+
+
 def tiles(status: Status) -> list[Tile]:
     """Return the overview at the top of the page."""
     routes, sinks = status.routes, status.sinks
@@ -203,7 +208,7 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_FILTERS: Final = (duration, number, counted, clock, operations, prose, batch_seconds)
+_FILTERS: Final = (duration, number, counted, clock, kinds, operations, prose, batch_seconds)
 _FUNCTIONS: Final = (age, when, present_error, sparkline, phases, rejected, timedelta)
 _ENVIRONMENT.filters.update({each.__name__: each for each in _FILTERS})
 _ENVIRONMENT.globals.update({each.__name__: each for each in _FUNCTIONS})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import connectors
 from cdf_replicator.settings import unsupported
 from cdf_replicator.settings.groups import fixed_group, general, groups_by_slug, need_one_location, supported
-from cdf_replicator.settings.models import FIXED_GROUPS, Delivery, General, Group, Http, Log, Spark, Table
+from cdf_replicator.settings.models import FIXED_GROUPS, Delivery, General, Group, Http, Log, Spark, Table, Verify
 from cdf_replicator.settings.parsing.errors import ConfigurationError, Problems, meant
 from cdf_replicator.settings.parsing.raw import DEFAULT, Path, RawTree, RawValue, leaves
 from cdf_replicator.settings.parsing.sources import CONFIG_FILE, DICT_GROUPS, read_sources
@@ -45,6 +45,7 @@ class Settings:
     spark: Spark
     log: Log
     delivery: Delivery
+    verify: Verify
     tables: Mapping[str, Table]
     sinks: Mapping[str, SinkSettings]
     routes: Mapping[str, Route]

@@ -218,5 +218,18 @@ class Delivery(Group):
     )
 
 
-FIXED_GROUPS: Final[dict[str, type[Group]]] = {"http": Http, "delivery": Delivery, "spark": Spark, "log": Log}
+class Verify(Group):
+    every_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] | None = Field(
+        None,
+        description="Hours between two comparisons of each target with its table, beside the streams. Default: no comparisons.",
+    )
+
+
+FIXED_GROUPS: Final[dict[str, type[Group]]] = {
+    "http": Http,
+    "delivery": Delivery,
+    "verify": Verify,
+    "spark": Spark,
+    "log": Log,
+}
 """Groups that exist once; ``tables``, ``sinks`` and ``routes`` hold one group per slug."""

@@ -79,6 +79,7 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": (Path(__file__).parent / "conf" / "fairscheduler.xml").as_uri(),
     "spark.driver.memory": "1g",
     # Micro-batches are small: 200 shuffle tasks and 50 snapshot tasks per batch would take most of its time.
     "spark.sql.shuffle.partitions": str(max(2, min(16, os.cpu_count() or 2))),

@@ -4,6 +4,7 @@
 <state path>/leases/                            the lease (see ``lease``)
 <state path>/routes/<route>/route.json          RouteState (see ``route_state``)
 <state path>/routes/<route>/paused.json         exists while an operator has paused the route
+<state path>/routes/<route>/verified.json       the last comparison beside the stream (see ``verification.background``)
 <state path>/routes/<route>/checkpoints/<generation>/   Spark's checkpoint of that generation
 <state path>/dead_letters/                      a Delta table
 <state path>/requests/                          commands for the lease holder
@@ -120,6 +121,10 @@ class StateStore:
             write_json(self._pause_file(route), {"since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
         else:
             self._pause_file(route).unlink(missing_ok=True)
+
+    def verified_file(self, route: str) -> StoragePath:
+        """Return the path of the result of the route's last comparison beside the stream."""
+        return self.root / "routes" / route / "verified.json"
 
     def _pause_file(self, route: str) -> StoragePath:
         return self.root / "routes" / route / "paused.json"

@@ -1,6 +1,7 @@
 """Compare the entries of a target with the rows of its source table while changes keep flowing."""
 
-__all__ = ["Comparison", "verify"]
+__all__ = ["BackgroundVerifier", "Comparison", "verify"]
 
+from cdf_replicator.verification.background import BackgroundVerifier
 from cdf_replicator.verification.comparison import Comparison
 from cdf_replicator.verification.verify import verify

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
+from cdf_replicator.monitoring.totals import DIFFERENCES
 from connectors.change import GUARD, ROW, commit_version_of
 from connectors.protocols import IDENTITY
 from connectors.rendering import NESTED, content_of
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 BUCKETS: Final = 4096
-KINDS: Final = ("missing", "extra", "different", "foreign")
 LOW_BITS: Final = 0xFFFF_FFFF
 LONGEST_TEXT: Final = 200
 MOST_IDENTITIES: Final = 100_000
@@ -33,7 +33,7 @@ class Difference:
     """An entry that differs, or one column of it.
 
     Args:
-        kind: One of ``KINDS``.
+        kind: One of ``DIFFERENCES``.
         identity: The entry's identity in the target.
         version: The commit version of the entry's guard; None without a guard.
         column: The column that differs; None if the whole entry does.
@@ -124,6 +124,7 @@ def _in_detail(
     target = entries.select(
         IDENTITY, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
     )
+    target = target.persist()
     joined = table.join(target, IDENTITY, "full_outer")
     differs = [F.when(~_same(name, row[name].dataType), F.lit(name)) for name in columns]
     kind = (
@@ -135,6 +136,7 @@ def _in_detail(
     found = joined.withColumn("columns", F.array_compact(F.array(*differs))).withColumn("kind", kind)
     found = found.where(F.col("kind").isNotNull()).persist()
     try:
+        target.count()  # the join then reads one side at a time
         kinds: dict[str, int] = dict(found.groupBy("kind").count().collect())
         named = found.where(F.col("kind") == "different").select(F.explode("columns").alias("column"))
         by_column: dict[str, int] = dict(named.groupBy("column").count().orderBy("column").collect())
@@ -144,8 +146,9 @@ def _in_detail(
         named = found.select(IDENTITY).dropna().orderBy(IDENTITY).limit(MOST_IDENTITIES).toArrow().column(0)
     finally:
         found.unpersist()
+        target.unpersist()
     differences = tuple(difference for each in first for difference in _differences(each))[:limit]
-    kinds = {name: kinds.get(name, 0) for name in KINDS}
+    kinds = {name: kinds.get(name, 0) for name in DIFFERENCES}
     identities = tuple(named.to_pylist())
     return replace(equal, kinds=kinds, columns=by_column, differences=differences, identities=identities)
 

@@ -12,7 +12,7 @@ The stream continues meanwhile: there is no pause, no lock and no retry.
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,7 @@ def verify(
     at: int | None = None,
     columns: Sequence[str] = (),
     limit: int = 20,
+    gently: bool = False,
 ) -> Verification:
     """Compare a route's target with its source table; raises ``RouteHaltError`` if they can't be compared.
 
@@ -91,6 +92,7 @@ def verify(
         at: The version of the source table to compare; None for the version that the route has delivered.
         columns: The columns of the target to compare; empty for all.
         limit: Most differences to return.
+        gently: Whether to read rows and entries in one task at a time, which leaves the other cores to the streams.
     """
     if not isinstance(sink, Verifiable):
         raise _refused(f"The sink of route {route.name} can't be verified: its target can't be read back.")
@@ -108,33 +110,36 @@ def verify(
     letters = DeadLetters(spark, state_store.dead_letters)
     spec = state_store.route_spec(route, state)
     identity = sink.identity(spec)
-    with closing(sink), sink.view(spec) as view:
-        entries = view.entries(spark, row)
+    with closing(sink), sink.view(spec) as view, ExitStack() as cached:
+        entries = _in_one_task(view.entries(spark, row), gently)
         if not view.consistent:
             entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
+            cached.callback(entries.unpersist)
             entries.count()  # reads the target before the newest version of the source table
         newest = source.log.latest_version()
         changed = _changed(spark, source, route, version, newest).select(identity.alias(IDENTITY)).distinct()
         refused = letters.open(route.name).select("key", "code").where(F.col("key").isNotNull())
         kept = rows.select(identity.alias(IDENTITY), in_json_type(F.col(change.ROW), row).alias(change.ROW))
+        kept = _in_one_task(kept, gently)
         absent = refused.select(identity.alias(IDENTITY)).distinct()
         doubled = refused.where(F.col("code") == change.DUPLICATE_KEY).select(identity.alias(IDENTITY)).distinct()
         ignored = changed.unionByName(doubled).persist()
-        try:
-            comparison = compare(
-                kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
-                entries.join(ignored, IDENTITY, "left_anti"),
-                (guard_of(state.epoch, 0, upsert=False), guard_of(state.epoch, newest, upsert=True)),
-                compared,
-                limit,
-            )
-            counted = ignored.count(), absent.count()
-        finally:
-            ignored.unpersist()
-            entries.unpersist()
+        cached.callback(ignored.unpersist)
+        counted = ignored.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
+        comparison = compare(
+            kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
+            entries.join(ignored, IDENTITY, "left_anti"),
+            (guard_of(state.epoch, 0, upsert=False), guard_of(state.epoch, newest, upsert=True)),
+            compared,
+            limit,
+        )
     return Verification(
         route.name, sink.target(spec), version, newest, *counted, unverified, time.monotonic() - began, comparison
     )
+
+
+def _in_one_task(frame: DataFrame, gently: bool) -> DataFrame:
+    return frame.coalesce(1) if gently else frame
 
 
 def _streaming(route: Route, state_store: StateStore) -> RouteState:

@@ -23,6 +23,7 @@ from tests.support.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
 picky = tests.integration.sinks:PickySink
+endless = tests.integration.sinks:EndlessSink
 lines = tests.integration.sinks:LinesSink
 folder = tests.contract.folder_sink:FolderSink
 """

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field
+from pyspark.sql import functions as F  # noqa: N812
 
-from connectors import ArrowSettings, Claim, PermanentError, Rejected, RetryableError, RowSink, Watermarked, WriteResult
+from connectors import (
+    ArrowSettings,
+    Claim,
+    PermanentError,
+    Rejected,
+    RetryableError,
+    RowSink,
+    Verifiable,
+    View,
+    Watermarked,
+    WriteResult,
+)
 from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 
 
@@ -52,6 +65,31 @@ class PickySink(ResyncableFolderSink, Watermarked):
             noop=[taken[position] for position in result.noop],
             rejected=[Rejected(position, "bad_name", "the name is bad") for position in refused],
         )
+
+
+class EndlessSink(PickySink, Verifiable):
+    """The picky sink, whose view has no end; fails to open it as ``<path>/trouble`` says."""
+
+    def identity(self, route):
+        return F.col("key")
+
+    @contextmanager
+    def view(self, route):
+        if _said(self.settings.path) == "view":
+            raise RuntimeError("the plug was pulled")
+        (self.settings.path / "viewed").touch()
+        try:
+            yield EndlessView()
+        finally:
+            (self.settings.path / "closed").touch()
+
+
+class EndlessView(View):
+    consistent = True
+
+    def entries(self, spark, schema):
+        row, guard = F.lit(None).cast(schema).alias("row"), F.lit(None).cast("long").alias("guard")
+        return spark.range(10**15).select(F.col("id").cast("string").alias("identity"), guard, row)
 
 
 class LinesSettings(ArrowSettings):

@@ -75,6 +75,7 @@ def live(
             tmp_path,
             **sinks(tmp_path),
             TRIGGER_SECONDS=0.2,
+            VERIFY__EVERY_HOURS=0.005,
             TABLES__LIVE__PATH=orders.path,
             TABLES__LIVE__KEYS="id",
             TABLES__LIVE__SINKS="audit,search,cache",
@@ -100,6 +101,7 @@ def test_service_delivers_reports_obeys_stops_and_restarts(live: Live):
         it_waits_for_a_table_that_is_not_there_and_is_ready_once_it_is,
         commits_become_visible_while_it_runs_and_are_counted,
         every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up,
+        targets_are_compared_beside_their_streams_and_are_equal,
         its_page_and_the_status_command_show_the_routes,
         a_redis_that_goes_away_holds_up_its_own_route_only_and_is_caught_up_with,
         a_second_instance_on_the_same_state_is_told_who_holds_it,
@@ -171,6 +173,14 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
     assert live.service.metric("cdf_sink_bytes_total", sink="search") > 0
     assert live.service.metric("cdf_sink_request_duration_seconds_count", sink="cache") > 0
     assert live.service.metric("cdf_jvm_process_resident_memory_bytes") > 0
+
+
+def targets_are_compared_beside_their_streams_and_are_equal(live: Live) -> None:
+    for route in ("live_search", "live_cache"):
+        until(lambda route=route: live.service.metric("cdf_verified_version", route=route) == live.orders.version, 120)  # type: ignore[misc]
+        assert live.service.metric("cdf_verify_differences", route=route) == 0
+        assert live.service.metric("cdf_restarts_total", route=route) == 0
+    assert live.service.metric("cdf_verified_timestamp_seconds", route="live_audit") == 0
 
 
 def its_page_and_the_status_command_show_the_routes(live: Live) -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from prometheus_client import ProcessCollector
 
 from cdf_replicator.monitoring.status import STATES
+from cdf_replicator.monitoring.totals import DIFFERENCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from cdf_replicator.monitoring.status import RouteStatus, SinkStatus, Status
+    from cdf_replicator.monitoring.status import RouteStatus, SinkStatus, Status, VerificationStatus
 
     Series = tuple[tuple[str, ...], float]
     """The label values and the value of a series."""
@@ -53,6 +54,11 @@ def _route(name: str, text: str, read: Callable[[RouteStatus], float | Mapping[s
                 yield names, value
 
     return MetricSpec(name, text, (*_ROUTE, *label), series)
+
+
+def _verify(name: str, text: str, read: Callable[[VerificationStatus], float]) -> MetricSpec:
+    """Return a gauge of the last comparison of each route; 0 before the first."""
+    return _route(name, text, lambda route: read(route.verification) if route.verification else 0)
 
 
 def _sink(name: str, text: str, read: Callable[[SinkStatus], float]) -> MetricSpec:
@@ -176,6 +182,33 @@ METRICS: Final = (
         "cdf_processed_rows_per_second",
         "Spark's processedRowsPerSecond of the last micro-batch.",
         lambda route: route.processed_rows_per_second,
+    ),
+    _verify(
+        "cdf_verified_version",
+        "Commit version of the source table with which the target was last compared; 0 if never.",
+        lambda last: last.version,
+    ),
+    _verify(
+        "cdf_verified_timestamp_seconds",
+        "Unix time at which that comparison ended; 0 if never.",
+        lambda last: last.at.timestamp(),
+    ),
+    _route(
+        "cdf_verify_differences",
+        "Entries of the target that differed in that comparison.",
+        lambda route: route.verification.differences if route.verification else dict.fromkeys(DIFFERENCES, 0),
+        "kind",
+    ),
+    _verify(
+        "cdf_verify_left_out",
+        "Keys that changed during that comparison, and were left out.",
+        lambda last: last.left_out,
+    ),
+    _verify("cdf_verify_duration_seconds", "Duration of that comparison.", lambda last: last.seconds),
+    _route(
+        "cdf_verify_deadline_timestamp_seconds",
+        "Unix time at which no comparison has ended for two periods of CDF_VERIFY__EVERY_HOURS; +Inf if the route is not compared.",
+        lambda route: route.verify_deadline.timestamp() if route.verify_deadline else math.inf,
     ),
     _sink(
         "cdf_sink_up",

@@ -20,8 +20,15 @@ from cdf_replicator.errors import condition_table
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics, all_metrics
 from cdf_replicator.monitoring.reporter import RouteReporter
-from cdf_replicator.monitoring.status import STATES
-from cdf_replicator.monitoring.totals import OUTCOMES, PHASES, REJECTION_CODES_LIMIT, RESTART_REASONS, RETRY_REASONS
+from cdf_replicator.monitoring.status import STATES, VerificationStatus
+from cdf_replicator.monitoring.totals import (
+    DIFFERENCES,
+    OUTCOMES,
+    PHASES,
+    REJECTION_CODES_LIMIT,
+    RESTART_REASONS,
+    RETRY_REASONS,
+)
 from connectors import Capabilities, RetryableError
 from connectors.change import CHANGE_TYPES
 from tests.unit.boards import START
@@ -53,6 +60,12 @@ PROMISED = {
             "cdf_headroom_seconds": [],
             "cdf_headroom_versions": [],
             "cdf_replay_progress_ratio": [],
+            "cdf_verified_version": [],
+            "cdf_verified_timestamp_seconds": [],
+            "cdf_verify_differences": ["kind"],
+            "cdf_verify_left_out": [],
+            "cdf_verify_duration_seconds": [],
+            "cdf_verify_deadline_timestamp_seconds": [],
         }.items()
     },
     "cdf_sink_up": {"sink"},
@@ -118,7 +131,10 @@ def test_every_known_series_starts_at_zero(metrics, route):
         "cdf_headroom_versions",
         "cdf_route_state",
         "cdf_sink_up",
+        "cdf_verify_deadline_timestamp_seconds",
     }
+    assert len(samples["cdf_verify_differences"]) == len(DIFFERENCES)
+    assert value(metrics, "cdf_verify_deadline_timestamp_seconds") == math.inf
     assert len(samples["cdf_route_state"]) == len(STATES)
     assert len(samples["cdf_changes_received_total"]) == len(CHANGE_TYPES)
     assert len(samples["cdf_changes_applied_total"]) == len(CHANGE_TYPES)
@@ -143,6 +159,18 @@ def test_unknown_headroom_differs_from_zero_headroom(metrics, route, board):
     assert (value(metrics, "cdf_headroom_seconds"), value(metrics, "cdf_headroom_versions")) == (3600, 12)
     board.update(ROUTE, headroom_seconds=None, headroom_versions=None)
     assert value(metrics, "cdf_headroom_versions") == math.inf
+
+
+def test_last_comparison_is_scraped(metrics, route, board):
+    kinds = {"missing": 2, "extra": 0, "different": 1, "foreign": 0}
+    last = VerificationStatus(41, START, 12.5, 7, kinds)
+    board.update(ROUTE, verification=last, verify_deadline=START + timedelta(days=2))
+    assert value(metrics, "cdf_verified_version") == 41
+    assert value(metrics, "cdf_verified_timestamp_seconds") == START.timestamp()
+    assert {kind: value(metrics, "cdf_verify_differences", kind=kind) for kind in DIFFERENCES} == kinds
+    assert value(metrics, "cdf_verify_left_out") == 7
+    assert value(metrics, "cdf_verify_duration_seconds") == 12.5
+    assert value(metrics, "cdf_verify_deadline_timestamp_seconds") == START.timestamp() + 2 * 86_400
 
 
 def test_a_route_is_in_exactly_one_state(metrics, route):

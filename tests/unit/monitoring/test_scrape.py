@@ -16,6 +16,7 @@ from cdf_replicator.delivery import DeliveryResult
 from cdf_replicator.errors.exceptions import ErrorDecision
 from cdf_replicator.monitoring import reporter
 from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.status import VerificationStatus
 from connectors.delta.audit import DeltaAuditSink
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.redis import RedisSink
@@ -85,6 +86,8 @@ def deliver(audit, cache, search, board):
     cache.replay(3, 9, 1)
     audit.replay(1, 3, 0.75)
     audit.replay_failed()
+    last = VerificationStatus(9, START, 1.5, 3, {"missing": 2, "extra": 0, "different": 1, "foreign": 0})
+    board.update("orders_search", verification=last, verify_deadline=START)
 
 
 def of_the_service(scraped: bytes) -> str:

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from cdf_replicator.monitoring.status import Definition
+from cdf_replicator.monitoring.status import Definition, VerificationStatus
 from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
 from cdf_replicator.monitoring.totals import BatchStatus
 from cdf_replicator.server.page import duration, number, prose, render
@@ -216,6 +216,22 @@ def test_running_replay_shows_its_progress(board):
     board.replay("orders_search", 3, 1009, 0.5)
     assert "Replaying versions 3 to 1,009 · 50 %" in text(card(board))
     assert '<progress max="1" value="0.5">' in card(board)
+
+
+def test_card_shows_the_last_comparison_and_its_command(board, clock):
+    assert "compared" not in text(card(board))
+    board.update("orders_search", verify_deadline=START)
+    assert "Target not compared yet" in text(card(board))
+    board.update("orders_search", verification=VerificationStatus(1041, START, 3.0, 0, {"missing": 0, "extra": 0}))
+    clock.at += timedelta(minutes=12)
+    assert "Target compared with version 1,041, 12 min ago: equal cdf-replicator verify orders_search" in text(
+        card(board)
+    )
+    differences = {"missing": 2, "extra": 0, "different": 1000, "foreign": 0}
+    board.update("orders_search", verification=VerificationStatus(1041, START, 3.0, 0, differences))
+    assert "ago: missing\N{NO-BREAK SPACE}2 · different\N{NO-BREAK SPACE}1,000 cdf-replicator verify" in text(
+        card(board)
+    )
 
 
 def test_state_before_any_batch_is_shown(empty):

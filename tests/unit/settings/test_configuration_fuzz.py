@@ -101,6 +101,7 @@ ASKED: dict[str, tuple[st.SearchStrategy[str], Any, Any]] = {
     "CDF_HTTP__BIND_PORT": (NUMBERS, float, lambda settings: settings.http.bind_port),
     "CDF_DELIVERY__STALL_SECONDS": (NUMBERS, float, lambda settings: settings.delivery.stall_seconds),
     "CDF_DELIVERY__MAX_REJECTED_SHARE": (NUMBERS, float, lambda settings: settings.delivery.max_rejected_share),
+    "CDF_VERIFY__EVERY_HOURS": (NUMBERS, float, lambda settings: settings.verify.every_hours),
     "CDF_TABLES__ORDERS__STARTING_VERSION": (
         NUMBERS,
         float,

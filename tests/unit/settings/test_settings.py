@@ -42,6 +42,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (settings.trigger_seconds, settings.shutdown_seconds) == (1, 110)
     assert (settings.http.host, settings.http.bind_port, settings.http.token) == ("127.0.0.1", 9102, None)
     assert (settings.delivery.retry_seconds, settings.delivery.max_rejected_share) == (30, 0.01)
+    assert settings.verify.every_hours is None
     assert (settings.log.level, settings.log.format) == ("info", None)
     assert (settings.spark.master, settings.spark.conf, settings.spark.jars) == ("local[*]", {}, None)
     source = settings.routes["orders_log"].source

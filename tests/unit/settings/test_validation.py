@@ -32,6 +32,8 @@ def problems(changes: dict[str, str]) -> list[ConfigProblem]:
         ("SINKS__STORE__RETRIES", "many", "sinks.store.retries", "'many'", "a whole number"),
         ("SINKS__STORE__RETRIES", "-1", "sinks.store.retries", "'-1'", "greater than or equal to 0"),
         ("SINKS__STORE__LIMITS", "x", "sinks.store.limits", HIDDEN, "its settings one by one"),
+        ("VERIFY__EVERY_HOURS", "0", "verify.every_hours", "'0'", "greater than 0"),
+        ("VERIFY__EVERY_HOURS", "daily", "verify.every_hours", "'daily'", "a number"),
         ("SPARK__CONF", "[1]", "spark.conf", HIDDEN, "a JSON object"),
         ("HTTP", "1", "http", "'1'", "its settings one by one: CDF_HTTP__HOST=..."),
         ("SPARK", "y", "spark", HIDDEN, "its settings one by one: CDF_SPARK__MASTER=..."),

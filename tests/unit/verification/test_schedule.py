@@ -1,0 +1,51 @@
+"""Comparisons beside the streams are spread over the period, and wait for a route that runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdf_replicator.monitoring.status import STATES, ReplayStatus, RouteStatus
+from cdf_replicator.verification.background import Schedule, is_undisturbed
+from tests.unit.boards import START
+
+DAY = 86_400.0
+ROUTES = ("a", "b", "c", "d")
+
+
+def test_first_comparisons_are_spread_over_the_period():
+    schedule = Schedule.spread(DAY, 1000, dict.fromkeys(ROUTES))
+    assert schedule.due == {"a": 1000, "b": 1000 + DAY / 4, "c": 1000 + DAY / 2, "d": 1000 + DAY * 3 / 4}
+
+
+def test_restart_continues_the_period_of_a_route():
+    schedule = Schedule.spread(DAY, 5 * DAY, {"a": 4.5 * DAY, "b": None, "c": DAY})
+    assert schedule.due == {"a": 5.5 * DAY, "b": 5 * DAY, "c": 2 * DAY}
+
+
+def test_ready_route_that_waits_for_the_longest_time_is_first():
+    schedule = Schedule(DAY, {"a": 300, "b": 100, "c": 200})
+    assert schedule.first_due(250, ROUTES[:3]) == "b"
+    assert schedule.first_due(250, ["a", "c"]) == "c"
+    assert schedule.first_due(250, ["a"]) is None
+    assert schedule.first_due(250, []) is None
+
+
+def test_compared_route_is_due_a_period_later():
+    schedule = Schedule(DAY, {"a": 0, "b": 100})
+    schedule.postpone("a", 7)
+    assert schedule.due == {"a": 7 + DAY, "b": 100}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_only_a_running_route_is_compared(state):
+    route = RouteStatus("orders_search", "orders", "search", state, START, delivered_version=0)
+    assert is_undisturbed(route) is (state == "running")
+
+
+@pytest.mark.parametrize("fields", [{"delivered_version": None}, {"delivered_version": -1}, {"replay": True}])
+def test_route_without_a_delivery_or_in_a_replay_waits(fields):
+    replay = ReplayStatus(1, 9, 0.5, START) if fields.pop("replay", False) else None
+    given = {"delivered_version": 9, **fields}
+    assert not is_undisturbed(
+        RouteStatus("orders_search", "orders", "search", "running", START, replay=replay, **given)
+    )
