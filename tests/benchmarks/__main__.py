@@ -42,7 +42,7 @@ def main(
     results = Kept.read(kept)
     contested = [part for part in contests.PARTS if part in parts]
     if contested:
-        with contests.support.session() as spark:
+        with contests.session() as spark:
             for part in contested:
                 for contest in contests.PARTS[part](spark, scale):
                     results.add(hold(contest, scale.rounds, print, warm_up=scale.warm_up))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark.session import jvm_pid, start
 from deploy.local.servers import Elasticsearch, Redis
-from tests.benchmarks import delta, elasticsearch, redis, works
+from tests.benchmarks import delta, elasticsearch, redis, verify, works
 from tests.benchmarks.rivals.arms import rivals
 
 if TYPE_CHECKING:
@@ -61,7 +61,15 @@ def of_delta(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
             yield delta.replica(spark, work, Path(targets), jvm)
 
 
-PARTS = {"elasticsearch": of_elasticsearch, "redis": of_redis, "delta": of_delta}
+def of_verify(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
+    jvm, work = _jvm(spark), works.bootstrap(spark, scale.rows)
+    with Elasticsearch.start(heap=ELASTICSEARCH_HEAP, long_lived=True) as server:
+        yield verify.elasticsearch(spark, work, server, jvm)
+    with Redis.start(config=REDIS) as server:
+        yield verify.redis(spark, work, server, jvm)
+
+
+PARTS = {"elasticsearch": of_elasticsearch, "redis": of_redis, "delta": of_delta, "verify": of_verify}
 
 
 def _works(spark: SparkSession, scale: Scale) -> Iterator[Work]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.monitoring.totals import BatchStatus
     from cdf_replicator.pipeline.target import RouteTarget
+    from connectors import Sink
     from tests.benchmarks.works import Work
 
 TABLE, ROUTE = "rows", "rows_sink"
@@ -57,16 +58,16 @@ class OurRoute:
         settings = load({**given, **environ})
         self._spark, self._work, self._batches = spark, work, 0
         self.route, self.sink = settings.routes[ROUTE], settings.sink("sink")
-        state_path, self._board = StateStore.open(LocalPath(folder)), StatusStore()
+        self.state_store, self._board = StateStore.open(LocalPath(folder)), StatusStore()
         self._metrics = Metrics(self._board)
         self._sent = 0
         self._board.add_sink("sink", settings.sinks["sink"].type, "")
-        letters = DeadLetters(spark, state_path.dead_letters)
+        letters = DeadLetters(spark, self.state_store.dead_letters)
         report = RouteReporter(self.route, self._metrics, type(self.sink))
-        context = RouteContext(spark, self.route, state_path, report, settings)
+        context = RouteContext(spark, self.route, self.state_store, report, settings)
         self._targets = TargetFactory(context, self.sink, letters)
         self._source = SourceTable(spark, self.route.source)
-        self.spec = self.route.spec(owner=state_path.owner, epoch=1)
+        self.spec = self.route.spec(owner=self.state_store.owner, epoch=1)
         self._state = RouteState(
             ROUTE,
             self.route.identity(self.sink.target(self.spec)),
@@ -116,6 +117,15 @@ class OurRoute:
             )
         assert not self.last.rejected, self.last.rejected
         return self._work.rows
+
+    def new_sink(self) -> Sink:
+        return self._targets.new_sink()
+
+    def save_delivered(self) -> None:
+        """Save the state of a route that has delivered its snapshot, from which ``verify`` begins."""
+        assert self._state.pinned_version is not None
+        state = replace(self._state, phase="streaming", start_version=self._state.pinned_version + 1)
+        self.state_store.save(state)
 
     def _next_batch(self, target: RouteTarget) -> Callable[[DataFrame], int]:
         def deliver(changes: DataFrame) -> int:

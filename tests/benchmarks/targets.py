@@ -46,6 +46,8 @@ TARGETS = (
     Target("delta audit changes", "append of the same frame", 0.9),
     Target("delta replica bootstrap", "MERGE by hand", 0.85),
     Target("delta replica changes", "MERGE by hand", 0.85),
+    Target("verify elasticsearch", "plain scan", 0.5),
+    Target("verify redis", "plain scan", 0.5),
 )
 LIMITS = (
     Limit("commit to visible in Redis, p50", 0.6, "s"),
