@@ -84,11 +84,14 @@ def demonstrate(days: int, rows: int | None, *, keep: bool) -> bool:
         results = {"audit": comparison.audit(), **{name: comparison.sink(name, readers[name]) for name in readers}}
         console.print(_table(comparison.source_rows(), loads, latencies, results))
         equal = _conclude(console, results, *comparison.changes())
+        console.print(f"\nthe same by `cdf-replicator verify {TABLE}`, while the service runs\n")
+        verified, output = service.verify()
+        console.print(output, markup=False)
         if keep:
             console.print(f"The servers stay up; the status page is {service.url}/. Ctrl-C ends them.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
-        return equal
+        return equal and verified
 
 
 def _first_loads(console: Console, service: Service) -> dict[str, FirstLoad]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 import urllib.request
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis"}
+COMMAND = str(Path(sys.executable).parent / "cdf-replicator")
 PATIENCE_SECONDS = 300
 """Limit for the first load, and for what is still to deliver at the end."""
 
@@ -78,6 +80,13 @@ class Service(Server):
             if len(routes) == len(SINKS) and all((r["delivered_version"] or 0) >= version for r in routes.values()):
                 return
 
+    def verify(self) -> tuple[bool, str]:
+        """Run `cdf-replicator verify` on the table while the service runs; return whether all targets equal it, and the output."""
+        ended = subprocess.run(
+            [COMMAND, "verify", TABLE], env=self._environment(), stdout=subprocess.PIPE, text=True, check=False
+        )
+        return ended.returncode == 0, ended.stdout
+
     def _statuses(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Yield the status of the routes by sink; raise ServerError if the service ends or a route halts."""
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -97,7 +106,7 @@ class Service(Server):
             return answer.read()
 
     def _command(self) -> list[str]:
-        return [str(Path(sys.executable).parent / "cdf-replicator"), "run"]
+        return [COMMAND, "run"]
 
     def _environment(self) -> Mapping[str, str]:
         elasticsearch_url, redis_url = self._urls
