@@ -8,7 +8,6 @@ import structlog
 
 from cdf_replicator.errors.bounded_read import OF_A_RANGE, step_for
 from cdf_replicator.errors.classifier import classify_error
-from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.route import Source
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.source.table import SourceTable
@@ -84,9 +83,6 @@ def succeeds(work: Callable[[], None], *, route: str = "", **context: str) -> bo
     """Run ``work`` and return whether it raised no error; log an error with a next step and ``context``."""
     try:
         work()
-    except RouteHaltError as error:
-        log.error(error.decision.message, next_step=error.decision.remedy)  # noqa: TRY400
-        return False
     except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
         what, next_step = describe_error(error, route)
         log.error(what, next_step=next_step, **context)  # noqa: TRY400
@@ -95,6 +91,7 @@ def succeeds(work: Callable[[], None], *, route: str = "", **context: str) -> bo
 
 
 def describe_error(error: Exception, route: str = "") -> tuple[str, str]:
-    """Return the description of an error and the operator's next step."""
+    """Return the description of an error and the operator's next step. A route repeats by itself, and a command does not."""
     decision = classify_error(error, route=route)
-    return decision.message, step_for(error, NEXT_STEPS) or decision.remedy
+    next_step = decision.remedy if decision.action == "halt" else "Repeat the command once the error is over."
+    return decision.message, step_for(error, NEXT_STEPS) or next_step

@@ -21,6 +21,7 @@ from cdf_replicator.errors.exceptions import (
 from connectors import PermanentError, RetryableError
 
 _UNKNOWN_NEXT_STEP: Final = "The route retries a few times. If the error persists, see the log for its full text."
+_SINK_NEXT_STEP: Final = "No action needed: the route retries until the sink responds."
 _BUG_NEXT_STEP: Final = "This is a bug in the sink or the service. No change is lost. Please report it with the log."
 
 
@@ -30,6 +31,8 @@ def classify_error(error: BaseException, *, route: str) -> ErrorDecision:
     if decision is not None:
         return _for_route(decision, route)
     text = _text(error)
+    if raised := _RAISED_BY_SINK.search(text):  # in a worker that reads a target
+        return ErrorDecision("wait", "sink", raised[1][:500], _SINK_NEXT_STEP, from_sink=True)
     for row in ERROR_CONDITIONS:
         if row.matches(text):
             decision = ErrorDecision(row.action, row.reason, _line(text), row.next_step, max_failures=row.tries)
@@ -60,8 +63,7 @@ def _own(error: BaseException) -> ErrorDecision | None:
         next_step = "No action needed: this instance stops, or continues if the other instance did not take over."
         return ErrorDecision("wait", "lease_lost", str(error), next_step)
     if isinstance(error, RetryableError):
-        next_step = "No action needed: the route retries until the sink responds."
-        return ErrorDecision("wait", error.reason, str(error), next_step, from_sink=True)
+        return ErrorDecision("wait", error.reason, str(error), _SINK_NEXT_STEP, from_sink=True)
     if isinstance(error, PermanentError):
         return ErrorDecision("halt", "sink_refused", error.reason, error.hint, from_sink=True)
     return None
@@ -90,4 +92,5 @@ def _line(text: str) -> str:
 
 _INTERNAL: Final = "[INTERNAL_ERROR]"
 _WRAPPERS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
+_RAISED_BY_SINK: Final = re.compile(r"^connectors\.errors\.\w+Error: (.*)", re.MULTILINE)
 _CALLING: Final = re.compile(r"^An error occurred while calling \S+\n: ")
