@@ -229,9 +229,7 @@ def test_card_shows_the_last_comparison_and_its_command(board, clock):
     )
     differences = {"missing": 2, "extra": 0, "different": 1000, "foreign": 0}
     board.update("orders_search", verification=VerificationStatus(1041, START, 3.0, 0, differences))
-    assert "ago: missing\N{NO-BREAK SPACE}2 · different\N{NO-BREAK SPACE}1,000 cdf-replicator verify" in text(
-        card(board)
-    )
+    assert "ago: missing 2 · different 1,000 cdf-replicator verify" in text(card(board))
 
 
 def test_state_before_any_batch_is_shown(empty):
