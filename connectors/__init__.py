@@ -11,6 +11,7 @@ from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.protocols import (
     Addressed,
+    Auditable,
     Capabilities,
     Maintained,
     Resyncable,
@@ -28,6 +29,7 @@ __all__ = [
     "Addressed",
     "ArrowSettings",
     "ArrowSink",
+    "Auditable",
     "Batch",
     "Capabilities",
     "Change",

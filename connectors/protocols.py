@@ -7,6 +7,7 @@ A sink derives from the protocols that it supports, beside ``RowSink`` or anothe
     Maintained    maintain the target periodically beside the stream
     Addressed     name the addresses of a target: two configurations with the same target are detected
     Verifiable    read the entries of a target back: ``verify`` compares them with the source table
+    Auditable     read the changes of an append sink back: ``verify`` compares them with the change feed
 
 Without a protocol a sink lacks that feature and nothing else.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from connectors.change import RouteSpec, Watermark
+    from connectors.change import Batch, RouteSpec, Watermark
     from connectors.result import EntryCount
 
 IDENTITY: Final = "identity"
@@ -151,6 +152,27 @@ class Verifiable(ABC):
     @abstractmethod
     def identity(self, route: RouteSpec) -> Column:
         """Return the identity of the entry of a change, as ``View.entries`` has it, over the column ``key``."""
+
+
+class Auditable(ABC):
+    """An append sink whose changes can be read back and compared with the change feed of the source table.
+
+    Without this protocol ``verify`` refuses the route of an append sink that is not ``Verifiable``.
+    """
+
+    @abstractmethod
+    def changes(self, snapshot: Batch, schema: StructType, versions: tuple[int, int]) -> DataFrame:
+        """Return the changes that the target holds at one moment: ``commit_version``, ``change_type`` and ``row``.
+
+        A column that a change lacks is null. Changes nothing.
+
+        Args:
+            snapshot: The batch that wrote the route's snapshot. It names the route and the source table. Rows of other
+                snapshots are not returned.
+            schema: The type of ``row``.
+            versions: The first and the last commit version to return. A change without a version, or of no source
+                table, has no commit version in the result: another writer wrote it.
+        """
 
 
 class View(ABC):

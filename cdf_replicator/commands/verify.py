@@ -60,8 +60,9 @@ def summary(verification: Verification) -> list[str]:
     """Return the result as sentences."""
     of, found = verification, verification.comparison
     rate = found.rows / of.seconds if of.seconds else 0
+    versions = f"version {of.version}" if of.first_version is None else f"versions {of.first_version} to {of.version}"
     lines = [
-        f"{of.route}: version {of.version} against {of.target}: {of.seconds:.0f} s, {rate:,.0f} rows/s",
+        f"{of.route}: {versions} against {of.target}: {of.seconds:.0f} s, {rate:,.0f} rows/s",
         f"  {found.rows:,} rows in the table, {found.entries:,} entries in the target",
     ]
     if of.changed:

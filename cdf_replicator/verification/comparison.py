@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
@@ -25,6 +26,8 @@ BUCKETS: Final = 4096
 KINDS: Final = ("missing", "extra", "different", "foreign")
 LOW_BITS: Final = 0xFFFF_FFFF
 LONGEST_TEXT: Final = 200
+COPY: Final = "copy"
+"""Column that numbers the rows of an identity that several rows have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,13 @@ class _Bucket:
 
 
 def compare(
-    rows: DataFrame, entries: DataFrame, guards: tuple[int, int], columns: Sequence[str], limit: int
+    rows: DataFrame,
+    entries: DataFrame,
+    guards: tuple[int, int],
+    columns: Sequence[str],
+    limit: int,
+    *,
+    repeated: bool = False,
 ) -> Comparison:
     """Compare the rows of a table with the entries of a target.
 
@@ -90,6 +99,7 @@ def compare(
         guards: The lowest and the highest guard that the service can have written. An entry of another guard is foreign.
         columns: The columns to compare.
         limit: Most differences to return.
+        repeated: Whether several rows may have the same identity. Equal rows then need as many equal entries.
     """
     foreign = F.col(GUARD).isNull() | ~F.col(GUARD).between(*guards)
     wanted, held = _buckets(rows, columns, F.lit(False)), _buckets(entries, columns, foreign)
@@ -98,7 +108,27 @@ def compare(
     unequal = [number for number in wanted.keys() | held.keys() if wanted.get(number, none) != held.get(number, none)]
     if not unequal:
         return equal
-    return _in_detail(_of(rows, unequal), _of(entries, unequal), foreign, columns, limit, equal)
+    rows, entries = _of(rows, unequal), _of(entries, unequal)
+    if repeated:
+        rows, entries = _surplus(rows, entries, foreign, columns)
+    return _in_detail(rows, entries, foreign, columns, limit, equal)
+
+
+def _surplus(
+    rows: DataFrame, entries: DataFrame, foreign: Column, columns: Sequence[str]
+) -> tuple[DataFrame, DataFrame]:
+    """Return the rows and the entries without an equal copy on the other side, numbered within their identity in ``COPY``.
+
+    A foreign entry equals no row.
+    """
+    same = [IDENTITY, "digest", COPY]
+    copies = F.row_number().over(Window.partitionBy(IDENTITY, "digest").orderBy(F.lit(1)))
+    table = rows.withColumn("digest", _digest(rows, columns)).withColumn(COPY, copies)
+    target = entries.withColumn("digest", F.when(~foreign, _digest(entries, columns))).withColumn(COPY, copies)
+    number = F.row_number().over(Window.partitionBy(IDENTITY).orderBy("digest", COPY))
+    lacking = table.join(target.select(*same), same, "left_anti").withColumn(COPY, number)
+    surplus = target.join(table.select(*same), same, "left_anti").withColumn(COPY, number)
+    return lacking, surplus
 
 
 def _in_detail(
@@ -112,11 +142,12 @@ def _in_detail(
     """Return ``equal``, the numbers of rows and entries, with the differences of the given rows and entries."""
     row = rows.schema[ROW].dataType
     assert isinstance(row, StructType)
-    table = rows.select(IDENTITY, F.col(ROW).alias("table"), F.lit(True).alias("in_table"))
+    names = [IDENTITY, COPY] if COPY in rows.columns else [IDENTITY]
+    table = rows.select(*names, F.col(ROW).alias("table"), F.lit(True).alias("in_table"))
     target = entries.select(
-        IDENTITY, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
+        *names, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
     )
-    joined = table.join(target, IDENTITY, "full_outer")
+    joined = table.join(target, names, "full_outer")
     differs = [F.when(~_same(name, row[name].dataType), F.lit(name)) for name in columns]
     kind = (
         F.when(F.col("in_target").isNull(), "missing")

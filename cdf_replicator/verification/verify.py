@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
-from cdf_replicator.errors.exceptions import RouteHaltError
-from cdf_replicator.source import schema_evolution
-from cdf_replicator.source.schema import TableSchema
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint
 from cdf_replicator.transform import change_frame
-from cdf_replicator.transform.enrichment import Dimensions
+from cdf_replicator.verification import expected
 from cdf_replicator.verification.comparison import Comparison, compare
-from connectors import Verifiable, change, guard_of
+from cdf_replicator.verification.expected import refused as _refused
+from cdf_replicator.verification.history import History
+from connectors import Auditable, Verifiable, change, guard_of
 from connectors.protocols import IDENTITY
 from connectors.rendering import in_json_type
 
@@ -58,6 +56,7 @@ class Verification:
         left_out: Columns that were not compared.
         seconds: Duration.
         comparison: The result of the comparison.
+        first_version: The first compared version of a target that keeps every change; None for other targets.
     """
 
     route: str
@@ -69,6 +68,7 @@ class Verification:
     left_out: tuple[str, ...]
     seconds: float
     comparison: Comparison
+    first_version: int | None = None
 
 
 def verify(
@@ -92,7 +92,7 @@ def verify(
         columns: The columns of the target to compare; empty for all.
         limit: Most differences to return.
     """
-    if not isinstance(sink, Verifiable):
+    if not isinstance(sink, Verifiable | Auditable):
         raise _refused(f"The sink of route {route.name} can't be verified: its target can't be read back.")
     if route.filter_is_joined:
         raise _refused(
@@ -103,10 +103,21 @@ def verify(
     source = SourceTable(spark, route.source)
     source.newest_of(state.table_id)
     version = _version(route, state, state_store, source, at)
-    rows, row, unverified = _rows(spark, source, route, state, version)
-    compared = _columns(route, row, columns, unverified)
     letters = DeadLetters(spark, state_store.dead_letters)
     spec = state_store.route_spec(route, state)
+    if isinstance(sink, Auditable):
+        rejected, preimages = letters.open(route.name), route.source.include_preimages or sink.capabilities.preimages
+        history = History(spark, source, route, state, spec, sink, preimages, rejected, version)
+        with closing(sink):
+            comparison, first, unverified = history.compared(columns, limit)
+        seconds, counts = time.monotonic() - began, (0, rejected.count())
+        return Verification(
+            route.name, sink.target(spec), version, version, *counts, unverified, seconds, comparison, first
+        )
+    rows = expected.snapshot(spark, source, route, state, version).where(F.col(change.KEY).isNotNull())
+    row = expected.row_type(rows)
+    unverified = expected.unverified(route, row)
+    compared = expected.compared(route, row, columns, unverified)
     identity = sink.identity(spec)
     with closing(sink), sink.view(spec) as view:
         entries = view.entries(spark, row)
@@ -160,40 +171,8 @@ def _version(route: Route, state: RouteState, state_store: StateStore, source: S
     return delivered if at is None else at
 
 
-def _rows(
-    spark: SparkSession, source: SourceTable, route: Route, state: RouteState, version: int
-) -> tuple[DataFrame, StructType, tuple[str, ...]]:
-    """Return the change frame of the snapshot, the schema of its rows, and the columns that depend on joined tables."""
-    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
-    _, snapshot = schema_evolution.reconcile(route, source, known, source.snapshot(version), version, None)
-    frame = change_frame.snapshot_frame(snapshot, route, epoch=state.epoch, version=version, committed_at=0)
-    joined = [name for dimension in route.enrich for name in dimension.columns.values()]
-    dependent = [name for name, text in route.computed.items() if any(each in text for each in joined)]
-    if route.enrich:
-        dimensions = Dimensions(spark, route)
-        dimensions.columns(snapshot.schema)
-        frame = change_frame.project_joined(dimensions.snapshot_join()(frame), route)
-    row = frame.schema[change.ROW].dataType
-    assert isinstance(row, StructType)
-    unverified = {*(route.rename.get(name, name) for name in joined), *dependent}
-    return frame.where(F.col(change.KEY).isNotNull()), row, tuple(name for name in row.names if name in unverified)
-
-
 def _changed(spark: SparkSession, source: SourceTable, route: Route, version: int, newest: int) -> DataFrame:
     """Return the keys that the change feed names in (version, newest]."""
     if newest <= version:
         return spark.createDataFrame([], f"{change.KEY} string")
     return change_frame.change_frame(source.changes(version + 1, newest), route, epoch=1).select(change.KEY)
-
-
-def _columns(route: Route, row: StructType, wanted: Sequence[str], unverified: Sequence[str]) -> list[str]:
-    if unknown := [name for name in wanted if name not in row.names]:
-        raise _refused(
-            f"Route {route.name} delivers no column {', '.join(unknown)}; it delivers {', '.join(row.names)}.",
-            "Correct --columns.",
-        )
-    return [name for name in row.names if (name in wanted if wanted else name not in unverified)]
-
-
-def _refused(what: str, next_step: str = "Compare by other means.") -> RouteHaltError:
-    return RouteHaltError("bad_request", what, next_step)

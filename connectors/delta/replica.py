@@ -34,8 +34,7 @@ from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
-from connectors.delta.view import ReplicaView
-from connectors.errors import target_missing
+from connectors.delta.view import ReplicaView, newest_version
 from connectors.protocols import Capabilities, Resyncable, Verifiable
 from connectors.result import EntryCount, FrameResult
 
@@ -120,9 +119,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
         path = self.target(route)
-        if not table.exists(path):
-            raise target_missing(f"there is no Delta table at {path}")
-        return nullcontext(ReplicaView(path, Snapshot(path).version))
+        return nullcontext(ReplicaView(path, newest_version(path)))
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""
