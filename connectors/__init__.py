@@ -11,6 +11,7 @@ from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.protocols import (
     Addressed,
+    Aggregated,
     Auditable,
     Capabilities,
     Maintained,
@@ -27,6 +28,7 @@ from connectors.sink import ArrowSink, FrameSink, RowSink, Sink
 
 __all__ = [
     "Addressed",
+    "Aggregated",
     "ArrowSettings",
     "ArrowSink",
     "Auditable",

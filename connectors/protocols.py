@@ -8,6 +8,7 @@ A sink derives from the protocols that it supports, beside ``RowSink`` or anothe
     Addressed     name the addresses of a target: two configurations with the same target are detected
     Verifiable    read the entries of a target back: ``verify`` compares them with the source table
     Auditable     read the changes of an append sink back: ``verify`` compares them with the change feed
+    Aggregated    a ``Verifiable`` sink whose entries are aggregates: ``verify`` compares them with those of the table
 
 Without a protocol a sink lacks that feature and nothing else.
 """
@@ -152,6 +153,17 @@ class Verifiable(ABC):
     @abstractmethod
     def identity(self, route: RouteSpec) -> Column:
         """Return the identity of the entry of a change, as ``View.entries`` has it, over the column ``key``."""
+
+
+class Aggregated(Verifiable):
+    """A verifiable sink whose entries are computed from the rows of an entity. ``identity`` is then over the column ``row``."""
+
+    @abstractmethod
+    def expected(self, route: RouteSpec, version: int) -> tuple[DataFrame, tuple[str, ...]]:
+        """Return the ``identity`` and ``row`` of each entry for a version of the source table.
+
+        Also returns the columns that can't be compared, since their values may depend on the order of the rows.
+        """
 
 
 class Auditable(ABC):

@@ -70,7 +70,9 @@ def summary(verification: Verification) -> list[str]:
     if of.dead_letters:
         lines.append(f"  {of.dead_letters:,} keys have an open dead letter, and the target must not hold them")
     if of.left_out:
-        lines.append(f"  columns left out, since they depend on joined tables: {', '.join(of.left_out)}")
+        lines.append(
+            f"  columns left out, since they depend on joined tables or on the order of rows: {', '.join(of.left_out)}"
+        )
     if found.equal:
         return [*lines, "  no difference"]
     kinds = " · ".join(f"{kind} {number:,}" for kind, number in found.kinds.items())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
 from connectors.change import GUARD, ROW, commit_version_of
 from connectors.protocols import IDENTITY
@@ -238,7 +238,12 @@ def _digest(frame: DataFrame, columns: Sequence[str]) -> Column:
 
 
 def _comparable(value: Column, data_type: DataType) -> Column:
-    """Return a scalar as it is, and a nested value as text, since Spark neither hashes nor compares maps and variants."""
+    """Return a nested value as text, since Spark neither hashes nor compares maps and variants, and a scalar as it is.
+
+    JSON shows bytes of a text that are no UTF-8 as U+FFFD.
+    """
+    if isinstance(data_type, StringType):
+        return F.make_valid_utf8(value)
     if not isinstance(data_type, NESTED):
         return value
     holder = StructType().add("value", data_type)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import UNREADABLE
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import StructType
 
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
@@ -136,6 +136,7 @@ class History:
     def _identified(self, changes: DataFrame, row: StructType) -> DataFrame:
         """Add the identity, over the row alone, since the target need not hold the key text."""
         row_in_json = json_type(row)
+        assert isinstance(row_in_json, StructType)
         identity = F.concat_ws(":", change.COMMIT_VERSION, change.CHANGE_TYPE, self._name(row_in_json))
         shaped = changes.withColumn(change.ROW, in_json_type(F.col(change.ROW), row))
         return shaped.withColumn(IDENTITY, identity)

@@ -27,7 +27,7 @@ from cdf_replicator.verification import expected
 from cdf_replicator.verification.comparison import Comparison, compare
 from cdf_replicator.verification.expected import refused as _refused
 from cdf_replicator.verification.history import History
-from connectors import Auditable, Verifiable, change, guard_of
+from connectors import Aggregated, Auditable, Verifiable, change, guard_of
 from connectors.protocols import IDENTITY
 from connectors.rendering import in_json_type
 
@@ -114,20 +114,31 @@ def verify(
         return Verification(
             route.name, sink.target(spec), version, version, *counts, unverified, seconds, comparison, first
         )
-    rows = expected.snapshot(spark, source, route, state, version).where(F.col(change.KEY).isNotNull())
-    row = expected.row_type(rows)
-    unverified = expected.unverified(route, row)
-    compared = expected.compared(route, row, columns, unverified)
     identity = sink.identity(spec)
+    snapshot = expected.snapshot(spark, source, route, state, version)
+    if isinstance(sink, Aggregated):
+        rows, unverified = sink.expected(spec, version)
+        if inexact := [name for name in columns if name in unverified]:
+            raise _refused(
+                f"Column {', '.join(inexact)} of route {route.name} can't be compared: its value may depend on the order of the "
+                "rows, as that of a floating-point sum does."
+            )
+    else:
+        rows = snapshot.where(F.col(change.KEY).isNotNull()).select(identity.alias(IDENTITY), change.ROW)
+        unverified = expected.unverified(route, expected.row_type(rows))
+    row = expected.row_type(rows)
+    compared = expected.compared(route, row, columns, unverified)
     with closing(sink), sink.view(spec) as view:
         entries = view.entries(spark, row)
         if not view.consistent:
             entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
             entries.count()  # reads the target before the newest version of the source table
         newest = source.log.latest_version()
-        changed = _changed(spark, source, route, version, newest).select(identity.alias(IDENTITY)).distinct()
-        refused = letters.open(route.name).select("key", "code").where(F.col("key").isNotNull())
-        kept = rows.select(identity.alias(IDENTITY), in_json_type(F.col(change.ROW), row).alias(change.ROW))
+        changed = _changed(snapshot, source, route, newest, version).select(identity.alias(IDENTITY)).distinct()
+        refused = letters.open(route.name).where(F.col("key").isNotNull())
+        if isinstance(sink, Aggregated):  # it refuses no row, and its identities are no key texts
+            refused = snapshot.limit(0).withColumn("code", F.lit(""))
+        kept = rows.withColumn(change.ROW, in_json_type(F.col(change.ROW), row))
         absent = refused.select(identity.alias(IDENTITY)).distinct()
         doubled = refused.where(F.col("code") == change.DUPLICATE_KEY).select(identity.alias(IDENTITY)).distinct()
         ignored = changed.unionByName(doubled).persist()
@@ -171,8 +182,8 @@ def _version(route: Route, state: RouteState, state_store: StateStore, source: S
     return delivered if at is None else at
 
 
-def _changed(spark: SparkSession, source: SourceTable, route: Route, version: int, newest: int) -> DataFrame:
-    """Return the keys that the change feed names in (version, newest]."""
+def _changed(snapshot: DataFrame, source: SourceTable, route: Route, newest: int, version: int) -> DataFrame:
+    """Return the changes of the feed in (version, newest]."""
     if newest <= version:
-        return spark.createDataFrame([], f"{change.KEY} string")
-    return change_frame.change_frame(source.changes(version + 1, newest), route, epoch=1).select(change.KEY)
+        return snapshot.limit(0)
+    return change_frame.change_frame(source.changes(version + 1, newest), route, epoch=1)

@@ -34,7 +34,7 @@ from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
-from connectors.delta.view import ReplicaView, newest_version
+from connectors.delta.view import TableView, newest_version
 from connectors.protocols import Capabilities, Resyncable, Verifiable
 from connectors.result import EntryCount, FrameResult
 
@@ -118,8 +118,10 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         return F.col(KEY)
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        from pyspark.sql import functions as F  # noqa: N812
+
         path = self.target(route)
-        return nullcontext(ReplicaView(path, newest_version(path)))
+        return nullcontext(TableView(path, newest_version(path), F.col(HELD_KEY)))
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""

@@ -20,24 +20,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaView(View):
-    """The rows of a replica at a version. VACUUM of the replica may remove that version during a long comparison."""
+class TableView(View):
+    """The rows of a table at a version. VACUUM of the table may remove that version during a long comparison.
+
+    Args:
+        path: The table.
+        version: The version.
+        identity: The identity of a row, over the columns of the table.
+    """
 
     consistent: ClassVar[bool] = True
     path: str
     version: int
+    identity: Column
 
     def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
+        from connectors.delta.merge import DELETED, HELD_GUARD
         from connectors.rendering import in_json_type
 
         rows = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
         if DELETED in rows.columns:
             rows = rows.where(~F.coalesce(F.col(DELETED), F.lit(False)))
         row = in_json_type(_row(rows, schema), schema)
-        return rows.select(F.col(HELD_KEY).alias(IDENTITY), F.col(HELD_GUARD).alias(GUARD), row.alias(ROW))
+        return rows.select(self.identity.alias(IDENTITY), F.col(HELD_GUARD).alias(GUARD), row.alias(ROW))
 
 
 def newest_version(path: str) -> int:
@@ -68,4 +75,4 @@ def _row(rows: DataFrame, schema: StructType) -> Column:
     from connectors.delta.tables import shape
 
     held = F.struct(*(quote_identifier(name) for name in rows.columns))
-    return shape.shaped(held, rows.schema, schema).try_cast(schema)
+    return shape.shaped(held, rows.schema, schema).try_cast(schema.toNullable())
