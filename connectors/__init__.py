@@ -11,23 +11,27 @@ from connectors.change import Batch, Change, Claim, RouteSpec, Watermark, guard_
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.protocols import (
     Addressed,
+    Aggregated,
+    Auditable,
     Capabilities,
     Maintained,
+    Repairable,
     Resyncable,
-    ScannedView,
     Verifiable,
-    View,
     Watermarked,
 )
 from connectors.registry import SinkNotFoundError, installed, load
 from connectors.result import EntryCount, FrameResult, Rejected, WriteResult
 from connectors.settings import ArrowSettings, RouteOptions, SinkSettings
 from connectors.sink import ArrowSink, FrameSink, RowSink, Sink
+from connectors.view import ScannedView, View
 
 __all__ = [
     "Addressed",
+    "Aggregated",
     "ArrowSettings",
     "ArrowSink",
+    "Auditable",
     "Batch",
     "Capabilities",
     "Change",
@@ -38,6 +42,7 @@ __all__ = [
     "Maintained",
     "PermanentError",
     "Rejected",
+    "Repairable",
     "Resyncable",
     "RetryableError",
     "RouteOptions",

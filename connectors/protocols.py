@@ -7,6 +7,9 @@ A sink derives from the protocols that it supports, beside ``RowSink`` or anothe
     Maintained    maintain the target periodically beside the stream
     Addressed     name the addresses of a target: two configurations with the same target are detected
     Verifiable    read the entries of a target back: ``verify`` compares them with the source table
+    Repairable    a ``Verifiable`` sink whose entries can be written again by key: ``verify --repair`` does it
+    Auditable     read the changes of an append sink back: ``verify`` compares them with the change feed
+    Aggregated    a ``Verifiable`` sink whose entries are aggregates: ``verify`` compares them with those of the table
 
 Without a protocol a sink lacks that feature and nothing else.
 """
@@ -15,22 +18,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from connectors.change import RouteSpec, Watermark
+    from connectors.change import Batch, RouteSpec, Watermark
     from connectors.result import EntryCount
-
-IDENTITY: Final = "identity"
-BODY: Final = "body"
-ENTRY_SCHEMA: Final = f"{IDENTITY} string, guard bigint, {BODY} string"
+    from connectors.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +126,7 @@ class Addressed(ABC):
 
     @abstractmethod
     def places(self, route: RouteSpec) -> frozenset[str]:
-        """Return every address of the route's target, each in one spelling (``connectors.place``), without credentials.
+        """Return every address of the route's target, each in one spelling (``connectors.names``), without credentials.
 
         Two routes with a common address share a target, whatever the other settings of their sinks.
         """
@@ -152,6 +150,10 @@ class Verifiable(ABC):
     def identity(self, route: RouteSpec) -> Column:
         """Return the identity of the entry of a change, as ``View.entries`` has it, over the column ``key``."""
 
+
+class Repairable(Verifiable):
+    """A verifiable sink whose entries ``verify --repair`` can write again, each by its key."""
+
     @abstractmethod
     def key(self, route: RouteSpec) -> Column:
         """Return the key text of an entry over the column ``identity``, as the inverse of ``identity``.
@@ -160,52 +162,33 @@ class Verifiable(ABC):
         """
 
 
-class View(ABC):
-    """The entries of one target. ``consistent`` declares whether every read sees the target at one moment."""
-
-    consistent: ClassVar[bool]
+class Aggregated(Verifiable):
+    """A verifiable sink whose entries are computed from the rows of an entity. ``identity`` is then over the column ``row``."""
 
     @abstractmethod
-    def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
-        """Return a row for each entry: ``identity``, ``guard`` and ``row`` of type ``schema``.
+    def expected(self, route: RouteSpec, version: int) -> tuple[DataFrame, tuple[str, ...]]:
+        """Return the ``identity`` and ``row`` of each entry for a version of the source table.
 
-        A guard is null for an entry without one, and ``row`` for an entry that can't be parsed. A column that an entry
-        lacks is null. A deleted entry has no row here.
+        Also returns the columns that can't be compared, since their values may depend on the order of the rows.
         """
 
 
-class ScannedView(View):
-    """A view that Spark's Python workers read in parts. It is pickled, so it holds no connection.
+class Auditable(ABC):
+    """An append sink whose changes can be read back and compared with the change feed of the source table.
 
-    Args:
-        parts: Number of parts that may be read at once, each by one task.
+    Without this protocol ``verify`` refuses the route of an append sink that is not ``Verifiable``.
     """
 
-    parts: int
-
     @abstractmethod
-    def scan(self, part: int) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a part with the columns of ``ENTRY_SCHEMA``. Runs in a worker process."""
+    def changes(self, snapshot: Batch, schema: StructType, versions: tuple[int, int]) -> DataFrame:
+        """Return the changes that the target holds at one moment: ``commit_version``, ``change_type`` and ``row``.
 
-    @abstractmethod
-    def read(self, schema: StructType) -> Column:
-        """Return the row of an entry, over the column ``body``: the inverse of the sink's ``render``."""
+        A column that a change lacks is null. Changes nothing.
 
-    def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
-        from connectors.change import GUARD, ROW
-
-        def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for part in batch.column(0).to_pylist():
-                    yield from self.scan(part)
-
-        parts = spark.range(0, self.parts, 1, self.parts)
-        return parts.mapInArrow(scan, ENTRY_SCHEMA).select(IDENTITY, GUARD, self.read(schema).alias(ROW))
-
-
-def entry_batch(identities: list[str], guards: list[int | None], bodies: list[str | None]) -> pa.RecordBatch:
-    """Return a batch with the columns of ``ENTRY_SCHEMA``."""
-    import pyarrow as pa
-
-    columns = [pa.array(identities, pa.string()), pa.array(guards, pa.int64()), pa.array(bodies, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, [IDENTITY, "guard", BODY])
+        Args:
+            snapshot: The batch that wrote the route's snapshot. It names the route and the source table. Rows of other
+                snapshots are not returned.
+            schema: The type of ``row``.
+            versions: The first and the last commit version to return. A change without a version, or of no source
+                table, has no commit version in the result: another writer wrote it.
+        """

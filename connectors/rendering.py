@@ -66,15 +66,15 @@ def json_of(column: Column, data_type: DataType) -> Column:
 
 
 def json_type(data_type: DataType) -> DataType:
-    """Return the type of a row in its JSON form: long decimals are text, and so are keys of maps that are no plain value."""
+    """Return the type of a row in its JSON form: long decimals and keys of maps are text, and everything is nullable."""
     return _exact(_with_text_keys(data_type))
 
 
 def in_json_type(column: Column, data_type: DataType) -> Column:
     """Return a value in its ``json_type``, so that it compares with a value of ``parsed_row``."""
     keyed, exact = _with_text_keys(data_type), json_type(data_type)
-    column = _text_keys(column, data_type)
-    return column.cast(exact) if exact != keyed else column
+    column = _text_keys(_without_null_variants(column, data_type), data_type)
+    return column.cast(exact) if exact.simpleString() != keyed.simpleString() else column
 
 
 def parsed_row(body: str, schema: StructType) -> Column:
@@ -82,18 +82,39 @@ def parsed_row(body: str, schema: StructType) -> Column:
 
     A value of another JSON type than its column is null, except that a text column takes any value as text.
     """
-    return F.from_json(F.col(body), json_type(schema).json(), _PARSE_OPTIONS)
+    return _parsed(F.col(body), schema)
 
 
 def parsed_text(text: Column, data_type: DataType) -> Column:
     """Return the value of a text, in its ``json_type``: the inverse of ``text_of``. Null if it is no text of the type."""
     if isinstance(data_type, NESTED):
-        return F.from_json(text, json_type(data_type).json(), _PARSE_OPTIONS)
+        return _parsed(text, data_type)
+    if isinstance(data_type, NullType):
+        return F.lit(None)
     if isinstance(data_type, TimestampType):
         return F.try_to_timestamp(text, F.lit(TIMESTAMP_FORMAT))
     if isinstance(data_type, BinaryType):
         return F.try_to_binary(text, F.lit("base64"))
     return text.try_cast(json_type(data_type))
+
+
+def _parsed(text: Column, data_type: DataType) -> Column:
+    parsed = json_type(data_type)
+    return _without_null_variants(F.from_json(text, parsed.json(), _PARSE_OPTIONS), parsed)
+
+
+def _without_null_variants(column: Column, data_type: DataType) -> Column:
+    """Convert each variant that is a JSON null to null, at any depth, since both have the same JSON."""
+    if "variant" not in data_type.simpleString():
+        return column
+    if isinstance(data_type, ArrayType):
+        return F.transform(column, lambda element: _without_null_variants(element, data_type.elementType))
+    if isinstance(data_type, MapType):
+        return F.transform_values(column, lambda _, value: _without_null_variants(value, data_type.valueType))
+    if isinstance(data_type, StructType):
+        fields = [_without_null_variants(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return F.when(~F.is_variant_null(column), column) if isinstance(data_type, VariantType) else column
 
 
 def content_of(row: Column, schema: StructType) -> Column:
@@ -145,15 +166,15 @@ def escaped(text: Column, characters: str) -> Column:
 
 
 def _exact(data_type: DataType) -> DataType:
-    """Return the type with long decimals as text at any depth, so that no JSON reader rounds them."""
+    """Return the type with text for long decimals, which no JSON reader may round, and for keys of maps, at any depth."""
     if isinstance(data_type, DecimalType) and data_type.precision > EXACT_DIGITS:
         return StringType()
     if isinstance(data_type, ArrayType):
-        return ArrayType(_exact(data_type.elementType), data_type.containsNull)
+        return ArrayType(_exact(data_type.elementType))
     if isinstance(data_type, MapType):
-        return MapType(_exact(data_type.keyType), _exact(data_type.valueType), data_type.valueContainsNull)
+        return MapType(StringType(), _exact(data_type.valueType))
     if isinstance(data_type, StructType):
-        return StructType([StructField(f.name, _exact(f.dataType), f.nullable) for f in data_type.fields])
+        return StructType([StructField(f.name, _exact(f.dataType)) for f in data_type.fields])
     return data_type
 
 

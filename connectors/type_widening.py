@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from connectors.sql import quote_identifier
+from connectors.names import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator.commands import session
 from cdf_replicator.errors.exceptions import RouteHaltError
 from connectors.change import FEED_COLUMNS, is_delete
+from connectors.names import quote_identifier
 from connectors.rendering import json_of, key_text, text_of
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
-    from cdf_replicator.verification.verify import Verification
+    from cdf_replicator.verification.result import Verification
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +83,14 @@ def _is_repairable(found: Verification, share: float) -> bool:
     comparison = found.comparison
     doubtful = comparison.kinds["extra"] + comparison.kinds["foreign"]
     named = len(comparison.identities)
+    if not found.repairable:
+        log.error(
+            "not repaired",
+            route=found.route,
+            reason="not an entry per key",
+            next_step=f"Run: cdf-replicator {_correction(found)}",
+        )
+        return False
     if comparison.unequal > named:
         reason = f"{comparison.unequal:,} entries differ, and a repair can name {named:,} of them"
     elif doubtful > share * comparison.entries:
@@ -131,8 +139,9 @@ def summary(verification: Verification) -> list[str]:
     """Return the result as sentences."""
     of, found = verification, verification.comparison
     rate = found.rows / of.seconds if of.seconds else 0
+    versions = f"version {of.version}" if of.first_version is None else f"versions {of.first_version} to {of.version}"
     lines = [
-        f"{of.route}: version {of.version} against {of.target}: {of.seconds:.0f} s, {rate:,.0f} rows/s",
+        f"{of.route}: {versions} against {of.target}: {of.seconds:.0f} s, {rate:,.0f} rows/s",
         f"  {found.rows:,} rows in the table, {found.entries:,} entries in the target",
     ]
     if of.changed:
@@ -140,13 +149,21 @@ def summary(verification: Verification) -> list[str]:
     if of.dead_letters:
         lines.append(f"  {of.dead_letters:,} keys have an open dead letter, and the target must not hold them")
     if of.left_out:
-        lines.append(f"  columns left out, since they depend on joined tables: {', '.join(of.left_out)}")
+        lines.append(
+            f"  columns left out, since they depend on joined tables or on the order of rows: {', '.join(of.left_out)}"
+        )
     if found.equal:
         return [*lines, "  no difference"]
     kinds = " · ".join(f"{kind} {number:,}" for kind, number in found.kinds.items())
     columns = ", ".join(f"{name} {number:,}" for name, number in found.columns.items())
-    next_step = f"  to correct: cdf-replicator verify {of.route} --repair"
+    next_step = f"  to correct: cdf-replicator {_correction(of)}"
     return [*lines, f"  {kinds}" + (f" ({columns})" if columns else ""), next_step]
+
+
+def _correction(of: Verification) -> str:
+    if of.first_version is not None:
+        return f"replay {of.route} --starting-version {of.first_version} (it delivers missing changes)"
+    return f"verify {of.route} --repair" if of.repairable else f"resync {of.route}"
 
 
 def _write(verification: Verification, format_: Format) -> None:

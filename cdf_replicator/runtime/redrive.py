@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from cdf_replicator.delivery.dead_letters import id_filter
 from cdf_replicator.errors.exceptions import RouteHaltError
-from connectors import Verifiable, change, guard_of
-from connectors.protocols import IDENTITY
+from connectors import Repairable, change, guard_of
+from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,11 +66,11 @@ def repair(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, ide
         identities: The identities of the entries.
     """
     sink, spec = writer.sink, batch.route
-    if not isinstance(sink, Verifiable) or sink.mode == "append":
+    if not isinstance(sink, Repairable):
         raise RouteHaltError(
             "bad_request",
             f"Sink {writer.route.sink} has no entries that can be repaired.",
-            f"Deliver the versions again: cdf-replicator replay {writer.route.name} --starting-version N",
+            f"Rebuild the target: cdf-replicator resync {writer.route.name}",
         )
     entries = rows.sparkSession.createDataFrame([(each,) for each in identities], f"{IDENTITY} string")
     identity = sink.identity(spec)

@@ -18,7 +18,7 @@ from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
 from cdf_replicator.source import schema
 from cdf_replicator.source.schema import TableSchema
 from connectors.change import FEED_COLUMNS
-from connectors.sql import quote_identifier
+from connectors.names import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

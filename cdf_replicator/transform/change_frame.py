@@ -26,8 +26,8 @@ from cdf_replicator.transform.columns import check_keys, check_names, delivered,
 from cdf_replicator.transform.expressions import check_filter, computed_types
 from connectors import change
 from connectors.change import FEED_COLUMNS
+from connectors.names import quote_identifier
 from connectors.rendering import json_row, key_text
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

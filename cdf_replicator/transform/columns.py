@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.errors.exceptions import RouteHaltError
+from connectors.names import quote_identifier
 from connectors.rendering import KEYLESS
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from cdf_replicator.errors.exceptions import EnrichmentError, ErrorDecision, Rou
 from cdf_replicator.route import Source
 from cdf_replicator.source.table import SourceTable
 from connectors import change
-from connectors.sql import quote_identifier
+from connectors.names import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

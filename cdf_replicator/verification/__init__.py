@@ -3,5 +3,5 @@
 __all__ = ["BackgroundVerifier", "Comparison", "verify"]
 
 from cdf_replicator.verification.background import BackgroundVerifier
-from cdf_replicator.verification.comparison import Comparison
+from cdf_replicator.verification.result import Comparison
 from cdf_replicator.verification.verify import verify

@@ -21,7 +21,8 @@ from cdf_replicator.monitoring.status import VerificationStatus
 from cdf_replicator.monitoring.totals import DIFFERENCES
 from cdf_replicator.spark.session import is_jvm_exit
 from cdf_replicator.state.store import write_json
-from cdf_replicator.verification.verify import Verification, verify
+from cdf_replicator.verification.result import Verification
+from cdf_replicator.verification.verify import verify
 from connectors import Verifiable
 
 if TYPE_CHECKING:
@@ -142,9 +143,9 @@ class BackgroundVerifier:
 
     def _compare_first_due(self, schedule: Schedule, over: threading.Event) -> None:
         ready = {route.route: route for route in self._board.snapshot().routes if self._is_ready(route)}
-        for name, requests in self._requests.items():
-            if name in ready and ready[name].totals.restarts[REQUEST] != requests:
-                schedule.due[name] = -math.inf  # a command may have corrected the target
+        for differing, requests in self._requests.items():
+            if differing in ready and ready[differing].totals.restarts[REQUEST] != requests:
+                schedule.due[differing] = -math.inf  # a command may have corrected the target
         name = schedule.first_due(time.time(), ready)
         if name is None:
             return

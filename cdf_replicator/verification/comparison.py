@@ -6,16 +6,18 @@ lose two equal digests. No row is shuffled until a bucket differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
 from cdf_replicator.monitoring.totals import DIFFERENCES
+from cdf_replicator.verification.result import Comparison, Difference
 from connectors.change import GUARD, ROW, commit_version_of
-from connectors.protocols import IDENTITY
 from connectors.rendering import NESTED, content_of
+from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -26,57 +28,8 @@ BUCKETS: Final = 4096
 LOW_BITS: Final = 0xFFFF_FFFF
 LONGEST_TEXT: Final = 200
 MOST_IDENTITIES: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """An entry that differs, or one column of it.
-
-    Args:
-        kind: One of ``DIFFERENCES``.
-        identity: The entry's identity in the target.
-        version: The commit version of the entry's guard; None without a guard.
-        column: The column that differs; None if the whole entry does.
-        table: The value in the source table, as text.
-        target: The value in the target, as text.
-    """
-
-    kind: str
-    identity: str
-    version: int | None
-    column: str | None = None
-    table: str | None = None
-    target: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The result of a comparison.
-
-    Args:
-        rows: Number of compared rows of the source table.
-        entries: Number of compared entries of the target.
-        kinds: Number of entries by kind of difference.
-        columns: Number of different entries by column.
-        differences: The first differences, in the order of identities.
-        identities: The identities of entries that differ, in their order, at most ``MOST_IDENTITIES``.
-    """
-
-    rows: int
-    entries: int
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    columns: Mapping[str, int] = field(default_factory=dict)
-    differences: tuple[Difference, ...] = ()
-    identities: tuple[str, ...] = ()
-
-    @property
-    def equal(self) -> bool:
-        return not any(self.kinds.values())
-
-    @property
-    def unequal(self) -> int:
-        """Return the number of entries that differ."""
-        return sum(self.kinds.values())
+COPY: Final = "copy"
+"""Column that numbers the rows of an identity that several rows have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +41,13 @@ class _Bucket:
 
 
 def compare(
-    rows: DataFrame, entries: DataFrame, guards: tuple[int, int], columns: Sequence[str], limit: int
+    rows: DataFrame,
+    entries: DataFrame,
+    guards: tuple[int, int],
+    columns: Sequence[str],
+    limit: int,
+    *,
+    repeated: bool = False,
 ) -> Comparison:
     """Compare the rows of a table with the entries of a target.
 
@@ -98,6 +57,7 @@ def compare(
         guards: The lowest and the highest guard that the service can have written. An entry of another guard is foreign.
         columns: The columns to compare.
         limit: Most differences to return.
+        repeated: Whether several rows may have the same identity. Equal rows then need as many equal entries.
     """
     foreign = F.col(GUARD).isNull() | ~F.col(GUARD).between(*guards)
     wanted, held = _buckets(rows, columns, F.lit(False)), _buckets(entries, columns, foreign)
@@ -106,7 +66,27 @@ def compare(
     unequal = [number for number in wanted.keys() | held.keys() if wanted.get(number, none) != held.get(number, none)]
     if not unequal:
         return equal
-    return _in_detail(_of(rows, unequal), _of(entries, unequal), foreign, columns, limit, equal)
+    rows, entries = _of(rows, unequal), _of(entries, unequal)
+    if repeated:
+        rows, entries = _surplus(rows, entries, foreign, columns)
+    return _in_detail(rows, entries, foreign, columns, limit, equal)
+
+
+def _surplus(
+    rows: DataFrame, entries: DataFrame, foreign: Column, columns: Sequence[str]
+) -> tuple[DataFrame, DataFrame]:
+    """Return the rows and the entries without an equal copy on the other side, numbered within their identity in ``COPY``.
+
+    A foreign entry equals no row.
+    """
+    same = [IDENTITY, "digest", COPY]
+    copies = F.row_number().over(Window.partitionBy(IDENTITY, "digest").orderBy(F.lit(1)))
+    table = rows.withColumn("digest", _digest(rows, columns)).withColumn(COPY, copies)
+    target = entries.withColumn("digest", F.when(~foreign, _digest(entries, columns))).withColumn(COPY, copies)
+    number = F.row_number().over(Window.partitionBy(IDENTITY).orderBy("digest", COPY))
+    lacking = table.join(target.select(*same), same, "left_anti").withColumn(COPY, number)
+    surplus = target.join(table.select(*same), same, "left_anti").withColumn(COPY, number)
+    return lacking, surplus
 
 
 def _in_detail(
@@ -120,12 +100,13 @@ def _in_detail(
     """Return ``equal``, the numbers of rows and entries, with the differences of the given rows and entries."""
     row = rows.schema[ROW].dataType
     assert isinstance(row, StructType)
-    table = rows.select(IDENTITY, F.col(ROW).alias("table"), F.lit(True).alias("in_table"))
+    names = [IDENTITY, COPY] if COPY in rows.columns else [IDENTITY]
+    table = rows.select(*names, F.col(ROW).alias("table"), F.lit(True).alias("in_table"))
     target = entries.select(
-        IDENTITY, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
+        *names, GUARD, F.col(ROW).alias("target"), foreign.alias("foreign"), F.lit(True).alias("in_target")
     )
     target = target.persist()
-    joined = table.join(target, IDENTITY, "full_outer")
+    joined = table.join(target, names, "full_outer")
     differs = [F.when(~_same(name, row[name].dataType), F.lit(name)) for name in columns]
     kind = (
         F.when(F.col("in_target").isNull(), "missing")
@@ -220,7 +201,12 @@ def _digest(frame: DataFrame, columns: Sequence[str]) -> Column:
 
 
 def _comparable(value: Column, data_type: DataType) -> Column:
-    """Return a scalar as it is, and a nested value as text, since Spark neither hashes nor compares maps and variants."""
+    """Return a nested value as text, since Spark neither hashes nor compares maps and variants, and a scalar as it is.
+
+    JSON shows bytes of a text that are no UTF-8 as U+FFFD.
+    """
+    if isinstance(data_type, StringType):
+        return F.make_valid_utf8(value)
     if not isinstance(data_type, NESTED):
         return value
     holder = StructType().add("value", data_type)

@@ -1,74 +1,32 @@
 """Verify one route: compare what its target holds with the version of the source table that the route has delivered.
 
-1. V is the version that the route has delivered.
-2. The sink opens its view of the target.
-3. W is the newest version of the source table. It is read after a consistent view was opened, and after an inconsistent
-   one was read. Every change that the view can hold is therefore at W or earlier.
-4. The keys that the change feed names in (V, W] are left out on both sides.
-
 The stream continues meanwhile: there is no pause, no lock and no retry.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
-
 from cdf_replicator.delivery.dead_letters import DeadLetters
-from cdf_replicator.errors.exceptions import RouteHaltError
-from cdf_replicator.source import schema_evolution
-from cdf_replicator.source.schema import TableSchema
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint
-from cdf_replicator.transform import change_frame
-from cdf_replicator.transform.enrichment import Dimensions
-from cdf_replicator.verification.comparison import Comparison, compare
-from connectors import Verifiable, change, guard_of
-from connectors.protocols import IDENTITY
-from connectors.rendering import in_json_type
+from cdf_replicator.verification.entries import Entries
+from cdf_replicator.verification.expected import refused
+from cdf_replicator.verification.history import History
+from cdf_replicator.verification.result import Verification
+from connectors import Auditable, Repairable, Verifiable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from cdf_replicator.route import Route
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.store import StateStore
     from connectors import Sink
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result of ``verify``.
-
-    Args:
-        route: Name of the route.
-        target: The target as text.
-        version: V, the compared version of the source table.
-        newest: W, the version up to which changed keys were left out.
-        changed: Number of keys that changed in (V, W].
-        dead_letters: Number of keys with an open dead letter, which the target must not hold.
-        left_out: Columns that were not compared.
-        seconds: Duration.
-        comparison: The result of the comparison.
-    """
-
-    route: str
-    target: str
-    version: int
-    newest: int
-    changed: int
-    dead_letters: int
-    left_out: tuple[str, ...]
-    seconds: float
-    comparison: Comparison
 
 
 def verify(
@@ -94,10 +52,10 @@ def verify(
         limit: Most differences to return.
         gently: Whether to read rows and entries in one task at a time, which leaves the other cores to the streams.
     """
-    if not isinstance(sink, Verifiable):
-        raise _refused(f"The sink of route {route.name} can't be verified: its target can't be read back.")
+    if not isinstance(sink, Verifiable | Auditable):
+        raise refused(f"The sink of route {route.name} can't be verified: its target can't be read back.")
     if route.filter_is_joined:
-        raise _refused(
+        raise refused(
             f"Route {route.name} can't be verified: its filter depends on earlier contents of a joined table."
         )
     began = time.monotonic()
@@ -105,47 +63,28 @@ def verify(
     source = SourceTable(spark, route.source)
     source.newest_of(state.table_id)
     version = _version(route, state, state_store, source, at)
-    rows, row, unverified = _rows(spark, source, route, state, version)
-    compared = _columns(route, row, columns, unverified)
-    letters = DeadLetters(spark, state_store.dead_letters)
-    spec = state_store.route_spec(route, state)
-    identity = sink.identity(spec)
-    with closing(sink), sink.view(spec) as view, ExitStack() as cached:
-        entries = _in_one_task(view.entries(spark, row), gently)
-        if not view.consistent:
-            entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
-            cached.callback(entries.unpersist)
-            entries.count()  # reads the target before the newest version of the source table
-        newest = source.log.latest_version()
-        changed = _changed(spark, source, route, version, newest).select(identity.alias(IDENTITY)).distinct()
-        refused = letters.open(route.name).select("key", "code").where(F.col("key").isNotNull())
-        kept = rows.select(identity.alias(IDENTITY), in_json_type(F.col(change.ROW), row).alias(change.ROW))
-        kept = _in_one_task(kept, gently)
-        absent = refused.select(identity.alias(IDENTITY)).distinct()
-        doubled = refused.where(F.col("code") == change.DUPLICATE_KEY).select(identity.alias(IDENTITY)).distinct()
-        ignored = changed.unionByName(doubled).persist()
-        cached.callback(ignored.unpersist)
-        counted = ignored.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
-        comparison = compare(
-            kept.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
-            entries.join(ignored, IDENTITY, "left_anti"),
-            (guard_of(state.epoch, 0, upsert=False), guard_of(state.epoch, newest, upsert=True)),
-            compared,
-            limit,
-        )
+    letters, spec = DeadLetters(spark, state_store.dead_letters).open(route.name), state_store.route_spec(route, state)
+    with closing(sink):
+        if isinstance(sink, Auditable):
+            preimages = route.source.include_preimages or sink.capabilities.preimages
+            history = History(spark, source, route, state, spec, sink, preimages, letters, version)
+            comparison, first, left_out = history.compared(columns, limit)
+            counts = version, 0, letters.count()
+        else:
+            entries = Entries(spark, source, route, state, spec, sink, letters, version, gently)
+            found, first = entries.compared(columns, limit), None
+            comparison, left_out = found.comparison, found.left_out
+            counts = found.newest, found.changed, found.dead_letters
+    seconds, repairable = time.monotonic() - began, isinstance(sink, Repairable)
     return Verification(
-        route.name, sink.target(spec), version, newest, *counted, unverified, time.monotonic() - began, comparison
+        route.name, sink.target(spec), version, *counts, left_out, seconds, comparison, repairable, first
     )
-
-
-def _in_one_task(frame: DataFrame, gently: bool) -> DataFrame:
-    return frame.coalesce(1) if gently else frame
 
 
 def _streaming(route: Route, state_store: StateStore) -> RouteState:
     state = state_store.load(route.name)
     if state is None or state.phase == "bootstrapping":
-        raise _refused(f"Route {route.name} has not delivered its first snapshot.", "Repeat the command after that.")
+        raise refused(f"Route {route.name} has not delivered its first snapshot.", "Repeat the command after that.")
     return state
 
 
@@ -154,51 +93,12 @@ def _version(route: Route, state: RouteState, state_store: StateStore, source: S
     committed = checkpoint.last_committed(state_store.checkpoint(route.name, state.generation))
     delivered = (state.start_version or 0) - 1 if committed is None else source.log.first_unread(committed) - 1
     if at is not None and at > delivered:
-        raise _refused(
+        raise refused(
             f"Route {route.name} has delivered version {delivered}, and not yet version {at}.",
             "Repeat the command when the route has delivered it.",
         )
     if delivered < 0:
-        raise _refused(
+        raise refused(
             f"Route {route.name} has delivered no version.", "Repeat the command after its first micro-batch."
         )
     return delivered if at is None else at
-
-
-def _rows(
-    spark: SparkSession, source: SourceTable, route: Route, state: RouteState, version: int
-) -> tuple[DataFrame, StructType, tuple[str, ...]]:
-    """Return the change frame of the snapshot, the schema of its rows, and the columns that depend on joined tables."""
-    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
-    _, snapshot = schema_evolution.reconcile(route, source, known, source.snapshot(version), version, None)
-    frame = change_frame.snapshot_frame(snapshot, route, epoch=state.epoch, version=version, committed_at=0)
-    joined = [name for dimension in route.enrich for name in dimension.columns.values()]
-    dependent = [name for name, text in route.computed.items() if any(each in text for each in joined)]
-    if route.enrich:
-        dimensions = Dimensions(spark, route)
-        dimensions.columns(snapshot.schema)
-        frame = change_frame.project_joined(dimensions.snapshot_join()(frame), route)
-    row = frame.schema[change.ROW].dataType
-    assert isinstance(row, StructType)
-    unverified = {*(route.rename.get(name, name) for name in joined), *dependent}
-    return frame.where(F.col(change.KEY).isNotNull()), row, tuple(name for name in row.names if name in unverified)
-
-
-def _changed(spark: SparkSession, source: SourceTable, route: Route, version: int, newest: int) -> DataFrame:
-    """Return the keys that the change feed names in (version, newest]."""
-    if newest <= version:
-        return spark.createDataFrame([], f"{change.KEY} string")
-    return change_frame.change_frame(source.changes(version + 1, newest), route, epoch=1).select(change.KEY)
-
-
-def _columns(route: Route, row: StructType, wanted: Sequence[str], unverified: Sequence[str]) -> list[str]:
-    if unknown := [name for name in wanted if name not in row.names]:
-        raise _refused(
-            f"Route {route.name} delivers no column {', '.join(unknown)}; it delivers {', '.join(row.names)}.",
-            "Correct --columns.",
-        )
-    return [name for name in row.names if (name in wanted if wanted else name not in unverified)]
-
-
-def _refused(what: str, next_step: str = "Compare by other means.") -> RouteHaltError:
-    return RouteHaltError("bad_request", what, next_step)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.delta.tables.errors import line
 from connectors.errors import PermanentError
-from connectors.sql import quote_identifier
+from connectors.names import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -25,6 +25,13 @@ _REFUSED: Final = {
     "CURRENT_LIKE": "its result changes with the time or the session, without a change of a row",
 }
 """Patterns of Spark's analyzed plan, each with the reason of the refusal."""
+
+_EXACT: Final = frozenset(
+    ["Count", "CountIf", "Min", "Max", "BoolAnd", "BoolOr", "BitAndAgg", "BitOrAgg", "BitXorAgg", "HyperLogLogPlusPlus"]
+)
+"""Classes of Spark's aggregate functions whose result is the same for every order of the rows."""
+_SUMS: Final = frozenset({"Sum", "Average"})
+"""Classes whose result is the same unless it is a floating-point number."""
 
 
 def aggregate(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
@@ -47,6 +54,33 @@ def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping
         if (reason := _reason(rows, plan)) is not None:
             raise _refused(route, name, text, reason)
     return aggregate(rows, entity, aggregates).schema
+
+
+def order_dependent(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the aggregates whose values may depend on the order of an entity's rows.
+
+    A floating-point sum rounds differently in another order, and ``max_by`` takes any of several rows with the highest value.
+    """
+    return tuple(name for name, text in aggregates.items() if not _is_exact(aggregate(rows, entity, {name: text})))
+
+
+def _is_exact(aggregated: DataFrame) -> bool:
+    plan: Any = aggregated._jdf.queryExecution().analyzed()
+    return all(
+        (kind := function.getClass().getSimpleName()) in _EXACT
+        or (kind in _SUMS and function.dataType().typeName() not in ("double", "float"))
+        for function in _functions(plan.expressions())
+    )
+
+
+def _functions(expressions: Any) -> Iterator[Any]:
+    """Yield the aggregate functions within expressions of the JVM."""
+    for at in range(expressions.size()):
+        expression = expressions.apply(at)
+        if expression.getClass().getSimpleName() == "AggregateExpression":
+            yield expression.aggregateFunction()
+        else:
+            yield from _functions(expression.children())
 
 
 def _reason(rows: DataFrame, plan: Any) -> str | None:

@@ -21,9 +21,10 @@ from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import parallel_writers
-from connectors.protocols import Capabilities
+from connectors.delta.view import audited
+from connectors.names import quote_identifier
+from connectors.protocols import Auditable, Capabilities
 from connectors.result import FrameResult
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ COUNTED_SECONDS: Final = 30.0
 """Longest wait for the counts of an append that has ended."""
 
 
-class DeltaAuditSink(DeltaSink):
+class DeltaAuditSink(DeltaSink, Auditable):
     """A sink that keeps the append-only history of a source table."""
 
     Settings = DeltaSettings
@@ -76,6 +77,9 @@ class DeltaAuditSink(DeltaSink):
             delta_schema.create(path, columns, partitioned_by="commit_date", **given)
         self.record_claim(route)
         return ()
+
+    def changes(self, snapshot: Batch, schema: StructType, versions: tuple[int, int]) -> DataFrame:
+        return audited(self.target(snapshot.route), snapshot, schema, versions)
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:
         """Return the version up to which the table holds every commit.

@@ -12,26 +12,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, model_validator
 
 from connectors.change import CHANGE_TYPE, ROW, guard_of
-from connectors.delta.aggregation import aggregate, check_aggregates
+from connectors.delta.aggregation import aggregate, check_aggregates, order_dependent
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import private_session, session, txn_session
+from connectors.delta.view import TableView, newest_version
 from connectors.errors import PermanentError
-from connectors.protocols import Capabilities, Resyncable
+from connectors.names import quote_identifier
+from connectors.protocols import Aggregated, Capabilities, Resyncable
 from connectors.result import EntryCount, FrameResult
 from connectors.settings import RouteOptions
-from connectors.sql import quote_identifier
+from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
     from connectors.change import Batch, RouteSpec
     from connectors.sink import Mode
+    from connectors.view import View
 
 HELD_GUARD: Final = "_cdf_guard"
 _PRESENT: Final = "_cdf_present"
@@ -67,7 +72,7 @@ class DeltaFeaturesOptions(RouteOptions):
         return self
 
 
-class DeltaFeaturesSink(DeltaSink, Resyncable):
+class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
     """A sink that keeps one row per entity."""
 
     Settings = DeltaFeaturesSettings
@@ -145,6 +150,25 @@ class DeltaFeaturesSink(DeltaSink, Resyncable):
         assert found is not None
         return int(found["num_affected_rows"])
 
+    def identity(self, route: RouteSpec) -> Column:
+        return _entity_text(route, f"{ROW}.")
+
+    def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        path = self.target(route)
+        return nullcontext(TableView(path, newest_version(path), _entity_text(route)))
+
+    def expected(self, route: RouteSpec, version: int) -> tuple[DataFrame, tuple[str, ...]]:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        rows, entity, aggregates = (
+            _source(session(), route, version),
+            _options(route).entity,
+            _options(route).aggregates,
+        )
+        row = F.struct(*(quote_identifier(name) for name in aggregates)).alias(ROW)
+        answer = aggregate(rows, entity, aggregates).select(_entity_text(route).alias(IDENTITY), row)
+        return answer, order_dependent(rows, entity, aggregates)
+
     def _recompute(self, session: SparkSession, entities: DataFrame | None, route: RouteSpec, path: str) -> None:
         """Merge the aggregates of these entities, or of every entity if None."""
         from delta.tables import DeltaTable
@@ -198,6 +222,19 @@ def _source(session: SparkSession, route: RouteSpec, version: int | None = None)
     at = "" if version is None else f" VERSION AS OF {version}"
     rows = session.sql(f"SELECT * FROM {route.source}{at}")  # noqa: S608 - the operator's own table
     return rows.where(route.filter) if route.filter else rows
+
+
+def _entity_text(route: RouteSpec, within: str = "") -> Column:
+    """Return the JSON text of the entity columns, in the types of the source; ``within`` precedes their names."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from connectors.rendering import json_of
+
+    entity = _source(session(), route).select(*map(quote_identifier, _options(route).entity)).schema
+    values = (
+        F.col(within + quote_identifier(field.name)).try_cast(field.dataType).alias(field.name) for field in entity
+    )
+    return json_of(F.struct(*values), entity)
 
 
 def _check_entity(given: StructType, route: RouteSpec) -> None:

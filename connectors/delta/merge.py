@@ -9,8 +9,8 @@ from connectors.change import CHANGE_TYPE, DELETES, GUARD, KEY, ROW, is_delete
 from connectors.delta.tables import table
 from connectors.delta.tables.errors import OVERTAKEN
 from connectors.delta.tables.session import txn_session
+from connectors.names import quote_identifier
 from connectors.result import FrameResult
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

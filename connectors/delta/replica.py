@@ -34,10 +34,10 @@ from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
-from connectors.delta.view import ReplicaView
-from connectors.errors import target_missing
-from connectors.protocols import IDENTITY, Capabilities, Resyncable, Verifiable
+from connectors.delta.view import TableView, newest_version
+from connectors.protocols import Capabilities, Repairable, Resyncable
 from connectors.result import EntryCount, FrameResult
+from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import Batch, Claim, RouteSpec
-    from connectors.protocols import View
     from connectors.sink import Mode
+    from connectors.view import View
 
 
 class DeltaReplicaSettings(DeltaSettings):
@@ -66,7 +66,7 @@ class DeltaReplicaSettings(DeltaSettings):
     )
 
 
-class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
+class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
     """A sink that keeps one row per key."""
 
     Settings = DeltaReplicaSettings
@@ -124,10 +124,10 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Verifiable):
         return F.col(IDENTITY)
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        from pyspark.sql import functions as F  # noqa: N812
+
         path = self.target(route)
-        if not table.exists(path):
-            raise target_missing(f"there is no Delta table at {path}")
-        return nullcontext(ReplicaView(path, Snapshot(path).version))
+        return nullcontext(TableView(path, newest_version(path), F.col(HELD_KEY)))
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Merge the reduced micro-batch, or fill an empty table with a snapshot."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, model_validator
 
-from connectors import place
+from connectors import names
 from connectors.change import Claim, Watermark
 from connectors.delta.tables import commits, table, transactions
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import PermanentError, claimed, fenced_off, lost
+from connectors.names import quote_identifier
 from connectors.protocols import Addressed, Maintained, Watermarked
 from connectors.settings import SinkSettings
 from connectors.sink import FrameSink
-from connectors.sql import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,7 +69,7 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
         return f"{self.settings.path.rstrip('/')}/{route.table}"
 
     def places(self, route: RouteSpec) -> frozenset[str]:
-        return frozenset({f"delta {place.folder(self.target(route))}"})
+        return frozenset({f"delta {names.folder(self.target(route))}"})
 
     def check(self) -> None:
         """Check that Spark can write to the folder, by a file that is removed again."""

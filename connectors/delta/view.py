@@ -1,37 +1,78 @@
-"""Read the rows of a replica at one version."""
+"""Read the rows of a sink's Delta table at one version."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from connectors.change import GUARD, ROW
-from connectors.protocols import IDENTITY, View
+from connectors.change import CHANGE_TYPE, COMMIT_VERSION, GUARD, ROW
+from connectors.delta.tables import table
+from connectors.delta.tables.snapshot import Snapshot
+from connectors.errors import target_missing
+from connectors.names import quote_identifier
+from connectors.view import IDENTITY, View
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from connectors.change import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaView(View):
-    """The rows of a replica at a version. VACUUM of the replica may remove that version during a long comparison."""
+class TableView(View):
+    """The rows of a table at a version. VACUUM of the table may remove that version during a long comparison.
+
+    Args:
+        path: The table.
+        version: The version.
+        identity: The identity of a row, over the columns of the table.
+    """
 
     consistent: ClassVar[bool] = True
     path: str
     version: int
+    identity: Column
 
     def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
+        from connectors.delta.merge import DELETED, HELD_GUARD
         from connectors.rendering import in_json_type
-        from connectors.sql import quote_identifier
 
         rows = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
         if DELETED in rows.columns:
             rows = rows.where(~F.coalesce(F.col(DELETED), F.lit(False)))
-        held = {field.name: F.col(quote_identifier(field.name)) for field in rows.schema.fields}
-        columns = [held.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schema.fields]
-        row = in_json_type(F.struct(*columns), schema)
-        return rows.select(F.col(HELD_KEY).alias(IDENTITY), F.col(HELD_GUARD).alias(GUARD), row.alias(ROW))
+        row = in_json_type(_row(rows, schema), schema)
+        return rows.select(self.identity.alias(IDENTITY), F.col(HELD_GUARD).alias(GUARD), row.alias(ROW))
+
+
+def newest_version(path: str) -> int:
+    """Return the newest version of a sink's table; raise ``RetryableError`` if there is no table."""
+    if not table.exists(path):
+        raise target_missing(f"there is no Delta table at {path}")
+    return Snapshot(path).version
+
+
+def audited(path: str, snapshot: Batch, schema: StructType, versions: tuple[int, int]) -> DataFrame:
+    """Return the changes of an audit table, as ``Auditable.changes`` does."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = table.at(path, newest_version(path))
+    of_table, version = F.col("source_table_id"), F.col(COMMIT_VERSION)
+    written = F.col("generation").eqNullSafe(snapshot.generation) & F.col("batch").eqNullSafe(snapshot.number)
+    rows = rows.where(of_table.isNull() | (of_table == snapshot.table_id))
+    rows = rows.where(version.isNull() | version.between(*versions))
+    rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe("snapshot"))
+    known = F.when(of_table.isNotNull(), version).alias(COMMIT_VERSION)
+    return rows.select(known, CHANGE_TYPE, _row(rows, schema).alias(ROW))
+
+
+def _row(rows: DataFrame, schema: StructType) -> Column:
+    """Return the columns of a table as a row of type ``schema``, field by field. A value that does not fit the type is null."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from connectors.delta.tables import shape
+
+    held = F.struct(*(quote_identifier(name) for name in rows.columns))
+    return shape.shaped(held, rows.schema, schema).try_cast(schema.toNullable())

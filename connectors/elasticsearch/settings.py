@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from typing_extensions import Self
 
-from connectors import place
+from connectors import names
 from connectors.settings import ArrowSettings, RouteOptions
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _host(url: str) -> str:
 def nodes(hosts: Iterable[str]) -> list[str]:
     """Return the addresses of the nodes in one spelling of each host, with and without TLS alike."""
     parts = (urlsplit(host) for host in hosts)
-    return [f"{place.server(part.hostname, part.port or 0)}{part.path.rstrip('/')}" for part in parts]
+    return [f"{names.server(part.hostname, part.port or 0)}{part.path.rstrip('/')}" for part in parts]
 
 
 def _index(name: str) -> str:

@@ -19,9 +19,10 @@ from connectors.elasticsearch.index import apply_settings, create, find, identit
 from connectors.elasticsearch.mapping import leaves
 from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import lost, target_missing
-from connectors.protocols import IDENTITY, Addressed, Capabilities, Resyncable, Verifiable, Watermarked
+from connectors.protocols import Addressed, Capabilities, Repairable, Resyncable, Watermarked
 from connectors.result import EntryCount, WriteResult
 from connectors.sink import ArrowSink
+from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from connectors.change import Claim, RouteSpec, Watermark
     from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.index import Index
-    from connectors.protocols import View
     from connectors.sink import Mode
+    from connectors.view import View
 
 BODY: Final = "ndjson"
 MARK_SECONDS: Final = 60.0
@@ -43,7 +44,7 @@ LONGEST_ID: Final = 512  # bytes
 EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lone %
 
 
-class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
+class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
     """A sink that keeps one document per key.
 
     ``_id`` is the key text, or its SHA-256 if the key text is longer than 512 bytes. ``_version`` is the guard. An upsert

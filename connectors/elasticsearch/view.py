@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import orjson
 
-from connectors.protocols import BODY, ScannedView, entry_batch
+from connectors.view import BODY, ScannedView, entry_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

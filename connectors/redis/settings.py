@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from connectors import place
+from connectors import names
 from connectors.redis.keys import parse_template
 from connectors.settings import ArrowSettings, RouteOptions
 
@@ -40,9 +40,9 @@ def normal_address(url: str) -> str:
     """Return ``address`` with one spelling of the host, or of the socket's path."""
     server, _, database = address(url).rpartition("/")
     if urlsplit(url).scheme == "unix":
-        return f"{place.folder(server)}/{database}"
+        return f"{names.folder(server)}/{database}"
     host, _, port = server.rpartition(":")
-    return f"{place.server(host, int(port))}/{database}"
+    return f"{names.server(host, int(port))}/{database}"
 
 
 class RedisSettings(ArrowSettings):

@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import Claim, Watermark
-from connectors.protocols import IDENTITY, Addressed, Capabilities, Resyncable, Verifiable, Watermarked
+from connectors.protocols import Addressed, Capabilities, Repairable, Resyncable, Watermarked
 from connectors.redis import orphans, script
 from connectors.redis.keys import KeyNames, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
 from connectors.redis.view import ValueView, as_bytes
 from connectors.result import Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
+from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import RouteSpec
-    from connectors.protocols import View
     from connectors.redis.client import Identity
     from connectors.result import EntryCount
+    from connectors.view import View
 
 VALUE_TYPES: Final = {"json": "string", "hash": "hash"}
 WRONG_TYPE: Final = "wrong_type"
 TOO_LARGE: Final = "too_large"
 
 
-class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Verifiable):
+class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
     """A sink that keeps one entry per key."""
 
     Settings = RedisSettings

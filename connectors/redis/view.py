@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import orjson
 
-from connectors.protocols import BODY, ScannedView, entry_batch
 from connectors.redis import script
 from connectors.redis.keys import guard_of_value, is_internal
+from connectors.view import BODY, ScannedView, entry_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +37,10 @@ class ValueView(ScannedView):
     settings: RedisSettings
     names: KeyNames
     parts: int = 1
+
+    @property
+    def expires(self) -> bool:
+        return self.settings.ttl_seconds is not None
 
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one part
         from connectors.redis.client import connect

@@ -14,8 +14,9 @@ The suite needs pytest and a Spark session. The service never imports it.
 
 The fixture ``spark`` in your ``conftest.py`` returns any session whose time zone is UTC. ``SinkContract`` is for upsert
 sinks, ``AppendContract`` for append sinks, ``FrameContract`` for upsert sinks that take DataFrames. Mix in
-``ResyncContract`` or ``FrameResyncContract`` if the sink is ``Resyncable``, ``BadRowContract`` if it can refuse a row, and
-``FenceContract`` if it is ``Watermarked`` and refuses the writer of an older lease.
+``ResyncContract`` or ``FrameResyncContract`` if the sink is ``Resyncable``, ``VerifyContract`` if it is ``Verifiable``,
+``BadRowContract`` if it can refuse a row, and ``FenceContract`` if it is ``Watermarked`` and refuses the writer of an older
+lease.
 """
 
 import pytest
@@ -26,6 +27,7 @@ pytest.register_assert_rewrite(
     "connectors.testing.appending",
     "connectors.testing.framing",
     "connectors.testing.resyncing",
+    "connectors.testing.verifying",
 )
 
 from connectors.testing.appending import AppendContract  # noqa: E402 - pytest rewrites asserts of later imports only
@@ -34,6 +36,7 @@ from connectors.testing.contract import BadRowContract, FenceContract  # noqa: E
 from connectors.testing.framing import FrameContract  # noqa: E402
 from connectors.testing.resyncing import FrameResyncContract, ResyncContract  # noqa: E402
 from connectors.testing.upserting import SinkContract  # noqa: E402
+from connectors.testing.verifying import VerifyContract  # noqa: E402
 
 __all__ = [
     "SCHEMA",
@@ -44,6 +47,7 @@ __all__ = [
     "FrameResyncContract",
     "ResyncContract",
     "SinkContract",
+    "VerifyContract",
     "change_frame",
     "deletion",
     "key_of",

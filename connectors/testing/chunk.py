@@ -70,7 +70,11 @@ def render_chunk(
     spark: SparkSession, sink: ArrowSink, route: RouteSpec, schema: StructType, changes: Sequence[Change]
 ) -> pa.RecordBatch:
     """Return one chunk of ``changes``, which Spark renders as in the service."""
-    frame = change_frame(spark, schema, changes)
+    return render_frame(change_frame(spark, schema, changes), sink, route, schema)
+
+
+def render_frame(frame: DataFrame, sink: ArrowSink, route: RouteSpec, schema: StructType) -> pa.RecordBatch:
+    """Return one chunk of a change frame."""
     table = frame.select(KEY, GUARD, CHANGE_TYPE, *sink.render(schema, route)).toArrow()
     arrays = [pa.concat_arrays(c.chunks) if c.chunks else pa.array([], c.type) for c in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

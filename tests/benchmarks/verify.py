@@ -13,7 +13,7 @@ from redis import Redis as RedisClient
 from cdf_replicator.verification import verify
 from cdf_replicator.verification.comparison import compare
 from connectors.change import GUARD
-from connectors.protocols import IDENTITY
+from connectors.view import IDENTITY
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
 

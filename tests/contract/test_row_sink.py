@@ -2,13 +2,37 @@
 
 import inspect
 import json
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
-from connectors import ArrowSettings, Capabilities, Claim, Rejected, RouteOptions, RouteSpec, RowSink, WriteResult
-from connectors.testing import AppendContract, BadRowContract, ResyncContract, SinkContract, deletion
+from connectors import (
+    ArrowSettings,
+    Capabilities,
+    Claim,
+    Rejected,
+    RouteOptions,
+    RouteSpec,
+    RowSink,
+    ScannedView,
+    Verifiable,
+    WriteResult,
+)
+from connectors.rendering import parsed_row
+from connectors.testing import (
+    SCHEMA,
+    AppendContract,
+    BadRowContract,
+    ResyncContract,
+    SinkContract,
+    VerifyContract,
+    deletion,
+)
+from connectors.testing.verifying import read_entries
+from connectors.view import BODY, entry_batch
 from tests.contract import folder_sink
 from tests.contract.folder_sink import FolderSink
 from tests.contract.resyncable_folder_sink import ResyncableFolderSink
@@ -37,6 +61,48 @@ class TestFolderSink(SinkContract):
 
 class TestResyncableFolderSink(ResyncContract, TestFolderSink):
     kind = ResyncableFolderSink
+
+
+class FolderView(ScannedView):
+    consistent = False
+    parts = 1
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def scan(self, part):
+        entries = [json.loads(file.read_text()) for file in self.folder.glob("*.json")]
+        entries = [entry for entry in entries if entry["row"] is not None]
+        keys, guards = ([entry.get(name) for entry in entries] for name in ("key", "guard"))
+        yield entry_batch(keys, guards, [json.dumps(entry["row"]) for entry in entries])
+
+    def read(self, schema):
+        return parsed_row(BODY, schema)
+
+
+class VerifiableFolderSink(FolderSink, Verifiable):
+    def view(self, route):
+        return nullcontext(FolderView(Path(self.target(route))))
+
+    def identity(self, route):
+        return F.col("key")
+
+
+class TestVerifiableFolderSink(TestFolderSink, VerifyContract):
+    kind = VerifiableFolderSink
+
+    @pytest.fixture
+    def write_foreign(self, tmp_path):
+        def write(route, key):
+            (tmp_path / route.table / "foreign.json").write_text(json.dumps({"key": key, "row": {}}))
+
+        return write
+
+
+def test_verify_contract_names_a_sink_without_the_protocol(spark, tmp_path, route):
+    sink = FolderSink(FolderSink.Settings(type="folder", path=tmp_path))
+    with pytest.raises(AssertionError, match="FolderSink does not derive from Verifiable"):
+        read_entries(spark, sink, route, SCHEMA)
 
 
 def test_the_example_is_short():

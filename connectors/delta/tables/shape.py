@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from connectors.sql import quote_identifier
+from connectors.names import quote_identifier
 from connectors.type_widening import widens
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from connectors.delta.tables.errors import line
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import STORAGE_UNAVAILABLE, PermanentError, RetryableError
-from connectors.sql import quote_identifier
+from connectors.names import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

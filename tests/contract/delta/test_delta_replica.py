@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from connectors import RouteOptions, RouteSpec
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.testing import FrameContract, FrameResyncContract
+from tests.contract.every_type import VerifyEveryType
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def route():
     return RouteSpec(name="orders_copy", table="orders", keys=("id",), options=RouteOptions(), owner="us", epoch=1)
 
 
-class TestReplica(FrameContract, FrameResyncContract):
+class TestReplica(FrameContract, FrameResyncContract, VerifyEveryType):
     soft_delete = False
 
     @pytest.fixture
@@ -39,6 +40,13 @@ class TestReplica(FrameContract, FrameResyncContract):
 
         return read
 
+    @pytest.fixture
+    def write_foreign(self, spark, sink):
+        def write(route, key):
+            spark.sql(f"INSERT INTO delta.`{sink.target(route)}` (id, _cdf_key) VALUES ('{key}', '{key}')")
+
+        return write
+
 
 class TestReplicaThatKeepsDeletedRows(TestReplica):
     soft_delete = keeps_deleted = True
@@ -47,3 +55,5 @@ class TestReplicaThatKeepsDeletedRows(TestReplica):
     test_batch_delivered_twice_is_written_once = None
     test_odd_keys_stay_distinct = None
     test_empty_target_holds_nothing = None
+    test_view_has_rows_of_every_type_as_written = None
+    test_view_of_an_absent_target_creates_nothing = None

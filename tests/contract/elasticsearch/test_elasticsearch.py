@@ -9,9 +9,10 @@ from connectors import load
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.testing import SCHEMA, BadRowContract, FenceContract, ResyncContract, SinkContract, upsert
 from tests.contract.elasticsearch_reader import id_of
+from tests.contract.every_type import VerifyEveryType
 
 
-class TestElasticsearchSink(SinkContract, ResyncContract, BadRowContract, FenceContract):
+class TestElasticsearchSink(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyEveryType):
     @pytest.fixture
     def schema(self):
         return StructType([*SCHEMA.fields, StructField("counts", MapType(StringType(), IntegerType()))])
@@ -23,6 +24,10 @@ class TestElasticsearchSink(SinkContract, ResyncContract, BadRowContract, FenceC
     @pytest.fixture
     def read(self, es):
         return lambda route, key: es.document(route.table, id_of(key))
+
+    @pytest.fixture
+    def write_foreign(self, es):
+        return lambda route, key: es("PUT", f"/{route.table}/_doc/{id_of(key)}", {"id": key})
 
     @pytest.fixture
     def bad_change(self):

@@ -32,12 +32,14 @@ from connectors.testing import (
     FenceContract,
     ResyncContract,
     SinkContract,
+    VerifyContract,
     change_frame,
     deletion,
     render_chunk,
     upsert,
 )
 from deploy.local.servers import Redis
+from tests.contract.every_type import VerifyEveryType
 from tests.support.session import replaced
 from tests.support.waiting import until
 
@@ -89,7 +91,7 @@ def inner(key):
     return key.replace("{", "%7B").replace("}", "%7D")
 
 
-class TestJsonLayout(SinkContract, ResyncContract, BadRowContract, FenceContract):
+class TestJsonLayout(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyEveryType):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of()
@@ -103,12 +105,16 @@ class TestJsonLayout(SinkContract, ResyncContract, BadRowContract, FenceContract
         return read
 
     @pytest.fixture
+    def write_foreign(self, client):
+        return lambda route, key: client.set(f"{route.table}:{inner(key)}", "{}")
+
+    @pytest.fixture
     def bad_change(self, client):
         client.rpush("orders:queue", "not", "ours")
         return upsert("queue", 7, "x")
 
 
-class TestHashLayout(SinkContract, ResyncContract, BadRowContract):
+class TestHashLayout(SinkContract, ResyncContract, BadRowContract, VerifyEveryType):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of(layout="hash")
@@ -118,12 +124,16 @@ class TestHashLayout(SinkContract, ResyncContract, BadRowContract):
         return lambda route, key: client.hgetall(f"{route.table}:{inner(key)}") or None
 
     @pytest.fixture
+    def write_foreign(self, client):
+        return lambda route, key: client.hset(f"{route.table}:{inner(key)}", "id", key)
+
+    @pytest.fixture
     def bad_change(self, client):
         client.set("orders:text", "not ours")
         return upsert("text", 7, "x")
 
 
-class TestKeyTemplate(SinkContract, ResyncContract):
+class TestKeyTemplate(SinkContract, ResyncContract, VerifyContract):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of(ttl_seconds=1000)
@@ -145,6 +155,10 @@ class TestKeyTemplate(SinkContract, ResyncContract):
             return None if text is None else json.loads(text)
 
         return read
+
+    @pytest.fixture
+    def write_foreign(self, client):
+        return lambda route, key: client.set(f"shop/[*]?/{inner(key)}/row", "no JSON")
 
 
 # Form of the entries

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdf_replicator.commands.verify import as_json, summary
-from cdf_replicator.verification.comparison import Comparison, Difference
-from cdf_replicator.verification.verify import Verification
+from cdf_replicator.verification.result import Comparison, Difference, Verification
 
 EQUAL = Verification("orders_search", "index orders", 41, 42, 37, 2, ("label",), 2.0, Comparison(1_000_000, 1_000_000))
 KINDS = {"missing": 2, "extra": 1, "different": 3, "foreign": 0}
@@ -18,7 +17,7 @@ def test_summary_of_an_equal_target_names_what_was_left_out():
         "  1,000,000 rows in the table, 1,000,000 entries in the target",
         "  37 keys changed up to version 42 and were left out",
         "  2 keys have an open dead letter, and the target must not hold them",
-        "  columns left out, since they depend on joined tables: label",
+        "  columns left out, since they depend on joined tables or on the order of rows: label",
         "  no difference",
     ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdf_replicator.settings import ConfigurationError, load
-from connectors.place import folder, server
+from connectors.names import folder, server
 
 if TYPE_CHECKING:
     from pathlib import Path

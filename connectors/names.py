@@ -1,4 +1,4 @@
-"""Write the address of a target in one spelling, so that the service detects two sinks with the same target."""
+"""Write names in one spelling: addresses of targets, so that two sinks with the same target are detected; names in SQL."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def folder(path: str) -> str:
         return f"file:{os.path.realpath(re.sub('^/+', '/', beyond))}"
     authority, _, inside = beyond.removeprefix("//").partition("/")
     return f"{_SAME_STORE.get(scheme, scheme)}://{authority.lower()}{os.path.normpath('/' + inside.lstrip('/'))}"
+
+
+def quote_identifier(name: str) -> str:
+    """Return a column or table name in backquotes, so that every character in it is part of the name."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,151 @@
+"""Compare the entries of a target with the rows of the source table at the version that the route has delivered.
+
+1. V is that version.
+2. The sink opens its view of the target.
+3. W is the newest version of the source table. It is read after a consistent view was opened, and after an inconsistent
+   one was read. Every change that the view can hold is therefore at W or earlier.
+4. The keys that the change feed names in (V, W] are left out on both sides.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.transform import change_frame
+from cdf_replicator.verification import expected
+from cdf_replicator.verification.comparison import compare
+from connectors import Aggregated, Verifiable, change, guard_of
+from connectors.rendering import in_json_type
+from connectors.view import IDENTITY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.verification.result import Comparison
+    from connectors import RouteSpec, View
+
+
+@dataclass(frozen=True, slots=True)
+class EntryResult:
+    """The result of a comparison of entries.
+
+    Args:
+        comparison: The differences.
+        newest: W.
+        changed: Number of keys that changed in (V, W].
+        dead_letters: Number of keys with an open dead letter, which the target must not hold.
+        left_out: Columns that were not compared.
+    """
+
+    comparison: Comparison
+    newest: int
+    changed: int
+    dead_letters: int
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a route at version ``version``.
+
+    Args:
+        spark: The session.
+        source: The source table.
+        route: The route.
+        state: The state of the route.
+        spec: The route as the sink knows it.
+        sink: The sink.
+        letters: The open dead letters of the route.
+        version: V.
+        gently: Whether to read rows and entries in one task at a time, which leaves the other cores to the streams.
+    """
+
+    spark: SparkSession
+    source: SourceTable
+    route: Route
+    state: RouteState
+    spec: RouteSpec
+    sink: Verifiable
+    letters: DataFrame
+    version: int
+    gently: bool
+
+    def compared(self, columns: Sequence[str], limit: int) -> EntryResult:
+        """Compare the given columns, or all if there are none; raises ``RouteHaltError``."""
+        snapshot = expected.snapshot(self.spark, self.source, self.route, self.state, self.version)
+        rows, left_out = self._rows(snapshot, columns)
+        row, identity = expected.row_type(rows), self.sink.identity(self.spec).alias(IDENTITY)
+        names = expected.compared(self.route, row, columns, left_out)
+        with self.sink.view(self.spec) as view, ExitStack() as cached:
+            entries = self._entries(view, rows, cached)
+            newest = self.source.log.latest_version()
+            changed = self._changed(snapshot, newest).select(identity).distinct()
+            absent, doubled = self._refused(identity)
+            ignored = changed.unionByName(doubled).persist()
+            cached.callback(ignored.unpersist)
+            counts = changed.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
+            rows = self._tasks(rows.withColumn(change.ROW, in_json_type(F.col(change.ROW), row)))
+            if view.expires:
+                rows = rows.join(entries.select(IDENTITY), IDENTITY, "left_semi")
+            comparison = compare(
+                rows.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
+                entries.join(ignored, IDENTITY, "left_anti"),
+                (guard_of(self.state.epoch, 0, upsert=False), guard_of(self.state.epoch, newest, upsert=True)),
+                names,
+                limit,
+            )
+        return EntryResult(comparison, newest, *counts, left_out)
+
+    def _rows(self, snapshot: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, tuple[str, ...]]:
+        """Return ``identity`` and ``row`` of each row that the target must hold, and the columns to leave out."""
+        if not isinstance(self.sink, Aggregated):
+            rows = snapshot.where(F.col(change.KEY).isNotNull())
+            rows = rows.select(self.sink.identity(self.spec).alias(IDENTITY), change.ROW)
+            return rows, expected.unverified(self.route, expected.row_type(rows))
+        rows, inexact = self.sink.expected(self.spec, self.version)
+        if wanted := [name for name in columns if name in inexact]:
+            raise expected.refused(
+                f"Column {', '.join(wanted)} of route {self.route.name} can't be compared: its value may depend on the order "
+                "of the rows, as that of a floating-point sum does."
+            )
+        return rows, inexact
+
+    def _entries(self, view: View, rows: DataFrame, cached: ExitStack) -> DataFrame:
+        entries = self._tasks(view.entries(self.spark, expected.row_type(rows)))
+        if view.consistent:
+            return entries
+        entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
+        cached.callback(entries.unpersist)
+        entries.count()  # reads the target before the newest version of the source table
+        return entries
+
+    def _changed(self, snapshot: DataFrame, newest: int) -> DataFrame:
+        """Return the changes of the feed in (V, W]."""
+        if newest <= self.version:
+            return snapshot.limit(0)
+        return change_frame.change_frame(self.source.changes(self.version + 1, newest), self.route, epoch=1)
+
+    def _refused(self, identity: Column) -> tuple[DataFrame, DataFrame]:
+        """Return the identities of keys with an open dead letter, and those among them of which several rows exist.
+
+        An aggregated sink refuses no row, and its identities are no key texts.
+        """
+        letters = self.letters.where(F.col(change.KEY).isNotNull())
+        if isinstance(self.sink, Aggregated):
+            nothing = letters.limit(0).select(F.col(change.KEY).alias(IDENTITY))
+            return nothing, nothing
+        several = letters.where(F.col("code") == change.DUPLICATE_KEY)
+        return letters.select(identity).distinct(), several.select(identity).distinct()
+
+    def _tasks(self, frame: DataFrame) -> DataFrame:
+        return frame.coalesce(1) if self.gently else frame

@@ -1,0 +1,79 @@
+"""Read from the source table what a target must hold, in the columns that the route delivers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.source import schema_evolution
+from cdf_replicator.source.schema import TableSchema
+from cdf_replicator.transform import change_frame
+from cdf_replicator.transform.enrichment import Dimensions
+from connectors import change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdf_replicator.route import Route
+    from cdf_replicator.source.table import SourceTable
+    from cdf_replicator.state.route_state import RouteState
+
+
+def snapshot(spark: SparkSession, source: SourceTable, route: Route, state: RouteState, version: int) -> DataFrame:
+    """Return the change frame of the source table at a version."""
+    rows = _reconciled(source, route, state, source.snapshot(version), version)
+    frame = change_frame.snapshot_frame(rows, route, epoch=state.epoch, version=version, committed_at=0)
+    return _joined(spark, frame, route, rows.schema)
+
+
+def changes(
+    spark: SparkSession, source: SourceTable, route: Route, state: RouteState, first: int, last: int
+) -> DataFrame:
+    """Return the change frame of the feed from version ``first`` to version ``last``."""
+    feed = _reconciled(source, route, state, source.changes(first, last), first)
+    return _joined(spark, change_frame.change_frame(feed, route, epoch=state.epoch), route, feed.schema)
+
+
+def row_type(frame: DataFrame) -> StructType:
+    row = frame.schema[change.ROW].dataType
+    assert isinstance(row, StructType)
+    return row
+
+
+def unverified(route: Route, row: StructType) -> tuple[str, ...]:
+    """Return the columns that depend on joined tables: the target holds the values of the time of delivery."""
+    joined = route.joined_columns
+    dependent = [name for name, text in route.computed.items() if any(each in text for each in joined)]
+    names = {*(route.rename.get(name, name) for name in joined), *dependent}
+    return tuple(name for name in row.names if name in names)
+
+
+def compared(route: Route, row: StructType, wanted: Sequence[str], left_out: Sequence[str]) -> list[str]:
+    """Return the columns to compare: those that the operator wants, or all that are not left out."""
+    if unknown := [name for name in wanted if name not in row.names]:
+        raise refused(
+            f"Route {route.name} delivers no column {', '.join(unknown)}; it delivers {', '.join(row.names)}.",
+            "Correct --columns.",
+        )
+    return [name for name in row.names if (name in wanted if wanted else name not in left_out)]
+
+
+def refused(what: str, next_step: str = "Compare by other means.") -> RouteHaltError:
+    return RouteHaltError("bad_request", what, next_step)
+
+
+def _reconciled(source: SourceTable, route: Route, state: RouteState, frame: DataFrame, version: int) -> DataFrame:
+    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
+    return schema_evolution.reconcile(route, source, known, frame, version, None)[1]
+
+
+def _joined(spark: SparkSession, frame: DataFrame, route: Route, table: StructType) -> DataFrame:
+    if not route.enrich:
+        return frame
+    dimensions = Dimensions(spark, route)
+    dimensions.columns(table)
+    return change_frame.project_joined(dimensions.snapshot_join()(frame), route)

@@ -1,0 +1,23 @@
+"""The verify suite of a built-in sink, with every value of ``type_cases``."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.testing import VerifyContract
+from tests.contract.type_cases import CASES, rows
+
+SQL_TYPES = {"varchar(5)": "string", "char(5)": "string"}  # what a cast may name
+
+
+class VerifyEveryType(VerifyContract):
+    @pytest.fixture
+    def typed(self, spark):
+        selects = []
+        for number, row in enumerate([*rows(), {}]):  # the last row has nulls alone
+            casts = (
+                f"CAST({row.get(case.column, 'NULL')} AS {SQL_TYPES.get(case.type, case.type)}) AS {case.column}"
+                for case in CASES
+            )
+            selects.append(f"SELECT '{number}' AS id, 'name' AS name, {', '.join(casts)}")
+        return spark.sql(" UNION ALL ".join(selects))

@@ -1,0 +1,226 @@
+"""``verify`` compares an audit table with the change feed, for the versions that the route delivered and the feed still has."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from cdf_replicator.commands.verify import summary
+from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.state.command_queue import Command
+from cdf_replicator.transform import change_frame
+from cdf_replicator.verification import verify
+from connectors import Batch
+
+NONE = {"missing": 0, "extra": 0, "different": 0, "foreign": 0}
+
+
+@pytest.fixture
+def world(world):
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "audit",
+        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+        "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit"),
+    }
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    return world
+
+
+def run(world, **more):
+    assert world.run("orders_audit", **more) is None
+
+
+def verified(world, **more):
+    settings = world.settings
+    route = settings.routes["orders_audit"]
+    return verify(world.spark, route, settings.sink(route.sink), world.state_path, **more)
+
+
+def damage(world, statement):
+    world.spark.sql(statement.replace("{a}", f"delta.`{world.audit}`"))
+
+
+def found(result):
+    return {(each.kind, each.identity, each.column) for each in result.comparison.differences}
+
+
+def change_everything(world):
+    """Commit every change type, twins, a null key and a moved key: versions 2 to 6."""
+    world.insert("(4, 'twin')", "(4, 'twin')", "(NULL, 'keyless')", "(5, 'one')", "(5, 'other')")
+    world.sql("UPDATE {t} SET name = 'later' WHERE id IN (1, 4)")
+    world.sql("UPDATE {t} SET id = 7 WHERE id = 2")
+    world.sql("DELETE FROM {t} WHERE id = 3")
+    world.insert("(3, NULL)")
+
+
+@pytest.mark.parametrize("preimages", ["true", "false"])
+def test_equal_audit_has_no_difference(world, here, preimages):
+    world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = preimages
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    run(world)
+    loaded = verified(world)
+    change_everything(world)
+    run(world)
+    world.insert("(9, 'not delivered')")
+    whole, earlier = verified(world), verified(world, at=3)
+
+    assert [(each.first_version, each.version) for each in (loaded, whole, earlier)] == [(1, 1), (1, 6), (1, 3)]
+    for each in (loaded, whole, earlier):
+        assert each.comparison.equal, summary(each)
+        assert each.comparison.rows == each.comparison.entries
+    held = world.audited("commit_version")
+    assert [each.comparison.rows for each in (loaded, whole)] == [3, len(held)]
+    printed = here(world.environ, "verify", "orders")
+    assert (printed.code, "orders_audit: versions 1 to 6 against" in printed.output) == (0, True)
+
+
+def test_planted_damage_of_an_audit_is_found_exactly(world, here):
+    world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = "true"
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    run(world)
+    change_everything(world)
+    run(world)
+    damage(world, "INSERT INTO {a} SELECT * FROM {a} WHERE change_type = 'delete'")
+    damage(world, "INSERT INTO {a} BY NAME SELECT * EXCEPT (source_table_id) FROM {a} WHERE commit_version = 6")
+    damage(world, "UPDATE {a} SET name = 'edited' WHERE commit_version = 2 AND name = 'other'")
+    damage(world, "UPDATE {a} SET name = 'edited' WHERE commit_version = 1 AND id = 2")
+    damage(world, "DELETE FROM {a} WHERE change_type = 'update_preimage' AND id = 2")
+    damage(
+        world, "CREATE OR REPLACE TEMP VIEW twin AS SELECT * FROM {a} WHERE name = 'twin' AND change_type = 'insert'"
+    )
+    one = world.spark.createDataFrame(world.spark.table("twin").take(1), world.spark.table("twin").schema)
+    damage(world, "DELETE FROM {a} WHERE name = 'twin' AND change_type = 'insert'")
+    one.write.format("delta").mode("append").save(world.audit)
+    damage(world, "UPDATE {a} SET commit_version = 3 WHERE commit_version = 6 AND source_table_id IS NOT NULL")
+    result = verified(world)
+
+    assert found(result) == {
+        ("extra", "5:delete:3", None),
+        ("foreign", "insert:3", None),
+        ("different", "2:insert:5", "name"),
+        ("different", "1:snapshot:2", "name"),
+        ("missing", "4:update_preimage:2", None),
+        ("missing", "2:insert:4", None),
+        ("missing", "6:insert:3", None),
+        ("extra", "3:insert:3", None),
+    }
+    assert result.comparison.kinds == {"missing": 3, "extra": 2, "different": 2, "foreign": 1}
+    assert result.comparison.columns == {"name": 2}
+    edited = next(each for each in result.comparison.differences if each.identity == "2:insert:5")
+    assert (edited.version, edited.table, edited.target) == (2, "other", "edited")
+    printed = here(world.environ, "verify", "orders_audit", "--format", "json")
+    assert (printed.code, '"first_version": 1' in printed.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("definition", "missing", "extra"),
+    [
+        ({"CDF_TABLES__ORDERS__KEYS": ""}, '2:insert:{"id":4,"name":"d"}', '2:insert:{"id":4,"name":"edited"}'),
+        ({"CDF_ROUTES__ORDERS_AUDIT__COLUMNS": "name"}, '2:insert:{"name":"d"}', '2:insert:{"name":"edited"}'),
+        ({"CDF_ROUTES__ORDERS_AUDIT__RENAME": "id=number"}, "2:insert:4", None),
+    ],
+    ids=["no keys", "key not delivered", "key renamed"],
+)
+def test_change_without_a_key_in_the_audit_is_identified_by_its_content(world, definition, missing, extra):
+    world.environ |= definition
+    world.create(rows=["(1, 'a')", "(1, 'a')"])
+    run(world)
+    world.insert("(4, 'd')", "(6, 'twin')", "(6, 'twin')")
+    run(world)
+    assert verified(world).comparison.equal
+    damage(world, "UPDATE {a} SET name = 'edited' WHERE name = 'd'")
+    differences = {("missing", missing, None), ("extra", extra, None)} if extra else {("different", missing, "name")}
+    assert found(verified(world)) == differences
+
+
+def test_replay_and_resync_keep_the_audit_equal(world):
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    run(world)
+    run(world, ask=Command("resync", "orders_audit"))
+    twice = verified(world)
+    assert len(world.audited("id")) == 4, "each epoch has its snapshot"
+    assert (twice.first_version, twice.comparison.rows, twice.comparison.kinds) == (2, 2, {})
+    world.insert("(3, 'c')")
+    run(world)
+    assert verified(world).comparison.equal
+    run(world, ask=Command("replay", "orders_audit", 1))
+    replayed = verified(world)
+    assert (replayed.first_version, replayed.comparison.rows, replayed.comparison.kinds) == (1, 3, {})
+    damage(world, "DELETE FROM {a} WHERE change_type = 'insert' AND id = 1")
+    assert found(verified(world)) == {("missing", "1:insert:1", None)}
+    run(world, ask=Command("replay", "orders_audit", 1))
+    assert verified(world).comparison.equal, "a replay appends what is missing"
+
+
+def test_versions_that_the_feed_no_longer_has_are_not_compared(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    run(world)
+    world.sql("UPDATE {t} SET name = 'later'")
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.insert("(3, 'c')")
+    run(world)
+    assert verified(world).first_version == 1
+    world.vacuum()
+    left = verified(world)
+    assert (left.first_version, left.comparison.rows, left.comparison.kinds) == (4, 1, {})
+    damage(world, "DELETE FROM {a} WHERE commit_version < 4 OR id = 3")
+    assert found(verified(world)) == {("missing", "4:insert:3", None)}
+    with pytest.raises(RouteHaltError, match="can no longer be read at version 3"):
+        verified(world, at=3)
+
+
+def test_versions_before_log_cleanup_are_not_compared(world):
+    world.create(rows=["(1, 'a')"])
+    run(world)
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    run(world)
+    world.forget_log_before(3)
+    left = verified(world)
+    assert (left.first_version, left.comparison.rows, left.comparison.kinds) == (3, 1, {})
+
+
+def test_route_that_has_delivered_no_change_is_refused(world):
+    world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "2"
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    run(world)
+    assert (verified(world).first_version, verified(world).comparison.rows) == (2, 1)
+    with pytest.raises(RouteHaltError, match="has delivered no change up to version 1: it begins at version 2"):
+        verified(world, at=1)
+
+
+def test_change_with_an_open_dead_letter_must_be_absent(world):
+    world.create(rows=["(1, 'a')"])
+    run(world)
+    world.insert("(2, 'b')", "(NULL, 'c')", "(NULL, 'd')")
+    run(world)
+    route, source = world.settings.routes["orders_audit"], world.source()
+    refused = change_frame.change_frame(source.changes(2, 2), route, epoch=1).where("row.name IN ('b', 'c')")
+    batch = Batch(route.spec(owner="us", epoch=1), 0, 1, source.metadata.table_id)
+    world.letters.add(refused.withColumns({"code": F.lit("odd"), "reason": F.lit("it is odd")}), route, batch)
+    result = verified(world)
+    assert result.dead_letters == 2
+    assert found(result) == {("extra", "2:insert:2", None), ("extra", '2:insert:{"name":"c"}', None)}
+    damage(world, "DELETE FROM {a} WHERE name IN ('b', 'c')")
+    assert verified(world).comparison.equal
+
+
+def test_older_and_narrower_schemas_are_compared_by_column(world):
+    world.create("id bigint, x int, s struct<a:string,b:string>", delta__enableTypeWidening="true")
+    world.insert("(1, 5, struct('a', 'b'))")
+    run(world)
+    world.sql("ALTER TABLE {t} ADD COLUMNS (s.c string AFTER a, price decimal(10,2))")
+    world.insert("(2, 6, struct('a', 'c', 'b'), 1.5)")
+    run(world)
+    result = verified(world)
+    assert (result.first_version, result.comparison.rows, result.comparison.kinds) == (1, 2, {})
+    world.sql("ALTER TABLE {t} ALTER COLUMN x TYPE bigint")
+    world.insert("(3, 5000000000, NULL, NULL)")
+    run(world)
+    damage(world, "UPDATE {a} SET x = 7, s = struct('a', 'b', 'edited') WHERE id = 2")
+    assert {each for each in found(verified(world)) if each[1].startswith("3:")} == {
+        ("different", "3:insert:2", "x"),
+        ("different", "3:insert:2", "s"),
+    }
