@@ -21,7 +21,6 @@ from cdf_replicator.monitoring.status import VerificationStatus
 from cdf_replicator.monitoring.totals import DIFFERENCES
 from cdf_replicator.spark.session import is_jvm_exit
 from cdf_replicator.state.store import write_json
-from cdf_replicator.verification.result import Verification
 from cdf_replicator.verification.verify import verify
 from connectors import Verifiable
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.store import StateStore
+    from cdf_replicator.verification.result import Verification
     from connectors import Sink
 
 log = structlog.get_logger(__name__)

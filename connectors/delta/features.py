@@ -16,11 +16,10 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pydantic import Field, model_validator
-
 from connectors.change import CHANGE_TYPE, ROW, guard_of
 from connectors.delta.aggregation import aggregate, check_aggregates, order_dependent
-from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.feature_settings import DeltaFeaturesOptions, DeltaFeaturesSettings
+from connectors.delta.sink import DeltaSink
 from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
@@ -30,7 +29,6 @@ from connectors.errors import PermanentError
 from connectors.names import quote_identifier
 from connectors.protocols import Aggregated, Capabilities, Resyncable
 from connectors.result import EntryCount, FrameResult
-from connectors.settings import RouteOptions
 from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
-    from typing_extensions import Self
 
     from connectors.change import Batch, RouteSpec
     from connectors.sink import Mode
@@ -48,28 +45,6 @@ if TYPE_CHECKING:
 HELD_GUARD: Final = "_cdf_guard"
 _PRESENT: Final = "_cdf_present"
 _KIND: Final = "_cdf_change_type"
-
-
-class DeltaFeaturesSettings(DeltaSettings):
-    path: str = Field(min_length=1, description="Folder; each route gets the Delta table <PATH>/<route name>.")
-
-
-class DeltaFeaturesOptions(RouteOptions):
-    entity: tuple[str, ...] = Field(
-        min_length=1, description="Columns of the source that identify an entity: one row of the table each."
-    )
-    aggregates: dict[str, str] = Field(
-        min_length=1, description='SQL aggregates by column: {"total": "sum(amount)"}. Resync after a change.'
-    )
-
-    @model_validator(mode="after")
-    def _columns_are_distinct(self) -> Self:
-        names = [name.lower() for name in (*self.entity, *self.aggregates)]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(
-                f"each column once in entity and aggregates (case does not count), but {twice} occurs twice"
-            )
-        return self
 
 
 class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
