@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -110,10 +109,10 @@ class History:
 
 def command_in(next_step: str) -> Command:
     """The command that a halted route names."""
-    found = re.search(r"cdf-replicator (.*)", next_step)
+    found = re.search(r"cdf-replicator (\w+) (\w+)(?: --starting-version (\d+))?", next_step)
     assert found, next_step
-    kind, route, *options = shlex.split(found[1])
-    return Command(kind, route, int(options[1]) if options else None)
+    kind, route, version = found.groups()
+    return Command(kind, route, None if version is None else int(version))
 
 
 @pytest.mark.parametrize("kind", [Snapshots, CutLog, FailOver, RestoredIndex, *RestoredTable.__subclasses__()])
