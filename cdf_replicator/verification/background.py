@@ -142,9 +142,9 @@ class BackgroundVerifier:
 
     def _compare_first_due(self, schedule: Schedule, over: threading.Event) -> None:
         ready = {route.route: route for route in self._board.snapshot().routes if self._is_ready(route)}
-        for name, requests in self._requests.items():
-            if name in ready and ready[name].totals.restarts[REQUEST] != requests:
-                schedule.due[name] = -math.inf  # a command may have corrected the target
+        for differed, requests in self._requests.items():
+            if differed in ready and ready[differed].totals.restarts[REQUEST] != requests:
+                schedule.due[differed] = -math.inf  # a command may have corrected the target
         name = schedule.first_due(time.time(), ready)
         if name is None:
             return
