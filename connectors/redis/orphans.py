@@ -43,8 +43,8 @@ def sweep(
     change of an older epoch.
     """
     removed = 0
-    tombstone = (f"{_digits(below_guard - 1)}d", tombstone_seconds)
-    arguments: tuple[str | int, ...] = (*expected_claim, _digits(below_guard), value_type, *tombstone)
+    tombstone = (f"{_digits(below_guard - 1)}d", str(tombstone_seconds))
+    arguments = (*expected_claim, _digits(below_guard), value_type, *tombstone)
     delete = client.register_script(script.SWEEP)
     for keys in value_pages(client, names):
         removed += delete(keys=[names.claim, *keys], args=arguments)
