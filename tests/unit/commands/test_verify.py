@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from cdf_replicator.commands.verify import as_json, summary
 from cdf_replicator.verification.result import Comparison, Difference, Verification
 
@@ -37,6 +39,14 @@ def test_json_holds_every_field_on_one_level():
     assert as_json(result)["differences"][0]["target"] == "12.40"
 
 
-def test_summary_of_differences_names_the_repair():
-    found = replace(EQUAL, comparison=replace(EQUAL.comparison, kinds=KINDS))
-    assert summary(found)[-1] == "  to correct: cdf-replicator verify orders_search --repair"
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"repairable": True}, "verify orders_search --repair"),
+        ({}, "resync orders_search"),
+        ({"first_version": 7}, "replay orders_search --starting-version 7 (it delivers missing changes)"),
+    ],
+)
+def test_summary_of_differences_names_the_command_that_corrects_them(given, named):
+    found = replace(EQUAL, comparison=replace(EQUAL.comparison, kinds=KINDS), **given)
+    assert summary(found)[-1] == f"  to correct: cdf-replicator {named}"
