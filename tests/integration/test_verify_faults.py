@@ -97,3 +97,16 @@ def test_paused_route_is_compared_and_a_feed_that_was_off_is_reported(world, ela
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     world.insert("(2, 'b')")
     assert f"cdf-replicator resync {ROUTE}" in refused(world, here)
+
+
+def test_entry_that_may_have_expired_is_not_missing(world, elasticsearch, redis_server):
+    sinks(world, "redis", elasticsearch, redis_server)
+    world.environ["CDF_SINKS__TARGET__TTL_SECONDS"] = "3600"
+    server = redis.Redis.from_url(redis_server.url)
+    server.flushall()
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    assert world.run(ROUTE) is None
+    server.delete("orders:1", "cdf:guard:{orders:1}")
+    assert verified(world).comparison.equal
+    server.set("orders:2", '{"id": 2, "name": "stale"}')
+    assert verified(world).comparison.kinds == {"missing": 0, "extra": 0, "different": 1, "foreign": 0}
