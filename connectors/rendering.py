@@ -72,9 +72,14 @@ def json_type(data_type: DataType) -> DataType:
 
 def in_json_type(column: Column, data_type: DataType) -> Column:
     """Return a value in its ``json_type``, so that it compares with a value of ``parsed_row``."""
-    keyed, exact = _with_text_keys(data_type), json_type(data_type)
+    exact = json_type(data_type)
+    if exact.simpleString() == data_type.simpleString() and not _has_variant(data_type):
+        return column
+    if isinstance(data_type, StructType):  # by field: casts of whole rows name every column for each column
+        fields = [in_json_type(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+        return F.when(column.isNotNull(), F.struct(*fields))
     column = _text_keys(_without_null_variants(column, data_type), data_type)
-    return column.cast(exact) if exact.simpleString() != keyed.simpleString() else column
+    return column if _with_text_keys(data_type).simpleString() == exact.simpleString() else column.cast(exact)
 
 
 def parsed_row(body: str, schema: StructType) -> Column:
@@ -100,21 +105,30 @@ def parsed_text(text: Column, data_type: DataType) -> Column:
 
 def _parsed(text: Column, data_type: DataType) -> Column:
     parsed = json_type(data_type)
-    return _without_null_variants(F.from_json(text, parsed.json(), _PARSE_OPTIONS), parsed)
+    value = F.from_json(text, parsed.json(), _PARSE_OPTIONS)
+    if not _has_variant(parsed):
+        return value
+    # The variable of a lambda is a value. Without it Spark would parse the text again for each field.
+    return F.transform(F.array(value), lambda each: _without_null_variants(each, parsed)).getItem(0)
+
+
+def _has_variant(data_type: DataType) -> bool:
+    return '"variant"' in data_type.json()
 
 
 def _without_null_variants(column: Column, data_type: DataType) -> Column:
     """Convert each variant that is a JSON null to null, at any depth, since both have the same JSON."""
-    if "variant" not in data_type.simpleString():
+    if isinstance(data_type, VariantType):
+        return F.when(~F.is_variant_null(column), column)
+    if not _has_variant(data_type):
         return column
     if isinstance(data_type, ArrayType):
         return F.transform(column, lambda element: _without_null_variants(element, data_type.elementType))
     if isinstance(data_type, MapType):
         return F.transform_values(column, lambda _, value: _without_null_variants(value, data_type.valueType))
-    if isinstance(data_type, StructType):
-        fields = [_without_null_variants(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
-        return F.when(column.isNotNull(), F.struct(*fields))
-    return F.when(~F.is_variant_null(column), column) if isinstance(data_type, VariantType) else column
+    assert isinstance(data_type, StructType)
+    fields = [_without_null_variants(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+    return F.when(column.isNotNull(), F.struct(*fields))
 
 
 def content_of(row: Column, schema: StructType) -> Column:

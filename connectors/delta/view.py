@@ -14,7 +14,7 @@ from connectors.view import IDENTITY, View
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
     from connectors.change import Batch
 
@@ -43,8 +43,9 @@ class TableView(View):
         rows = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
         if DELETED in rows.columns:
             rows = rows.where(~F.coalesce(F.col(DELETED), F.lit(False)))
-        row = in_json_type(_row(rows, schema), schema)
-        return rows.select(self.identity.alias(IDENTITY), F.col(HELD_GUARD).alias(GUARD), row.alias(ROW))
+        row = _row(rows, schema).alias(ROW)
+        entries = rows.select(self.identity.alias(IDENTITY), F.col(HELD_GUARD).alias(GUARD), row)
+        return entries.withColumn(ROW, in_json_type(F.col(ROW), schema))
 
 
 def newest_version(path: str) -> int:
@@ -69,10 +70,19 @@ def audited(path: str, snapshot: Batch, schema: StructType, versions: tuple[int,
 
 
 def _row(rows: DataFrame, schema: StructType) -> Column:
-    """Return the columns of a table as a row of type ``schema``, field by field. A value that does not fit the type is null."""
+    """Return the columns of a table as a row of type ``schema``. A value that does not fit the type is null."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    held = {field.name.lower(): field for field in rows.schema}
+    return F.struct(*(_fitted(held.get(field.name.lower()), field).alias(field.name) for field in schema.toNullable()))
+
+
+def _fitted(held: StructField | None, wanted: StructField) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     from connectors.delta.tables import shape
 
-    held = F.struct(*(quote_identifier(name) for name in rows.columns))
-    return shape.shaped(held, rows.schema, schema).try_cast(schema.toNullable())
+    if held is None:
+        return F.lit(None).cast(wanted.dataType)
+    value = shape.shaped(F.col(quote_identifier(held.name)), held.dataType, wanted.dataType)
+    return value if held.dataType.simpleString() == wanted.dataType.simpleString() else value.try_cast(wanted.dataType)

@@ -219,7 +219,7 @@ def test_older_and_narrower_schemas_are_compared_by_column(world):
     world.sql("ALTER TABLE {t} ALTER COLUMN x TYPE bigint")
     world.insert("(3, 5000000000, NULL, NULL)")
     run(world)
-    damage(world, "UPDATE {a} SET x = 7, s = struct('a', 'b', 'edited') WHERE id = 2")
+    damage(world, "UPDATE {a} SET x = 7, s = named_struct('a', 'a', 'b', 'b', 'c', 'edited') WHERE id = 2")
     assert {each for each in found(verified(world)) if each[1].startswith("3:")} == {
         ("different", "3:insert:2", "x"),
         ("different", "3:insert:2", "s"),
