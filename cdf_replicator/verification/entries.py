@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
@@ -65,7 +66,7 @@ class Entries:
         state: The state of the route.
         spec: The route as the sink knows it.
         sink: The sink.
-        letters: The open dead letters of the route.
+        letters: The dead letters.
         version: V.
         gently: Whether to read rows and entries in one task at a time, which leaves the other cores to the streams.
     """
@@ -76,7 +77,7 @@ class Entries:
     state: RouteState
     spec: RouteSpec
     sink: Verifiable
-    letters: DataFrame
+    letters: DeadLetters
     version: int
     gently: bool
 
@@ -86,12 +87,17 @@ class Entries:
         rows, left_out = self._rows(snapshot, columns)
         row, identity = expected.row_type(rows), self.sink.identity(self.spec).alias(IDENTITY)
         names = expected.compared(self.route, row, columns, left_out)
+        earlier = self._refused(identity).localCheckpoint()
         with self.sink.view(self.spec) as view, ExitStack() as cached:
             entries = self._entries(view, rows, cached)
             newest = self.source.log.latest_version()
             changed = self._changed(snapshot, newest).select(identity).distinct()
-            absent, doubled = self._refused(identity)
-            ignored = changed.unionByName(doubled).persist()
+            refused = self._refused(identity).localCheckpoint()
+            # A redrive or a repair that ran meanwhile closes a dead letter, and writes the key's row with an earlier version.
+            closed = earlier.join(refused, IDENTITY, "left_anti").select(IDENTITY)
+            doubled = refused.where("several").select(IDENTITY)
+            absent = refused.select(IDENTITY)
+            ignored = changed.unionByName(doubled).unionByName(closed).distinct().persist()
             cached.callback(ignored.unpersist)
             counts = changed.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
             rows = self._tasks(rows.withColumn(change.ROW, in_json_type(F.col(change.ROW), row)))
@@ -135,17 +141,16 @@ class Entries:
             return snapshot.limit(0)
         return change_frame.change_frame(self.source.changes(self.version + 1, newest), self.route, epoch=1)
 
-    def _refused(self, identity: Column) -> tuple[DataFrame, DataFrame]:
-        """Return the identities of keys with an open dead letter, and those among them of which several rows exist.
+    def _refused(self, identity: Column) -> DataFrame:
+        """Return the identity of each key with an open dead letter, and whether ``several`` rows of the key exist.
 
         An aggregated sink refuses no row, and its identities are no key texts.
         """
-        letters = self.letters.where(F.col(change.KEY).isNotNull())
+        letters = self.letters.open(self.route.name).where(F.col(change.KEY).isNotNull())
         if isinstance(self.sink, Aggregated):
-            nothing = letters.limit(0).select(F.col(change.KEY).alias(IDENTITY))
-            return nothing, nothing
-        several = letters.where(F.col("code") == change.DUPLICATE_KEY)
-        return letters.select(identity).distinct(), several.select(identity).distinct()
+            return letters.limit(0).select(F.col(change.KEY).alias(IDENTITY), F.lit(False).alias("several"))
+        several = F.max(F.col("code") == change.DUPLICATE_KEY).alias("several")
+        return letters.select(identity, "code").groupBy(IDENTITY).agg(several)
 
     def _tasks(self, frame: DataFrame) -> DataFrame:
         return frame.coalesce(1) if self.gently else frame

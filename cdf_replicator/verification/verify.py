@@ -63,13 +63,14 @@ def verify(
     source = SourceTable(spark, route.source)
     source.newest_of(state.table_id)
     version = _version(route, state, state_store, source, at)
-    letters, spec = DeadLetters(spark, state_store.dead_letters).open(route.name), state_store.route_spec(route, state)
+    letters, spec = DeadLetters(spark, state_store.dead_letters), state_store.route_spec(route, state)
     with closing(sink):
         if isinstance(sink, Auditable):
             preimages = route.source.include_preimages or sink.capabilities.preimages
-            history = History(spark, source, route, state, spec, sink, preimages, letters, version)
+            open_ = letters.open(route.name)
+            history = History(spark, source, route, state, spec, sink, preimages, open_, version)
             comparison, first, left_out = history.compared(columns, limit)
-            counts = version, 0, letters.count()
+            counts = version, 0, open_.count()
         else:
             entries = Entries(spark, source, route, state, spec, sink, letters, version, gently)
             found, first = entries.compared(columns, limit), None
