@@ -6,38 +6,29 @@ lose two equal digests. No row is shuffled until a bucket differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from cdf_replicator.monitoring.totals import DIFFERENCES
+from cdf_replicator.verification import digests
 from cdf_replicator.verification.result import Comparison, Difference
 from connectors.change import GUARD, ROW, commit_version_of
-from connectors.rendering import NESTED, content_of
+from connectors.rendering import NESTED
 from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, Row
 
-BUCKETS: Final = 4096
-LOW_BITS: Final = 0xFFFF_FFFF
 LONGEST_TEXT: Final = 200
 MOST_IDENTITIES: Final = 100_000
 COPY: Final = "copy"
 """Column that numbers the rows of an identity that several rows have."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Bucket:
-    count: int = 0
-    low: int = 0
-    high: int = 0
-    foreign: int = 0
 
 
 def compare(
@@ -60,13 +51,13 @@ def compare(
         repeated: Whether several rows may have the same identity. Equal rows then need as many equal entries.
     """
     foreign = F.col(GUARD).isNull() | ~F.col(GUARD).between(*guards)
-    wanted, held = _buckets(rows, columns, F.lit(False)), _buckets(entries, columns, foreign)
-    equal = Comparison(rows=_total(wanted), entries=_total(held))
-    none = _Bucket()
+    wanted, held = digests.buckets(rows, columns, F.lit(False)), digests.buckets(entries, columns, foreign)
+    equal = Comparison(rows=digests.total(wanted), entries=digests.total(held))
+    none = digests.Bucket()
     unequal = [number for number in wanted.keys() | held.keys() if wanted.get(number, none) != held.get(number, none)]
     if not unequal:
         return equal
-    rows, entries = _of(rows, unequal), _of(entries, unequal)
+    rows, entries = digests.in_buckets(rows, unequal), digests.in_buckets(entries, unequal)
     if repeated:
         rows, entries = _surplus(rows, entries, foreign, columns)
     return _in_detail(rows, entries, foreign, columns, limit, equal)
@@ -81,8 +72,10 @@ def _surplus(
     """
     same = [IDENTITY, "digest", COPY]
     copies = F.row_number().over(Window.partitionBy(IDENTITY, "digest").orderBy(F.lit(1)))
-    table = rows.withColumn("digest", _digest(rows, columns)).withColumn(COPY, copies)
-    target = entries.withColumn("digest", F.when(~foreign, _digest(entries, columns))).withColumn(COPY, copies)
+    table = rows.withColumn("digest", digests.row_digest(rows, columns)).withColumn(COPY, copies)
+    target = entries.withColumn("digest", F.when(~foreign, digests.row_digest(entries, columns))).withColumn(
+        COPY, copies
+    )
     number = F.row_number().over(Window.partitionBy(IDENTITY).orderBy("digest", COPY))
     lacking = table.join(target.select(*same), same, "left_anti").withColumn(COPY, number)
     surplus = target.join(table.select(*same), same, "left_anti").withColumn(COPY, number)
@@ -160,54 +153,5 @@ def _text(value: Column, data_type: DataType) -> Column:
 
 
 def _same(name: str, data_type: DataType) -> Column:
-    table, target = (_comparable(F.col(side).getField(name), data_type) for side in ("table", "target"))
+    table, target = (digests.comparable(F.col(side).getField(name), data_type) for side in ("table", "target"))
     return table.eqNullSafe(target)
-
-
-def _buckets(frame: DataFrame, columns: Sequence[str], foreign: Column) -> dict[int, _Bucket]:
-    digest = _digest(frame, columns)
-    sums = (
-        frame.select(_bucket().alias("bucket"), digest.alias("digest"), foreign.alias("foreign"))
-        .groupBy("bucket")
-        .agg(
-            F.count("*"),
-            F.sum(F.col("digest").bitwiseAND(F.lit(LOW_BITS))),
-            F.sum(F.shiftrightunsigned("digest", 32)),
-            F.count_if("foreign"),
-        )
-    )
-    return {bucket: _Bucket(*values) for bucket, *values in sums.collect()}
-
-
-def _total(buckets: Mapping[int, _Bucket]) -> int:
-    return sum(bucket.count for bucket in buckets.values())
-
-
-def _bucket() -> Column:
-    return F.pmod(F.xxhash64(IDENTITY), F.lit(BUCKETS))
-
-
-def _of(frame: DataFrame, buckets: Collection[int]) -> DataFrame:
-    return frame.where(_bucket().isin(*buckets)) if len(buckets) < BUCKETS else frame
-
-
-def _digest(frame: DataFrame, columns: Sequence[str]) -> Column:
-    """Return 64 bits of the identity and the columns. ``xxhash64`` skips nulls, so that each column adds whether it is null."""
-    row = frame.schema[ROW].dataType
-    assert isinstance(row, StructType)
-    values = [(F.col(ROW).getField(name), row[name].dataType) for name in columns]
-    parts = [part for value, data_type in values for part in (value.isNull(), _comparable(value, data_type))]
-    return F.xxhash64(IDENTITY, *parts)
-
-
-def _comparable(value: Column, data_type: DataType) -> Column:
-    """Return a nested value as text, since Spark neither hashes nor compares maps and variants, and a scalar as it is.
-
-    JSON shows bytes of a text that are no UTF-8 as U+FFFD.
-    """
-    if isinstance(data_type, StringType):
-        return F.make_valid_utf8(value)
-    if not isinstance(data_type, NESTED):
-        return value
-    holder = StructType().add("value", data_type)
-    return F.when(value.isNotNull(), content_of(F.struct(value.alias("value")), holder))

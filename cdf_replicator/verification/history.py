@@ -1,7 +1,7 @@
 """Compare the changes that an append sink keeps with the change feed, for the versions that the feed still has.
 
-The first compared version is the first that the route's present checkpoint delivered, with the snapshot before it if the
-checkpoint began with one. If VACUUM or log cleanup has removed some of these versions, the comparison begins after them.
+The comparison begins with the first version that the route's present checkpoint delivered, and with the snapshot before it if
+the checkpoint began with a snapshot. If VACUUM or log cleanup has removed some of these versions, it begins after them.
 An entry is identified by version, change type and key text. Identical twins need as many entries.
 """
 

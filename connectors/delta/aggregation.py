@@ -13,9 +13,9 @@ from connectors.errors import PermanentError
 from connectors.names import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 _REFUSED: Final = {
@@ -54,6 +54,25 @@ def check_aggregates(rows: DataFrame, entity: Sequence[str], aggregates: Mapping
         if (reason := _reason(rows, plan)) is not None:
             raise _refused(route, name, text, reason)
     return aggregate(rows, entity, aggregates).schema
+
+
+def entity_text(source: DataFrame, entity: Sequence[str], within: str) -> Column:
+    """Return the JSON text of entity columns, in the types of the source; ``within`` precedes their names."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from connectors.rendering import json_of
+
+    types = source.select(*map(quote_identifier, entity)).schema
+    values = (
+        F.col(within + quote_identifier(field.name)).try_cast(field.dataType).alias(field.name) for field in types
+    )
+    return json_of(F.struct(*values), types)
+
+
+def struct_of(names: Iterable[str]) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.struct(*map(quote_identifier, names))
 
 
 def order_dependent(rows: DataFrame, entity: Sequence[str], aggregates: Mapping[str, str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import CHANGE_TYPE, ROW, guard_of
-from connectors.delta.aggregation import aggregate, check_aggregates, order_dependent
+from connectors.delta.aggregation import aggregate, check_aggregates, entity_text, order_dependent, struct_of
 from connectors.delta.feature_settings import DeltaFeaturesOptions, DeltaFeaturesSettings
 from connectors.delta.sink import DeltaSink
 from connectors.delta.tables import schema as delta_schema
@@ -133,16 +133,10 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         return nullcontext(TableView(path, newest_version(path), _entity_text(route)))
 
     def expected(self, route: RouteSpec, version: int) -> tuple[DataFrame, tuple[str, ...]]:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        rows, entity, aggregates = (
-            _source(session(), route, version),
-            _options(route).entity,
-            _options(route).aggregates,
-        )
-        row = F.struct(*(quote_identifier(name) for name in aggregates)).alias(ROW)
-        answer = aggregate(rows, entity, aggregates).select(_entity_text(route).alias(IDENTITY), row)
-        return answer, order_dependent(rows, entity, aggregates)
+        options, rows = _options(route), _source(session(), route, version)
+        answer = aggregate(rows, options.entity, options.aggregates)
+        inexact = order_dependent(rows, options.entity, options.aggregates)
+        return answer.select(_entity_text(route).alias(IDENTITY), struct_of(options.aggregates).alias(ROW)), inexact
 
     def _recompute(self, session: SparkSession, entities: DataFrame | None, route: RouteSpec, path: str) -> None:
         """Merge the aggregates of these entities, or of every entity if None."""
@@ -200,16 +194,7 @@ def _source(session: SparkSession, route: RouteSpec, version: int | None = None)
 
 
 def _entity_text(route: RouteSpec, within: str = "") -> Column:
-    """Return the JSON text of the entity columns, in the types of the source; ``within`` precedes their names."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from connectors.rendering import json_of
-
-    entity = _source(session(), route).select(*map(quote_identifier, _options(route).entity)).schema
-    values = (
-        F.col(within + quote_identifier(field.name)).try_cast(field.dataType).alias(field.name) for field in entity
-    )
-    return json_of(F.struct(*values), entity)
+    return entity_text(_source(session(), route), _options(route).entity, within)
 
 
 def _check_entity(given: StructType, route: RouteSpec) -> None:
