@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
 import orjson
 
+from connectors.errors import SinkError
 from connectors.view import BODY, ScannedView, entry_batch
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def open_pit(cluster: Cluster, index: str) -> str:
 
 
 def close_pit(cluster: Cluster, pit: str) -> None:
-    cluster.request_json("DELETE", "/_pit", {"id": pit})
+    """Free a point in time. Elasticsearch frees it by itself at the end of its life, so that an error has no consequence."""
+    with suppress(SinkError):
+        cluster.request_json("DELETE", "/_pit", {"id": pit})
 
 
 def pages(cluster: Cluster, pit: str, size: int, query: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:

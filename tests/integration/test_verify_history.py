@@ -137,19 +137,19 @@ def test_replay_and_resync_keep_the_audit_equal(world):
     world.create(rows=["(1, 'a')"])
     world.insert("(2, 'b')")
     run(world)
-    run(world, ask=Command("resync", "orders_audit"))
+    run(world, command=Command("resync", "orders_audit"))
     twice = verified(world)
     assert len(world.audited("id")) == 4, "each epoch has its snapshot"
     assert (twice.first_version, twice.comparison.rows, twice.comparison.kinds) == (2, 2, {})
     world.insert("(3, 'c')")
     run(world)
     assert verified(world).comparison.equal
-    run(world, ask=Command("replay", "orders_audit", 1))
+    run(world, command=Command("replay", "orders_audit", 1))
     replayed = verified(world)
     assert (replayed.first_version, replayed.comparison.rows, replayed.comparison.kinds) == (1, 3, {})
     damage(world, "DELETE FROM {a} WHERE change_type = 'insert' AND id = 1")
     assert found(verified(world)) == {("missing", "1:insert:1", None)}
-    run(world, ask=Command("replay", "orders_audit", 1))
+    run(world, command=Command("replay", "orders_audit", 1))
     assert verified(world).comparison.equal, "a replay appends what is missing"
 
 
@@ -216,11 +216,11 @@ def test_older_and_narrower_schemas_are_compared_by_column(world):
     run(world)
     result = verified(world)
     assert (result.first_version, result.comparison.rows, result.comparison.kinds) == (1, 2, {})
+    damage(world, "UPDATE {a} SET x = 7, s = named_struct('a', 'a', 'c', 'edited', 'b', 'b') WHERE id = 2")
+    assert found(verified(world)) == {("different", "3:insert:2", "x"), ("different", "3:insert:2", "s")}
     world.sql("ALTER TABLE {t} ALTER COLUMN x TYPE bigint")
     world.insert("(3, 5000000000, NULL, NULL)")
     run(world)
-    damage(world, "UPDATE {a} SET x = 7, s = named_struct('a', 'a', 'b', 'b', 'c', 'edited') WHERE id = 2")
-    assert {each for each in found(verified(world)) if each[1].startswith("3:")} == {
-        ("different", "3:insert:2", "x"),
-        ("different", "3:insert:2", "s"),
-    }
+    later = verified(world)
+    assert later.comparison.equal
+    assert later.first_version > 3, "a read of the feed has a single type for a column"
