@@ -62,12 +62,14 @@ def json_row(schema: StructType) -> Column:
 
 def json_of(column: Column, data_type: DataType) -> Column:
     """Return the JSON text of a struct, array, map or variant."""
-    return F.to_json(in_json_type(column, data_type), JSON_OPTIONS)
+    keyed = _with_text_keys(data_type)
+    written, column = _exact(keyed), _text_keys(column, data_type)
+    return F.to_json(column.cast(written) if written != keyed else column, JSON_OPTIONS)
 
 
 def json_type(data_type: DataType) -> DataType:
     """Return the type of a row in its JSON form: long decimals and keys of maps are text, and everything is nullable."""
-    return _exact(_with_text_keys(data_type))
+    return _nullable(_exact(_with_text_keys(data_type)))
 
 
 def in_json_type(column: Column, data_type: DataType) -> Column:
@@ -180,15 +182,26 @@ def escaped(text: Column, characters: str) -> Column:
 
 
 def _exact(data_type: DataType) -> DataType:
-    """Return the type with text for long decimals, which no JSON reader may round, and for keys of maps, at any depth."""
+    """Return the type with long decimals as text at any depth, so that no JSON reader rounds them."""
     if isinstance(data_type, DecimalType) and data_type.precision > EXACT_DIGITS:
         return StringType()
     if isinstance(data_type, ArrayType):
-        return ArrayType(_exact(data_type.elementType))
+        return ArrayType(_exact(data_type.elementType), data_type.containsNull)
     if isinstance(data_type, MapType):
-        return MapType(StringType(), _exact(data_type.valueType))
+        return MapType(_exact(data_type.keyType), _exact(data_type.valueType), data_type.valueContainsNull)
     if isinstance(data_type, StructType):
-        return StructType([StructField(f.name, _exact(f.dataType)) for f in data_type.fields])
+        return StructType([StructField(f.name, _exact(f.dataType), f.nullable) for f in data_type.fields])
+    return data_type
+
+
+def _nullable(data_type: DataType) -> DataType:
+    """Return the type with text for the keys of maps, and with nulls allowed at any depth, as JSON is parsed."""
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_nullable(data_type.elementType))
+    if isinstance(data_type, MapType):
+        return MapType(StringType(), _nullable(data_type.valueType))
+    if isinstance(data_type, StructType):
+        return StructType([StructField(f.name, _nullable(f.dataType)) for f in data_type.fields])
     return data_type
 
 

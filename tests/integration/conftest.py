@@ -30,9 +30,9 @@ folder = tests.contract.folder_sink:FolderSink
 PATIENCE_SECONDS = 120
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _sinks_installed(tmp_path_factory):
-    """As a distribution with entry points, the way a third party's sinks are."""
+    """As a distribution with entry points, the way a third party's sinks are. Other tests list the sinks that are installed."""
     home = tmp_path_factory.mktemp("site")
     info = home / "test_sinks-1.0.dist-info"
     info.mkdir()
