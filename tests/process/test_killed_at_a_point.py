@@ -90,6 +90,8 @@ def test_sinks_equal_the_table_after_a_kill_within_a_chunk(chaos: World, side: s
 
 def test_repair_is_answered_after_a_kill_in_the_middle(chaos: World):
     """The command stays in the queue until its answer, and is executed again."""
+    change(chaos)
+    chaos.wait_caught_up()
     taken = chaos.spark.read.format("delta").load(str(chaos.path("orders"))).where("id % 10 = 5").take(2)
     dropped, stale = (row["id"] for row in taken)
     index = f"{chaos.elasticsearch.url}/orders/_doc"
