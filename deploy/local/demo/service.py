@@ -83,9 +83,9 @@ class Service(Server):
     def verify(self) -> tuple[bool, str]:
         """Run `cdf-replicator verify` on the table while the service runs; return whether all targets equal it, and the output."""
         ended = subprocess.run(
-            [COMMAND, "verify", TABLE], env=self._environment(), stdout=subprocess.PIPE, text=True, check=False
+            [COMMAND, "verify", TABLE], env=self._environment(), capture_output=True, text=True, check=False
         )
-        return ended.returncode == 0, ended.stdout
+        return ended.returncode == 0, ended.stdout if ended.returncode == 0 else ended.stdout + ended.stderr
 
     def _statuses(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Yield the status of the routes by sink; raise ServerError if the service ends or a route halts."""
