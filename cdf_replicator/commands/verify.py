@@ -80,24 +80,18 @@ def repair(settings: Settings, query: Query, *, dry_run: bool, yes: bool) -> int
 
 def _is_repairable(found: Verification, share: float) -> bool:
     """Return whether a repair may write the entries that differ; log the reason and the next step if it may not."""
-    comparison = found.comparison
+    comparison, next_step = found.comparison, f"resync {found.route}"
     doubtful = comparison.kinds["extra"] + comparison.kinds["foreign"]
     named = len(comparison.identities)
     if not found.repairable:
-        log.error(
-            "not repaired",
-            route=found.route,
-            reason="not an entry per key",
-            next_step=f"Run: cdf-replicator {_correction(found)}",
-        )
-        return False
-    if comparison.unequal > named:
+        reason, next_step = "not an entry per key", _correction(found)
+    elif comparison.unequal > named:
         reason = f"{comparison.unequal:,} entries differ, and a repair can name {named:,} of them"
     elif doubtful > share * comparison.entries:
         reason = f"a repair might delete {doubtful:,} of {comparison.entries:,} entries (MAX_REMOVED_SHARE={share})"
     else:
         return True
-    log.error("not repaired", route=found.route, reason=reason, next_step=f"Run: cdf-replicator resync {found.route}")
+    log.error("not repaired", route=found.route, reason=reason, next_step=f"Run: cdf-replicator {next_step}")
     return False
 
 

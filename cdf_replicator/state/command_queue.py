@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence  # noqa: TC003 - pydantic reads it
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -52,8 +51,8 @@ class Command:
     starting_version: int | None = None
     ending_version: int | None = None
     max_removed_share: float | None = None
-    letters: Sequence[str] = ()
-    identities: Sequence[str] = ()
+    letters: tuple[str, ...] = ()
+    identities: tuple[str, ...] = ()
     at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -81,8 +80,7 @@ def pending(folder: StoragePath) -> list[Command]:
         command_id = file.name.removesuffix(_COMMAND)
         try:
             command = _PARSER.validate_json(file.read_bytes())
-            letters, identities = tuple(command.letters), tuple(command.identities)
-            found.append(replace(command, letters=letters, identities=identities, id=command_id))
+            found.append(replace(command, id=command_id))
         except OSError:  # the file was removed or the store does not answer; the other commands are still read
             continue
         except ValidationError as error:

@@ -112,19 +112,19 @@ def _in_detail(
     try:
         target.count()  # the join then reads one side at a time
         kinds: dict[str, int] = dict(found.groupBy("kind").count().collect())
-        named = found.where(F.col("kind") == "different").select(F.explode("columns").alias("column"))
-        by_column: dict[str, int] = dict(named.groupBy("column").count().orderBy("column").collect())
+        differing = found.where(F.col("kind") == "different").select(F.explode("columns").alias("column"))
+        by_column: dict[str, int] = dict(differing.groupBy("column").count().orderBy("column").collect())
         texts = {name: row[name].dataType for name in columns}
         shown = found.select("kind", IDENTITY, GUARD, "columns", _texts("table", texts), _texts("target", texts))
         first = shown.orderBy(IDENTITY).limit(limit).collect()
-        named = found.select(IDENTITY).dropna().orderBy(IDENTITY).limit(MOST_IDENTITIES).toArrow().column(0)
+        identities = found.select(IDENTITY).dropna().orderBy(IDENTITY).limit(MOST_IDENTITIES).toArrow().column(0)
     finally:
         found.unpersist()
         target.unpersist()
     differences = tuple(difference for each in first for difference in _differences(each))[:limit]
     kinds = {name: kinds.get(name, 0) for name in DIFFERENCES}
-    identities = tuple(named.to_pylist())
-    return replace(equal, kinds=kinds, columns=by_column, differences=differences, identities=identities)
+    named = tuple(identities.to_pylist())
+    return replace(equal, kinds=kinds, columns=by_column, differences=differences, identities=named)
 
 
 def _differences(found: Row) -> list[Difference]:
