@@ -119,6 +119,16 @@ class World:
         self.environ["CDF_SINKS__LINES__HEADERS"] = "a=b"
         del self.environ["CDF_SINKS__FILES__TYPE"]
 
+    def into_delta(self, kind: str) -> None:
+        """Follow into a Delta sink instead: ``audit`` or ``features``, in the folder of that name."""
+        prefix = f"CDF_SINKS__{kind.upper()}__"
+        self.environ |= {
+            "CDF_TABLES__ORDERS__SINKS": kind,
+            prefix + "TYPE": f"delta_{kind}",
+            prefix + "PATH": str(self.folder / kind),
+        }
+        del self.environ["CDF_SINKS__FILES__TYPE"], self.environ["CDF_SINKS__FILES__PATH"]
+
     # The source
 
     def create(self, columns="id bigint, name string", *, rows=(), partitioned="", **properties) -> None:

@@ -22,12 +22,7 @@ ROUTE = RouteSpec(name="orders_audit", table="orders", keys=(), options=RouteOpt
 
 @pytest.fixture
 def world(world):
-    world.environ |= {
-        "CDF_TABLES__ORDERS__SINKS": "audit",
-        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
-        "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit"),
-    }
-    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.into_delta("audit")
     world.environ["CDF_TABLES__ORDERS__KEYS"] = ""  # optional here
     return world
 

@@ -15,16 +15,13 @@ AGGREGATES = {"total": "sum(amount)", "orders": "count(*)", "largest": "max_by(i
 
 @pytest.fixture
 def world(world):
+    world.into_delta("features")
     world.environ |= {
-        "CDF_TABLES__ORDERS__SINKS": "features",
-        "CDF_SINKS__FEATURES__TYPE": "delta_features",
-        "CDF_SINKS__FEATURES__PATH": str(world.folder / "features"),
         "CDF_ROUTES__ORDERS_FEATURES__ENTITY": "customer",
         "CDF_ROUTES__ORDERS_FEATURES__AGGREGATES": json.dumps(AGGREGATES),
         "CDF_ROUTES__ORDERS_FEATURES__FILTER": "NOT test",
         "CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER": "3",
     }
-    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.features = f"delta.`{world.folder / 'features' / 'orders_features'}`"
     return world
 

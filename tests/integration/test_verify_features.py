@@ -24,15 +24,12 @@ AGGREGATES = {
 
 @pytest.fixture
 def world(world):
+    world.into_delta("features")
     world.environ |= {
-        "CDF_TABLES__ORDERS__SINKS": "features",
-        "CDF_SINKS__FEATURES__TYPE": "delta_features",
-        "CDF_SINKS__FEATURES__PATH": str(world.folder / "features"),
         "CDF_ROUTES__ORDERS_FEATURES__ENTITY": "customer,since",
         "CDF_ROUTES__ORDERS_FEATURES__AGGREGATES": json.dumps(AGGREGATES),
         "CDF_ROUTES__ORDERS_FEATURES__FILTER": "id < 100",
     }
-    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.features = f"delta.`{world.folder / 'features' / 'orders_features'}`"
     return world
 

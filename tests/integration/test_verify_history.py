@@ -17,12 +17,7 @@ NONE = {"missing": 0, "extra": 0, "different": 0, "foreign": 0}
 
 @pytest.fixture
 def world(world):
-    world.environ |= {
-        "CDF_TABLES__ORDERS__SINKS": "audit",
-        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
-        "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit"),
-    }
-    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.into_delta("audit")
     return world
 
 
