@@ -17,15 +17,16 @@ setup: ## Install everything into .venv and .cache (again: only what is missing)
 demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
 	@$(bin)/python -m deploy.local.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
-# Two processes, each with a JVM and servers of its own.
+# Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder
+three := -n 3 --dist loadfile --no-loadscope-reorder
 each := -n 2 --dist load
 
 # Kills and restores target servers, so that it belongs to test-process.
 lost_writes := tests/integration/test_lost_writes.py
 
 test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
-	$(pytest) $(two) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
+	$(pytest) $(three) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
 		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
 
 test-process: setup ## Run the tests that need a process of their own: kills, standby, secrets, lost writes, the demo, faults together
@@ -53,7 +54,7 @@ docs: setup ## Write the generated parts of README.md and docs
 	@$(bin)/python -m docs.generate.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)
-	$(pytest) $(two) tests/system
+	$(pytest) $(three) tests/system
 
 nightly: nightly-plans nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
 
