@@ -66,9 +66,9 @@ nightly-faults: setup ## Run the process tier with production's plans, each faul
 	$(pytest) --timeout 3600 --every-step $(lost_writes)
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
-nightly-oracle: setup ## Live a partitioned table's history with every operation, and random ones for ten minutes
+nightly-oracle: setup ## Live a partitioned table's history with every operation, and about 200 random ones in three hours
 	$(pytest) --plans shipped tests/nightly/test_histories.py
-	$(bin)/python -m tests.oracle.soak --seconds 600
+	$(bin)/python -m tests.oracle.soak --seconds 10800
 
 nightly-leaks: setup ## Restart a route 160 times, and measure memory and open files
 	$(pytest) --timeout 3600 --restarts 160 tests/integration/test_isolation.py
