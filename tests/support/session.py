@@ -31,12 +31,13 @@ ONE_WRITER: Final = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLo
 for a commit with Delta's default store, and two with this one.
 """
 JAVA_OPTIONS: Final = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Djdk.lang.Process.launchMechanism=VFORK"
 )
 """The second compiler takes more processor time than it saves in a JVM of some minutes.
 
-Without it the JVM reserves 48 MB for code and stops compiling when they are full. VFORK starts a process without a helper
-process.
+Without it the JVM reserves 48 MB for code and stops compiling when they are full. A tenth of the start of a JVM is the
+verification of classes. VFORK starts a process without a helper process.
 """
 LARGE_HEAP: Final = "-Xms2g -Xmn768m"
 """With its growing heap, the JVM of a test process spends 7 % of its time on garbage."""
