@@ -27,13 +27,13 @@ lost_writes := tests/integration/test_lost_writes.py
 
 test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
 	$(pytest) $(three) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
-		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
+		tests/oracle/test_every_operation.py
 
 test-process: setup ## Run the tests that need a process of their own: kills, standby, secrets, lost writes, the demo, faults together
 	$(pytest) $(two) tests/process $(lost_writes)
 
 test-oracle: setup ## Run further oracle histories, with the Spark plans of production
-	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
+	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py tests/oracle/test_planted_faults.py
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))

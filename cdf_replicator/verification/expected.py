@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a route's target must hold, read from the route's source table.
+    """Reads from the source table what the target of a route must hold.
 
     Args:
         spark: The session.
