@@ -30,20 +30,18 @@ ONE_WRITER: Final = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLo
 """The log store for tables that one process writes. Hadoop starts a process for each chmod and readlink of a local file: ten
 for a commit with Delta's default store, and two with this one.
 """
-_CHEAP: Final = (
-    "-XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    "-Djdk.lang.Process.launchMechanism=VFORK"
+JAVA_OPTIONS: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Djdk.lang.Process.launchMechanism=VFORK"
 )
-"""A tenth of the start of a JVM is the verification of classes. VFORK starts a process without a helper process."""
-JAVA_OPTIONS: Final = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m {_CHEAP}"
-"""For a JVM of some minutes: its second compiler would take more processor time than it saves.
+"""Save processor time in a JVM of less than twenty minutes.
 
-Without it the JVM reserves 48 MB for code and stops compiling when they are full.
+The second compiler takes more than it saves, in the JVM of a test process too. Without it the JVM reserves 48 MB for code and
+stops compiling when they are full. A tenth of a start is the verification of classes. VFORK starts a process without a
+helper process.
 """
-_LONG_LIVED: Final = f"-Xms2g -Xmn768m {_CHEAP}"
-"""For the JVM of a test process, which saves time by the second compiler after three minutes of processor time. With a growing
-heap it spends 7 % of its time on garbage.
-"""
+LARGE_HEAP: Final = "-Xms2g -Xmn768m"
+"""With a growing heap, the JVM of a test process spends 7 % of its time on garbage."""
 
 
 @contextmanager
@@ -62,7 +60,7 @@ def started(folder: Path, plans: Mapping[str, str] = SMALL_PLANS) -> Iterator[Sp
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": _LONG_LIVED,
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {LARGE_HEAP}",
     }
     environ = {
         "JAVA_HOME": str(java_home()),
