@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+
+import psutil
 
 from deploy.local.servers.elasticsearch import NOBODY
 from deploy.local.servers.server import CHAIN, KEY, Server, ServerError
@@ -52,6 +55,23 @@ class Postgres(Server):
     def url(self) -> str:
         login = "cdf" if self.password is None else f"cdf:{self.password}"
         return f"postgresql://{login}@127.0.0.1:{self.port}/postgres"
+
+    def stop(self) -> None:
+        """Send SIGINT, upon which the server ends its connections: SIGTERM would wait for the clients."""
+        self._end(signal.SIGINT)
+
+    def pause(self) -> None:
+        """Make the server hang. Each of its processes has a process group of its own."""
+        for process in self._processes():
+            process.suspend()
+
+    def resume(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        server = psutil.Process(self.pid)
+        return [server, *server.children()]
 
     @property
     def _data(self) -> Path:
