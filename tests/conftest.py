@@ -119,10 +119,9 @@ def postgres_process() -> Iterator[Postgres]:
 @pytest.fixture(scope="module")
 def postgres_server(postgres_process: Postgres) -> Postgres:
     """The one server of the session, without what an earlier module left in it."""
-    import psycopg
+    from tests.support.postgres import emptied
 
-    with psycopg.connect(postgres_process.url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    emptied(postgres_process)
     return postgres_process
 
 

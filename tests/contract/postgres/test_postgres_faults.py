@@ -1,4 +1,4 @@
-"""What a worker meets: a server that is away, full of locks or replaced, a table that changes under it, rows it can't take."""
+"""What a worker meets: a server that is away, locked or replaced, a table that changes, and rows that a table refuses."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
