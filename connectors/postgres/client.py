@@ -42,6 +42,10 @@ class Database:
         self.settings = settings
         self._connection: psycopg.Connection[Any] | None = None
 
+    def __del__(self) -> None:
+        """Close the connection of a sink that nobody closed. A worker process keeps its sinks until it ends."""
+        self.close()
+
     @property
     def server(self) -> str:
         return f"PostgreSQL at {self.settings.endpoint}"
