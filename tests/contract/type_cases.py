@@ -314,8 +314,13 @@ REFUSED_BY_ELASTICSEARCH = (
 )
 
 REFUSED_BY_POSTGRES = (
+    Refusal("string", code_points("nul\0byte"), "a NUL character", "invalid_text", "Its `text` can't hold it."),
     Refusal(
-        "string", code_points("nul\0byte"), "a NUL character", "invalid_text", "PostgreSQL's `text` can't hold it."
+        "map<string,int>",
+        f"map({code_points('a' + chr(0))}, 1)",
+        "a NUL character in a key, or in a text inside a nested value",
+        "invalid_text",
+        "Its `jsonb` can't hold it.",
     ),
 )
 
