@@ -107,7 +107,9 @@ class Everything:
 @pytest.fixture(scope="module")
 def everything(spark, tmp_path_factory, elasticsearch, redis_server, postgres_server):
     cache_url = redis_server.url.removesuffix("/0")
-    return Everything(spark, tmp_path_factory.mktemp("types"), elasticsearch.url, cache_url, postgres_server.url)
+    everything = Everything(spark, tmp_path_factory.mktemp("types"), elasticsearch.url, cache_url, postgres_server.url)
+    with closing(everything.db.connection):
+        yield everything
 
 
 def expected_json(number):
