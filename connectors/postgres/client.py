@@ -113,6 +113,11 @@ def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
             fallback_application_name="cdf-replicator",
             **more,
         )
+    except psycopg.ProgrammingError:  # the text may quote a part of the password
+        raise PermanentError(
+            f"The url of PostgreSQL at {settings.endpoint} has an option that libpq does not know, or a wrong escape.",
+            "Correct the url: the documentation of libpq lists its options.",
+        ) from None
     except psycopg.OperationalError as error:
         why = _certificate_refusal(settings) if "certificate verify failed" in str(error) else ""
         raise (certificate_error(f"PostgreSQL at {settings.endpoint}", why) or error) from error
@@ -138,10 +143,7 @@ def identity_of(database: Database) -> tuple[str, ...] | None:
     A fail-over or a restore starts another timeline. A restart loses writes only if the server acknowledges a commit
     before it is on disk.
     """
-    with (
-        suppress(psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFunction),
-        database.transaction() as cursor,
-    ):
+    with suppress(PermanentError), database.transaction() as cursor:
         cursor.execute(
             "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), CASE WHEN current_setting('synchronous_commit') = 'off' "
             "OR current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"

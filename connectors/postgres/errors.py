@@ -33,7 +33,6 @@ _CODES: Final = {
     "21": "invalid", "22003": "out_of_range", "22008": "out_of_range", "22021": "invalid_text", "22P05": "invalid_text",
     "22001": "too_large", "54000": "too_large", "23": "constraint",
 }  # fmt: skip
-REJECTION_CODES: Final = (*sorted({*_CODES.values()}),)
 _REFUSED: Final = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist|is not permitted to log in"
 )
@@ -70,6 +69,11 @@ def classify(error: psycopg.Error, server: str) -> Exception:
 def is_row_error(error: psycopg.Error) -> bool:
     """Return whether a row is to blame."""
     return (error.sqlstate or "").startswith(_ROW_CLASSES)
+
+
+def is_value_error(error: psycopg.Error) -> bool:
+    """Return whether a value has no form in its column, or in the index of the key."""
+    return (error.sqlstate or "").startswith(("22", "54000")) or line_of(error) is not None
 
 
 def code_of(error: psycopg.Error) -> str:

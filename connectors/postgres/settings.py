@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from connectors import names
 from connectors.settings import ArrowSettings, RouteOptions
@@ -18,8 +18,8 @@ TOMBSTONES: Final = "__cdf_deleted"
 METRICS: Final = {"cosine": "vector_cosine_ops", "l2": "vector_l2_ops", "ip": "vector_ip_ops"}
 LARGEST_VECTOR: Final = 16_000
 
-Vector = tuple[int, "str | None"]
-"""The dimension of a vector column, and the metric of its index if it has one."""
+Vectors = dict[str, "tuple[int, str | None]"]
+"""The dimension of each vector column, and the metric of its index if it has one."""
 
 
 def hosts(url: str) -> list[tuple[str, int]]:
@@ -48,12 +48,10 @@ def _identifier(name: str) -> str:
     return name
 
 
-def _vectors(value: object) -> object:
-    """Parse ``embedding:256:cosine,title:64``."""
-    if not isinstance(value, str):
-        return value
-    parsed: dict[str, Vector] = {}
-    for part in filter(None, (part.strip() for part in value.split(","))):
+def parse_vectors(text: str) -> Vectors:
+    """Parse ``embedding:256:cosine,title:64``; raises ``ValueError``."""
+    parsed: Vectors = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
         column, _, rest = part.partition(":")
         dimension, _, metric = rest.partition(":")
         wrong = not column or not dimension.isdigit() or not 0 < int(dimension) <= LARGEST_VECTOR
@@ -112,8 +110,14 @@ class PostgresOptions(RouteOptions):
     target_table: Annotated[str, AfterValidator(_identifier)] | None = Field(
         None, description="table to write to, in the sink's schema (default: the table's slug)"
     )
-    vectors: Annotated[dict[str, Vector], BeforeValidator(_vectors)] = Field(
-        default={},
+    vectors: str = Field(
+        "",
         description="array<float> columns to keep as pgvector's vector, each with its dimension and, for an HNSW index, a "
-        "metric (cosine, l2, ip): embedding:256:cosine",
+        "metric (cosine, l2, ip): embedding:256:cosine,title:64",
     )
+
+    @field_validator("vectors")
+    @classmethod
+    def _vectors_are_understood(cls, text: str) -> str:
+        parse_vectors(text)
+        return text

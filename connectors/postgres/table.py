@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql.types import StructType
 
-    from connectors.postgres.settings import Vector
+    from connectors.postgres.settings import Vectors
     from connectors.postgres.target import Target
 
 ORDINARY: Final = "r"
@@ -34,7 +34,7 @@ class Held:
     generated: bool
 
 
-def wanted_types(schema: StructType, target: Target, vectors: Mapping[str, Vector]) -> dict[str, str]:
+def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[str, str]:
     """Return the type of each column of the row, in their order; raises ``PermanentError`` for a name that can't be a column."""
     wrong = [name for name in schema.names if len(name.encode()) > LONGEST_NAME or name == GUARD_COLUMN]
     if wrong:
@@ -54,7 +54,7 @@ def wanted_types(schema: StructType, target: Target, vectors: Mapping[str, Vecto
     return types
 
 
-def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str], vectors: Mapping[str, Vector]) -> None:
+def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str], vectors: Vectors) -> None:
     """Make the table accept rows of these types; raises ``PermanentError`` if an existing table can't."""
     extension = _vector_schema(cursor, target) if vectors else ""
     types = {name: f"{extension}{kind}" if kind.startswith("vector(") else kind for name, kind in types.items()}

@@ -22,7 +22,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from connectors.change import CHANGE_TYPE, DELETES
 from connectors.errors import target_missing
-from connectors.postgres.errors import code_of, is_row_error, line_of, reason_of
+from connectors.postgres.errors import code_of, is_row_error, is_value_error, line_of, reason_of
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import columns, hold
 from connectors.result import Rejected, WriteResult
@@ -103,8 +103,8 @@ class Writer:
                     pending += [
                         (offset + start, part.slice(start, rows)) for start, rows in _split(part.num_rows, error)
                     ]
-                elif part.column(CHANGE_TYPE)[0].as_py() in DELETES:  # no row can have a key that the table can't hold
-                    outcome.noop.append(offset)
+                elif part.column(CHANGE_TYPE)[0].as_py() in DELETES and is_value_error(error):
+                    outcome.noop.append(offset)  # no row has a key that the table can't hold
                 else:
                     outcome.rejected.append(Rejected(offset, code_of(error), reason_of(error)))
         return WriteResult(stale=outcome.stale, noop=outcome.noop, rejected=outcome.rejected, sent_bytes=sent)
@@ -127,7 +127,7 @@ class Writer:
             if written != part.num_rows or overtaken:
                 stale = [at for (at,) in cursor.execute(self._query(STALE)).fetchall()]
         outcome.stale += [offset + at for at in stale]
-        outcome.noop += [offset + at for at in absent if at not in stale]
+        outcome.noop += [offset + at for at in sorted({*absent} - {*stale})]
 
     def _query(self, text: LiteralString, names: list[str] | None = None) -> Composed:
         names = names or []

@@ -167,6 +167,13 @@ def test_wrong_password_or_database_halts_and_names_the_cure(locked_server):
         assert "s3cret" not in str(caught.value)
 
 
+def test_wrong_option_of_the_url_is_refused_without_the_url(locked_server):
+    url = f"{locked_server.url}?sslmod=require"
+    with closing(sink_to(url)) as sink, pytest.raises(PermanentError, match="libpq") as caught:
+        sink.check()
+    assert "s3cret" not in str(caught.value)
+
+
 def test_password_setting_is_used_beside_the_url(locked_server):
     with closing(sink_to(locked_server.url.replace(":s3cret", ""), password="s3cret")) as sink:
         sink.check()
@@ -271,6 +278,16 @@ def test_rows_that_a_table_can_not_take_are_rejected_with_their_reasons(sink, wr
     assert "name" in reasons[2]
     assert "ten letters" not in "".join(reasons.values())
     assert [row["id"] for row in db(f'SELECT id FROM "{route.table}" ORDER BY id')] == ["good 1", "good 2", "good 3"]
+
+
+def test_delete_that_a_foreign_key_refuses_is_a_dead_letter(sink, written, route, db):
+    write = written(sink, route)
+    write(upsert("a", 1), upsert("b", 1))
+    db(f'CREATE TABLE "{route.table}_lines" (id text REFERENCES "{route.table}")')
+    db(f"INSERT INTO \"{route.table}_lines\" VALUES ('a')")
+    result = write(deletion("b", 2), deletion("a", 2))
+    assert [(entry.position, entry.code) for entry in result.rejected] == [(1, "constraint")]
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
 
 
 def test_positions_of_a_chunk_with_bad_rows_stay_those_of_the_chunk(sink, written, route):
