@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -12,6 +13,7 @@ from connectors.settings import ArrowSettings, RouteOptions
 
 SCHEMES: Final = ("postgresql", "postgres")
 PORT: Final = 5432
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?")
 LONGEST_NAME: Final = 63
 """Bytes of the longest name. PostgreSQL cuts a longer one, so that two names could become the same."""
 TOMBSTONES: Final = "__cdf_deleted"
@@ -29,11 +31,11 @@ def hosts(url: str) -> list[tuple[str, int]]:
         raise ValueError("not an address of PostgreSQL")
     query = parse_qs(parts.query)
     listed = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", ["localhost"]))
-    found = []
-    for host in listed.split(","):
-        name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-        found.append((unquote(name if colon else host).strip("[]"), int(port or query.get("port", [str(PORT)])[0])))
-    return found
+    found = [_HOST.fullmatch(host) for host in listed.split(",")]
+    if None in found:
+        raise ValueError("not an address of PostgreSQL")
+    default = query.get("port", [str(PORT)])[0]
+    return [(unquote(host[1]).strip("[]") or "localhost", int(host[2] or default)) for host in found if host]
 
 
 def database(url: str) -> str:
