@@ -150,12 +150,8 @@ def _sorted_maps(column: Column, data_type: DataType) -> Column:
     if isinstance(data_type, ArrayType):
         return F.transform(column, lambda element: _sorted_maps(element, data_type.elementType))
     if isinstance(data_type, MapType):
-
-        def text(entry: Column) -> Column:
-            value = _sorted_maps(entry.getField("value"), data_type.valueType)
-            return F.to_json(F.struct(entry.getField("key").alias("key"), value.alias("value")), _CONTENT_OPTIONS)
-
-        return F.array_sort(F.transform(F.map_entries(column), text))
+        values = F.transform_values(column, lambda _, value: _sorted_maps(value, data_type.valueType))
+        return F.array_sort(F.transform(F.map_entries(values), lambda entry: F.to_json(entry, _CONTENT_OPTIONS)))
     assert isinstance(data_type, StructType)
     fields = [_sorted_maps(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
     return F.when(column.isNotNull(), F.struct(*fields))

@@ -43,7 +43,7 @@ class Database:
         self._connection: psycopg.Connection[Any] | None = None
 
     def __del__(self) -> None:
-        """Close the connection of a sink that nobody closed. A worker process keeps its sinks until it ends."""
+        """Close the connection, if the owner of the sink did not."""
         self.close()
 
     @property

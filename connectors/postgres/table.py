@@ -123,7 +123,7 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
     if wrong:
         raise PermanentError(
             f"Table {target} does not take the route: {'; '.join(wrong)}.",
-            "Alter the table, or name another one in TARGET_TABLE, then restart. The sink creates a table that is missing.",
+            "Alter the table, or name another table in TARGET_TABLE, then restart. The sink creates a table that is missing.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a worker meets: a server that is away, locked or replaced, a table that changes, and rows that a table refuses."""
+"""A server that is away, locked or replaced, a table that changes, and rows that a table refuses."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
