@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow as pa
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from connectors.postgres.client import Database
     from connectors.postgres.target import Target
 
+STAGE: Final = (
+    "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
+)
 MERGE: Final = (
     "INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM {stage} ORDER BY {keys} ON CONFLICT ({keys}) DO UPDATE SET {updates} "
     "WHERE coalesce(t.{guard}, 0) <= excluded.{guard}"
@@ -67,12 +70,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the chunks of a route. ``stage`` is the name of its temporary table, which changes with the table's columns."""
+    """Writes the chunks of a route. ``held``, the columns of the table, makes a part of the name of the temporary table."""
 
     database: Database
     target: Target
     route: RouteSpec
-    stage: str
+    held: tuple[Any, ...]
 
     @classmethod
     def opened(cls, database: Database, target: Target, route: RouteSpec) -> Writer:
@@ -80,8 +83,7 @@ class Writer:
             held = held_columns(cursor, target)
         if held is None:
             raise target_missing(f"table {target} was dropped")
-        definition = repr((str(target), [(name, column.type, column.required) for name, column in held.items()]))
-        return cls(database, target, route, f"cdf_stage_{sha256(definition.encode()).hexdigest()[:16]}")
+        return cls(database, target, route, (str(target), *((name, column.type) for name, column in held.items())))
 
     def write(self, chunk: pa.RecordBatch, lines: str, names: list[str]) -> WriteResult:
         """Write a chunk whose column ``lines`` holds the lines of COPY for the columns ``names``.
@@ -114,25 +116,24 @@ class Writer:
         absent: list[int] = []
         stale: list[int] = []
         with self.database.transaction() as cursor:
-            create = "CREATE TEMP TABLE IF NOT EXISTS {name} (LIKE {table}) ON COMMIT DELETE ROWS"
-            hold(cursor, self.target, self.route, self.target.query(create, name=Identifier(self.stage)))
+            hold(cursor, self.target, self.route, self._query(STAGE, names))
             with cursor.copy(self._query("COPY {stage} ({columns}) FROM STDIN", names)) as copy:
                 copy.write(body)
             if deletes:
-                absent = [at for (at,) in cursor.execute(self._query(ABSENT)).fetchall()]
+                absent = [at for (at,) in cursor.execute(self._query(ABSENT, names)).fetchall()]
             written = cursor.execute(self._query(MERGE, names)).rowcount
             if deletes:
-                cursor.execute(self._query(BURY))
-            overtaken = cursor.execute(self._query(OVERTAKEN)).rowcount
+                cursor.execute(self._query(BURY, names))
+            overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
             if written != part.num_rows or overtaken:
-                stale = [at for (at,) in cursor.execute(self._query(STALE)).fetchall()]
+                stale = [at for (at,) in cursor.execute(self._query(STALE, names)).fetchall()]
         outcome.stale += [offset + at for at in stale]
         outcome.noop += [offset + at for at in sorted({*absent} - {*stale})]
 
-    def _query(self, text: LiteralString, names: list[str] | None = None) -> Composed:
-        names = names or []
+    def _query(self, text: LiteralString, names: list[str]) -> Composed:
         updates = (SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names if name not in self.target.keys)
-        stage = Identifier("pg_temp", self.stage)
+        definition = sha256(repr((self.held, names)).encode()).hexdigest()
+        stage = Identifier("pg_temp", f"cdf_stage_{definition[:16]}")
         return self.target.query(
             text,
             stage=stage,

@@ -153,7 +153,9 @@ def test_widened_key_column_is_widened_in_both_tables(sink, db, route):
 
 
 def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, route):
-    db(f"CREATE TABLE \"{route.table}\" (name varchar(20), note text DEFAULT '-', id text, PRIMARY KEY (id))")
+    db(
+        f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, id text, PRIMARY KEY (id))"
+    )
     db(f"INSERT INTO \"{route.table}\" VALUES ('theirs', 'kept', 'a'), ('theirs', 'kept', 'z')")
     sink.prepare(with_columns(n=LongType()), route)
     assert_applied(
