@@ -140,7 +140,7 @@ def content_of(row: Column, schema: StructType) -> Column:
     It leaves out nulls, writes decimals as numbers of any length, and sorts the entries of maps. A column added later, a
     decimal of more digits, or a target that orders the entries of a map itself, therefore changes no row's text.
     """
-    return F.to_json(_sorted_maps(_text_keys(row, schema), _with_text_keys(schema)), _CONTENT_OPTIONS)
+    return F.to_json(_sorted_maps(row, schema), _CONTENT_OPTIONS)
 
 
 def _sorted_maps(column: Column, data_type: DataType) -> Column:
@@ -150,8 +150,9 @@ def _sorted_maps(column: Column, data_type: DataType) -> Column:
     if isinstance(data_type, ArrayType):
         return F.transform(column, lambda element: _sorted_maps(element, data_type.elementType))
     if isinstance(data_type, MapType):
-        values = F.transform_values(column, lambda _, value: _sorted_maps(value, data_type.valueType))
-        return F.array_sort(F.transform(F.map_entries(values), lambda entry: F.to_json(entry, _CONTENT_OPTIONS)))
+        entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+        texts = F.transform(F.map_entries(column), lambda each: F.to_json(_sorted_maps(each, entry), _CONTENT_OPTIONS))
+        return F.array_sort(texts)
     assert isinstance(data_type, StructType)
     fields = [_sorted_maps(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
     return F.when(column.isNotNull(), F.struct(*fields))
