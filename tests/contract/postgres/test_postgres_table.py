@@ -156,7 +156,7 @@ def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, 
     db(
         f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, id text, PRIMARY KEY (id))"
     )
-    db(f"INSERT INTO \"{route.table}\" VALUES ('theirs', 'kept', 'a'), ('theirs', 'kept', 'z')")
+    db(f"INSERT INTO \"{route.table}\" (name, note, id) VALUES ('theirs', 'kept', 'a'), ('theirs', 'kept', 'z')")
     sink.prepare(with_columns(n=LongType()), route)
     assert_applied(
         deliver(route, upsert("a", 1, "ours", n=1), upsert("b", 1, "ours"), schema=with_columns(n=LongType()))
