@@ -52,6 +52,7 @@ JSON_OPTIONS: Final = {
     "timestampNTZFormat": TIMESTAMP_NTZ_FORMAT,
     "ignoreNullFields": "false",
 }
+_CONTENT_OPTIONS: Final = {**JSON_OPTIONS, "ignoreNullFields": "true"}
 _PARSE_OPTIONS: Final = {name: value for name, value in JSON_OPTIONS.items() if name != "ignoreNullFields"}
 
 
@@ -136,10 +137,25 @@ def _without_null_variants(column: Column, data_type: DataType) -> Column:
 def content_of(row: Column, schema: StructType) -> Column:
     """Return a JSON text that identifies the content of a row. It is compared and never displayed.
 
-    It leaves out nulls and writes decimals as numbers of any length. A column added later, or a decimal of more digits,
-    therefore changes no row's text.
+    It leaves out nulls, writes decimals as numbers of any length, and sorts the entries of maps. A column added later, a
+    decimal of more digits, or a target that orders the entries of a map itself, therefore changes no row's text.
     """
-    return F.to_json(_text_keys(row, schema), {**JSON_OPTIONS, "ignoreNullFields": "true"})
+    return F.to_json(_sorted_maps(row, schema), _CONTENT_OPTIONS)
+
+
+def _sorted_maps(column: Column, data_type: DataType) -> Column:
+    """Replace each map, at any depth, by the sorted texts of its entries."""
+    if '"map"' not in data_type.json():
+        return column
+    if isinstance(data_type, ArrayType):
+        return F.transform(column, lambda element: _sorted_maps(element, data_type.elementType))
+    if isinstance(data_type, MapType):
+        entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+        texts = F.transform(F.map_entries(column), lambda each: F.to_json(_sorted_maps(each, entry), _CONTENT_OPTIONS))
+        return F.array_sort(texts)
+    assert isinstance(data_type, StructType)
+    fields = [_sorted_maps(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+    return F.when(column.isNotNull(), F.struct(*fields))
 
 
 def key_text(values: list[tuple[Column, DataType]]) -> Column:

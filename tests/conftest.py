@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.local.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Postgres, Redis
     from tests.support.service import Ended
 
 LONGEST = (
@@ -106,6 +106,23 @@ def redis_server(redis_process: Redis) -> Redis:
     with redis.Redis.from_url(redis_process.url) as client:
         client.flushall()
     return redis_process
+
+
+@pytest.fixture(scope="session")
+def postgres_process() -> Iterator[Postgres]:
+    from deploy.local.servers import Postgres
+
+    with Postgres.start() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def postgres_server(postgres_process: Postgres) -> Postgres:
+    """The one server of the session, without what an earlier module left in it."""
+    from tests.support.postgres import emptied
+
+    emptied(postgres_process)
+    return postgres_process
 
 
 @pytest.fixture(scope="session")

@@ -55,13 +55,17 @@ class ArrowContract:
     """Fixtures and tests of both modes. Derive a suite from ``SinkContract`` or ``AppendContract`` instead.
 
     A subclass provides ``sink``, ``route`` and the fixtures that those classes name. It may override ``schema``, with
-    further nullable columns after ``id`` and ``name``, and ``other_route``, a second route of the same sink with another
-    target.
+    further nullable columns after ``id`` and ``name``, ``other_route``, a second route of the same sink with another
+    target, and ``odd_keys``, if the target can't hold one of them.
     """
 
     @pytest.fixture
     def schema(self) -> StructType:
         return SCHEMA
+
+    @pytest.fixture
+    def odd_keys(self) -> list[str]:
+        return ODD_KEYS
 
     @pytest.fixture
     def other_route(self, route: RouteSpec) -> RouteSpec:

@@ -43,6 +43,10 @@ class FrameContract:
         return SCHEMA
 
     @pytest.fixture
+    def odd_keys(self) -> list[str]:
+        return ODD_KEYS
+
+    @pytest.fixture
     def other_route(self, route: RouteSpec) -> RouteSpec:
         return replace(route, name="other", table="other")
 

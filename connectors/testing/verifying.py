@@ -16,7 +16,7 @@ from connectors.protocols import Verifiable
 from connectors.rendering import content_of, in_json_type, json_type
 from connectors.sink import ArrowSink
 from connectors.testing.chunk import change_frame, deletion, key_of, render_frame, upsert
-from connectors.testing.contract import ODD_KEYS, Read, assert_applied
+from connectors.testing.contract import Read, assert_applied
 from connectors.view import IDENTITY
 
 if TYPE_CHECKING:
@@ -89,10 +89,11 @@ class VerifyContract:
         route: RouteSpec,
         schema: StructType,
         entries: Callable[[], Entries],
+        odd_keys: list[str],
     ) -> None:
-        rows = [upsert(key, 5, f"name of {key}") for key in ODD_KEYS]
+        rows = [upsert(key, 5, f"name of {key}") for key in odd_keys]
         write(*rows, upsert("null", 5), deletion("missing", 5))
-        write(*(deletion(key, 6) for key in ODD_KEYS[::2]), upsert("again", 6, "one"))
+        write(*(deletion(key, 6) for key in odd_keys[::2]), upsert("again", 6, "one"))
         write(deletion("again", 7))
         write(upsert("again", 8, "two"))
         expected = change_frame(spark, schema, [*rows[1::2], upsert("null", 5), upsert("again", 8, "two")])

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.contract.type_cases import CASES, KEY_TEXTS, KEYLESS, NO_DELTA_COLUMN, REFUSED_BY_ELASTICSEARCH
+from tests.contract.type_cases import (
+    CASES,
+    KEY_TEXTS,
+    KEYLESS,
+    NO_DELTA_COLUMN,
+    POSTGRES_TYPES,
+    REFUSED_BY_ELASTICSEARCH,
+    REFUSED_BY_POSTGRES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,6 +37,8 @@ each sink, and is read back, in `tests/integration/test_types.py`.
 - An **Elasticsearch index that the service creates** maps types as below, `dynamic: strict`: no type is guessed from a value,
   and no text becomes a date. A value that a field can't index (NaN, the year 12024) is kept in `_source` and named in the
   document's `_ignored`.
+- A **table that the PostgreSQL sink creates** has a column of the type below for each column, and the key columns as its primary
+  key. `jsonb` holds the JSON below. Every other column holds the value itself; an array in `VECTORS` is pgvector's `vector(n)`.
 - A `RowSink` gets the JSON form as Python objects; integers beyond 64 bits, which only a variant can hold, become floats.
 - A **key** is the text of each key column, `%` and `:` percent-encoded, joined by `:`. An Elasticsearch `_id` over 512 bytes is the
   SHA-256 of the key. A Redis key is `<table>:<key>`, or follows `KEY_TEMPLATE` (`orders:{id}`).
@@ -42,11 +52,11 @@ def page() -> str:
 
 
 def _columns() -> Iterable[str]:
-    yield "| Delta type | Elasticsearch field | Value → JSON, and the text in a hash if it differs | |"
-    yield "|---|---|---|---|"
+    yield "| Delta type | Elasticsearch field | PostgreSQL column | Value → JSON, and the text in a hash if it differs | |"
+    yield "|---|---|---|---|---|"
     for case in CASES:
         values = "<br>".join(_value(value) for value in case.values) or "`null`"
-        yield f"| `{case.type}` | `{case.field}` | {values} | {case.note} |"
+        yield f"| `{case.type}` | `{case.field}` | `{POSTGRES_TYPES.get(case.type, 'jsonb')}` | {values} | {case.note} |"
 
 
 def _value(value: Value) -> str:
@@ -67,6 +77,18 @@ def _refused() -> Iterable[str]:
     yield from _table(
         ("Delta type", "Value", "Code", "Why"),
         ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_ELASTICSEARCH),
+    )
+    yield ""
+    yield "## Refused by PostgreSQL"
+    yield ""
+    yield (
+        "The row becomes a dead letter with this code. So does a key of more than about 2,700 bytes (`too_large`), a date before "
+        "4713 BC (`out_of_range`), and a vector of another length or with a null or NaN (`invalid`)."
+    )
+    yield ""
+    yield from _table(
+        ("Delta type", "Value", "Code", "Why"),
+        ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_POSTGRES),
     )
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark.session import jvm_pid, start
-from deploy.local.servers import Elasticsearch, Redis
-from tests.benchmarks import delta, elasticsearch, redis, verify, works
+from deploy.local.servers import Elasticsearch, Postgres, Redis
+from tests.benchmarks import delta, elasticsearch, postgres, redis, verify, works
 from tests.benchmarks.rivals.arms import rivals
 
 if TYPE_CHECKING:
@@ -52,6 +52,13 @@ def of_redis(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
             yield redis.contest(spark, work, server, jvm, arms)
 
 
+def of_postgres(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
+    jvm = _jvm(spark)
+    with Postgres.start() as server:
+        for work in works.bootstrap(spark, scale.rows), works.changes(spark, scale.rows):
+            yield postgres.contest(spark, work, server, jvm)
+
+
 def of_delta(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
     jvm = _jvm(spark)
     both = works.bootstrap(spark, scale.rows), works.changes(spark, scale.rows)
@@ -69,7 +76,13 @@ def of_verify(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
         yield verify.redis(spark, work, server, jvm)
 
 
-PARTS = {"elasticsearch": of_elasticsearch, "redis": of_redis, "delta": of_delta, "verify": of_verify}
+PARTS = {
+    "elasticsearch": of_elasticsearch,
+    "postgres": of_postgres,
+    "redis": of_redis,
+    "delta": of_delta,
+    "verify": of_verify,
+}
 
 
 def _works(spark: SparkSession, scale: Scale) -> Iterator[Work]:

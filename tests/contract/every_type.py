@@ -11,12 +11,16 @@ SQL_TYPES = {"varchar(5)": "string", "char(5)": "string"}  # what a cast may nam
 
 
 class VerifyEveryType(VerifyContract):
+    refused: frozenset[str] = frozenset()
+    """The SQL of values that the sink refuses."""
+
     @pytest.fixture
     def typed(self, spark):
         selects = []
         for number, row in enumerate([*rows(), {}]):  # the last row has nulls alone
+            given = {column: "NULL" if value in self.refused else value for column, value in row.items()}
             casts = (
-                f"CAST({row.get(case.column, 'NULL')} AS {SQL_TYPES.get(case.type, case.type)}) AS {case.column}"
+                f"CAST({given.get(case.column, 'NULL')} AS {SQL_TYPES.get(case.type, case.type)}) AS {case.column}"
                 for case in CASES
             )
             selects.append(f"SELECT '{number}' AS id, 'name' AS name, {', '.join(casts)}")

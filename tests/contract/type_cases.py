@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A value that Elasticsearch refuses, alone in its row, which becomes a dead letter with this code. Redis takes it."""
+    """A value that a sink refuses. Its row becomes a dead letter with this code. Redis takes it."""
 
     type: str
     sql: str
@@ -312,6 +312,29 @@ REFUSED_BY_ELASTICSEARCH = (
         "A term has at most 32,766 bytes.",
     ),
 )
+
+REFUSED_BY_POSTGRES = (
+    Refusal("string", code_points("nul\0byte"), "a NUL character", "invalid_text", "Its `text` can't hold it."),
+    Refusal(
+        "map<string,int>",
+        f"map({code_points('a' + chr(0))}, 1)",
+        "a NUL character in a key, or in a text inside a nested value",
+        "invalid_text",
+        "Its `jsonb` can't hold it.",
+    ),
+)
+
+# The column in a table that the sink creates; every other type is jsonb.
+POSTGRES_TYPES = {
+    "boolean": "boolean", "tinyint": "smallint", "smallint": "smallint", "int": "integer", "bigint": "bigint",
+    "float": "real", "double": "double precision", "string": "text", "varchar(5)": "text", "char(5)": "text",
+    **{kind: kind.replace("decimal", "numeric") for kind in (
+        "decimal(10,2)", "decimal(15,14)", "decimal(5,5)", "decimal(38,18)", "decimal(38,0)",
+    )},
+    "binary": "bytea", "date": "date", "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone", "array<int>": "integer[]", "array<double>": "double precision[]",
+    "array<decimal(38,18)>": "numeric(38,18)[]", "void": "text",
+}  # fmt: skip
 
 # Spark knows these, Delta 4.4 stores none of them: CREATE TABLE fails, with this condition.
 NO_DELTA_COLUMN = {

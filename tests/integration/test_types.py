@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from datetime import date
 
 import pytest
@@ -15,14 +16,18 @@ from pyspark.sql.types import BinaryType, DateType, LongType, StringType, Struct
 
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
+from cdf_replicator.verification import verify
 from connectors.rendering import key_text
 from tests.contract.elasticsearch_reader import Reader
+from tests.contract.postgres_reader import Reader as Table
 from tests.contract.type_cases import (
     CASES,
     KEY_TEXTS,
     KEYLESS,
     NO_DELTA_COLUMN,
+    POSTGRES_TYPES,
     REFUSED_BY_ELASTICSEARCH,
+    REFUSED_BY_POSTGRES,
     column_of,
     expected,
     rows,
@@ -32,7 +37,7 @@ from tests.integration.conftest import PATIENCE_SECONDS, World
 COLUMNS = {case.column: case for case in CASES}
 SQL_TYPES = {"varchar(5)": "string", "char(5)": "string"}  # what a cast may name
 FIRST_REFUSED = 100
-SINKS = ("search", "cache", "fields", "audit", "replica")
+SINKS = ("search", "cache", "fields", "audit", "replica", "db")
 
 
 def read_json(raw):
@@ -50,7 +55,7 @@ def shown(raw):
 class Everything:
     """A table that holds every value, delivered to every sink."""
 
-    def __init__(self, spark, folder, search_url, cache_url) -> None:
+    def __init__(self, spark, folder, search_url, cache_url, db_url) -> None:
         self.world = world = World(spark, folder)
         world.environ = {
             "CDF_STATE_PATH": str(folder / "state"),
@@ -69,8 +74,11 @@ class Everything:
             "CDF_SINKS__AUDIT__PATH": str(folder / "audit"),
             "CDF_SINKS__REPLICA__TYPE": "delta_replica",
             "CDF_SINKS__REPLICA__PATH": str(folder / "replica"),
+            "CDF_SINKS__DB__TYPE": "postgres",
+            "CDF_SINKS__DB__URL": db_url,
         }
         self.reader = Reader(search_url)
+        self.db = Table(db_url)
         self.json = redis.Redis.from_url(f"{cache_url}/0")
         self.hashes = redis.Redis.from_url(f"{cache_url}/1")
         self.fill()
@@ -97,8 +105,11 @@ class Everything:
 
 
 @pytest.fixture(scope="module")
-def everything(spark, tmp_path_factory, elasticsearch, redis_server):
-    return Everything(spark, tmp_path_factory.mktemp("types"), elasticsearch.url, redis_server.url.removesuffix("/0"))
+def everything(spark, tmp_path_factory, elasticsearch, redis_server, postgres_server):
+    cache_url = redis_server.url.removesuffix("/0")
+    everything = Everything(spark, tmp_path_factory.mktemp("types"), elasticsearch.url, cache_url, postgres_server.url)
+    with closing(everything.db.connection):
+        yield everything
 
 
 def expected_json(number):
@@ -145,9 +156,33 @@ def test_elasticsearch_maps_every_type_as_documented(everything):
 
 def test_value_refused_by_elasticsearch_is_a_dead_letter_with_code(everything):
     numbered = [(str(number), one.code) for number, one in enumerate(REFUSED_BY_ELASTICSEARCH, FIRST_REFUSED)]
-    assert everything.letters == [("search", key, code) for key, code in numbered]
+    assert everything.letters[-len(numbered) :] == [("search", key, code) for key, code in numbered]
     for key, _ in numbered:
         assert everything.json.exists(f"orders:{key}"), "Redis takes it"
+
+
+def test_postgres_has_the_documented_type_of_each_column(everything):
+    kinds = everything.db.types("orders")
+    assert {case.type: kinds[case.column] for case in CASES} == {
+        case.type: POSTGRES_TYPES.get(case.type, "jsonb") for case in CASES
+    }
+
+
+def test_postgres_holds_every_row_but_those_that_it_refuses(everything):
+    given = dict(enumerate(rows())) | {
+        number: {"": one.sql} for number, one in enumerate(REFUSED_BY_ELASTICSEARCH, FIRST_REFUSED)
+    }
+    codes = {one.sql: one.code for one in REFUSED_BY_POSTGRES}
+    refused = sorted(
+        ("db", str(number), codes[sql]) for number, row in given.items() for sql in row.values() if sql in codes
+    )
+    assert len(refused) == len(REFUSED_BY_POSTGRES)
+    assert [letter for letter in everything.letters if letter[0] == "db"] == refused
+    assert everything.db("SELECT count(*) AS rows FROM orders") == [{"rows": len(given) - len(refused)}]
+    world = everything.world
+    with closing(world.settings.sink("db")) as sink:
+        found = verify(world.spark, world.settings.routes["orders_db"], sink, world.state_path)
+    assert found.comparison.equal, found.comparison
 
 
 @pytest.mark.parametrize("sink", ["audit", "replica"])

@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import psycopg
 import pytest
 import redis
 
@@ -13,6 +14,7 @@ from cdf_replicator.commands.verify import as_json, summary
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.verification import verify
 from connectors import guard_of
+from tests.support.postgres import emptied
 
 COLUMNS = (
     "id bigint, name string, amount decimal(12,2), exact decimal(30,10), ratio double, part float, at timestamp, "
@@ -28,7 +30,7 @@ NULLS = "({0}, null, null, null, double('NaN'), null, null, null, null, null, nu
 ROWS = [ROW.format(number, 1 + number % 9) for number in range(10, 18)] + [NULLS.format(number) for number in (18, 19)]
 
 
-def sinks(world, kind, elasticsearch, redis_server):
+def sinks(world, kind, elasticsearch, redis_server, postgres_server=None):
     world.environ = {name: text for name, text in world.environ.items() if "FILES" not in name}
     prefix = "CDF_SINKS__TARGET__"
     given = {
@@ -36,6 +38,7 @@ def sinks(world, kind, elasticsearch, redis_server):
         "redis": {"URL": redis_server.url},
         "redis hash": {"URL": redis_server.url, "LAYOUT": "hash"},
         "delta_replica": {"PATH": str(world.folder / "replica")},
+        "postgres": {"URL": postgres_server and postgres_server.url},
     }[kind]
     world.environ |= {"CDF_TABLES__ORDERS__SINKS": "target", prefix + "TYPE": kind.split()[0]}
     world.environ |= {prefix + name: text for name, text in given.items()}
@@ -44,8 +47,8 @@ def sinks(world, kind, elasticsearch, redis_server):
 class Target:
     """Damages entries of one sink. ``documents`` of the three kinds have the same form: the row in its JSON form."""
 
-    def __init__(self, world, kind, elasticsearch, redis_server):
-        self.world, self.kind, self.url = world, kind, elasticsearch.url
+    def __init__(self, world, kind, elasticsearch, redis_server, postgres_server):
+        self.world, self.kind, self.url, self.database = world, kind, elasticsearch.url, postgres_server.url
         self.redis = redis.Redis.from_url(redis_server.url)
         self.path = str(world.folder / "replica" / "orders")
 
@@ -57,6 +60,8 @@ class Target:
             httpx.delete(f"{self.url}/orders/_doc/{key}").raise_for_status()
         elif self.kind == "delta_replica":
             self.world.spark.sql(f"DELETE FROM delta.`{self.path}` WHERE id = {key}")
+        elif self.kind == "postgres":
+            self._in_database("DELETE FROM orders WHERE id = %s", key)
         else:
             self.redis.delete(f"orders:{key}")
 
@@ -74,6 +79,10 @@ class Target:
                 self.world.spark.sql(added)
             listed = ", ".join(filter(None, (texts, f"_cdf_guard = {guard}")))
             self.world.spark.sql(f"UPDATE delta.`{self.path}` SET {listed} WHERE id = {key}")
+        elif self.kind == "postgres":
+            self._in_database("INSERT INTO orders (id) VALUES (%s) ON CONFLICT DO NOTHING", key)
+            for name, value in {**changes, "_cdf_guard": guard}.items():
+                self._in_database(f"UPDATE orders SET {name} = %s WHERE id = %s", value, key)
         elif self.kind == "redis":
             body = json.loads(self.redis.get(f"orders:{key}") or json.dumps({"id": key}))
             self.redis.set(f"orders:{key}", json.dumps(body | changes))
@@ -86,6 +95,10 @@ class Target:
                     self.redis.hset(f"orders:{key}", name, str(value))
             self.redis.set(f"cdf:guard:{{orders:{key}}}", f"{guard:019d}")
 
+    def _in_database(self, statement, *values):
+        with psycopg.connect(self.database) as connection:
+            connection.execute(statement, values)
+
 
 def verified(world, **more):
     settings = world.settings
@@ -93,14 +106,15 @@ def verified(world, **more):
     return verify(world.spark, route, settings.sink(route.sink), world.state_path, **more)
 
 
-@pytest.fixture(params=["elasticsearch", "redis", "redis hash", "delta_replica"])
-def target(request, world, elasticsearch, redis_server):
+@pytest.fixture(params=["elasticsearch", "redis", "redis hash", "delta_replica", "postgres"])
+def target(request, world, elasticsearch, redis_server, postgres_server):
     redis.Redis.from_url(redis_server.url).flushall()
     httpx.delete(f"{elasticsearch.url}/orders")
-    sinks(world, request.param, elasticsearch, redis_server)
+    emptied(postgres_server)
+    sinks(world, request.param, elasticsearch, redis_server, postgres_server)
     world.create(COLUMNS, rows=ROWS)
     assert world.run("orders_target") is None
-    return Target(world, request.param, elasticsearch, redis_server)
+    return Target(world, request.param, elasticsearch, redis_server, postgres_server)
 
 
 def test_equal_target_has_no_difference_at_any_version(world, target, here):

@@ -1,0 +1,158 @@
+"""Connect to PostgreSQL by psycopg, and run transactions of bounded duration."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+from contextlib import contextmanager, suppress
+from threading import Timer
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg.sql import SQL, Literal
+
+from connectors.errors import PermanentError, RetryableError, certificate_error
+from connectors.postgres.errors import classified
+from connectors.postgres.settings import hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from connectors.postgres.settings import PostgresSettings
+
+OLDEST: Final = 150_000
+TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
+GRACE_SECONDS: Final = 5
+"""The server ends a statement that lasts too long. A server that hangs does not, so the client waits this much longer."""
+# Every option is local to its transaction: a pooler may give the next transaction another connection.
+OPTIONS: Final = SQL(
+    "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
+    "SET LOCAL extra_float_digits = 1; SET LOCAL client_min_messages = 'warning'; SET LOCAL jit = off; "
+    "SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = {wait}; "
+    "SET LOCAL statement_timeout = {most}"
+)
+
+
+class Database:
+    """A connection to the server: opened at its first use, and again after a failure."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.settings = settings
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __del__(self) -> None:
+        """Close the connection, if the owner of the sink did not."""
+        self.close()
+
+    @property
+    def server(self) -> str:
+        return f"PostgreSQL at {self.settings.endpoint}"
+
+    @contextmanager
+    def transaction(self, *, bounded: bool = True, snapshot: bool = False) -> Iterator[psycopg.Cursor[Any]]:
+        """Run a transaction; raises ``SinkError``, or a ``psycopg.Error`` that a row may be to blame for.
+
+        Args:
+            bounded: Whether its statements end after the settings' ``timeout_seconds``. Waits for locks always do.
+            snapshot: Whether all statements see the database at one moment, and change nothing.
+        """
+        with classified(self.server):
+            connection = self._connected()
+            level = psycopg.IsolationLevel
+            connection.isolation_level = level.REPEATABLE_READ if snapshot else level.READ_COMMITTED
+            connection.read_only = snapshot or None
+            seconds = self.settings.timeout_seconds
+            wait = 0 if snapshot else int(seconds * 1000)
+            timer = Timer(seconds + GRACE_SECONDS, _cut, [connection])
+            if bounded:
+                timer.start()
+            try:
+                with connection.transaction(), connection.cursor() as cursor:
+                    most = Literal(wait if bounded else 0)
+                    cursor.execute(OPTIONS.format(wait=Literal(wait), most=most))
+                    yield cursor
+            finally:
+                timer.cancel()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def check(self) -> None:
+        """Check that the server is reachable, new enough, and no standby."""
+        with self.transaction() as cursor:
+            cursor.execute("SELECT pg_is_in_recovery(), current_setting('server_version_num')::int")
+            standby, version = cursor.fetchone() or (False, 0)
+        if version < OLDEST:
+            raise PermanentError(f"{self.server} has version {version // 10_000}.", "Use PostgreSQL 15 or later.")
+        if standby:
+            raise RetryableError("read_only", f"{self.server} is a standby; writes need its primary")
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = _connect(self.settings)
+        return self._connection
+
+
+def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
+    more: dict[str, Any] = {}
+    if settings.password is not None:
+        more["password"] = settings.password.get_secret_value()
+    if settings.ca_certs is not None:
+        more |= {"sslmode": "verify-full", "sslrootcert": settings.ca_certs}
+    try:
+        return psycopg.connect(
+            settings.url.get_secret_value(),
+            autocommit=True,
+            prepare_threshold=None,  # a pooler may give the next transaction another connection
+            connect_timeout=max(2, int(settings.timeout_seconds)),
+            client_encoding="utf8",
+            fallback_application_name="cdf-replicator",
+            **more,
+        )
+    except psycopg.ProgrammingError:  # the text may quote a part of the password
+        raise PermanentError(
+            f"The url of PostgreSQL at {settings.endpoint} has an option that libpq does not know, or a wrong escape.",
+            "Correct the url: the documentation of libpq lists its options.",
+        ) from None
+    except psycopg.OperationalError as error:
+        why = _certificate_refusal(settings) if "certificate verify failed" in str(error) else ""
+        raise (certificate_error(f"PostgreSQL at {settings.endpoint}", why) or error) from error
+
+
+def _certificate_refusal(settings: PostgresSettings) -> str:
+    """Return the reason for which a server's certificate is refused, such as its age: libpq does not name it."""
+    context = ssl.create_default_context(cafile=settings.ca_certs)
+    for address in hosts(settings.url.get_secret_value()):
+        with suppress(OSError), socket.create_connection(address, settings.timeout_seconds) as connection:
+            connection.sendall(TLS_REQUEST)
+            connection.recv(1)
+            try:
+                context.wrap_socket(connection, server_hostname=address[0]).close()
+            except ssl.SSLCertVerificationError as error:
+                return str(error)
+    return "certificate verify failed"
+
+
+def identity_of(database: Database) -> tuple[str, ...] | None:
+    """Return an identity of the server that a loss of acknowledged writes changes; None if the server has none.
+
+    A fail-over or a restore starts another timeline. A restart loses writes only if the server acknowledges a commit
+    before it is on disk.
+    """
+    with suppress(PermanentError), database.transaction() as cursor:
+        cursor.execute(
+            "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), CASE WHEN current_setting('synchronous_commit') = 'off' "
+            "OR current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"
+        )
+        return cursor.fetchone()
+    return None
+
+
+def _cut(connection: psycopg.Connection[Any]) -> None:
+    """End the connection, so that a thread that waits for its server continues with an error."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,117 @@
+"""Classify errors of psycopg and of the server as errors of the sink contract."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from connectors.errors import PermanentError, RetryableError, certificate_error, target_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RETRYABLE: Final = {
+    "25006": "read_only", "55000": "read_only", "40001": "conflict", "40P01": "conflict", "53300": "overloaded",
+    "53100": "unavailable", "53200": "out_of_memory", "53400": "overloaded", "55P03": "timeout", "57014": "timeout",
+    "25P03": "timeout", "25P04": "timeout",
+}  # fmt: skip
+"""Reasons by SQLSTATE: read-only transaction, standby, serialization, deadlock, connections, disk, memory, limit of the
+configuration, lock, statement, idle transaction, transaction."""
+_AWAY: Final = ("08", "57P", "58")
+_PERMANENT: Final = ("0A", "3D", "3F", "42", "54")
+_ALTERED: Final = "The table was altered. Restart the route: it checks the table."
+_HINTS: Final = {
+    "42501": "Grant the user TEMPORARY on the database and CREATE on the schema. It must own an existing table to add columns.",
+    "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
+}  # fmt: skip
+_OTHER_HINT: Final = "Correct the table, or the columns of the route, then restart."
+_ROW_CLASSES: Final = ("21", "22", "23", "54000", "P0001")
+_CODES: Final = {
+    "21": "invalid", "22003": "out_of_range", "22008": "out_of_range", "22021": "invalid_text", "22P05": "invalid_text",
+    "22001": "too_large", "54000": "too_large", "23": "constraint",
+}  # fmt: skip
+_REFUSED: Final = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist|is not permitted to log in"
+)
+_MISCONFIGURED: Final = re.compile(r"does not support SSL|certificate file \".*\" does not exist|invalid sslmode")
+_LINE: Final = re.compile(r"line (\d+)")
+
+
+@contextmanager
+def classified(server: str) -> Iterator[None]:
+    """Raise an error of psycopg as a ``SinkError``; an error of a row, or an unknown error, stays unchanged."""
+    try:
+        yield
+    except psycopg.Error as error:
+        other = classify(error, server)
+        if other is error:
+            raise
+        raise other from error
+
+
+def classify(error: psycopg.Error, server: str) -> Exception:
+    """Return the ``SinkError`` for an error of psycopg, or the error itself."""
+    state, text = error.sqlstate or "", _first_line(error)
+    if state in _RETRYABLE:
+        return RetryableError(_RETRYABLE[state], f"{server}: {text}")
+    if state.startswith(_AWAY):
+        return RetryableError("unreachable" if state.startswith("08") else "unavailable", f"{server}: {text}")
+    if state == "42P01":
+        return target_missing(f"{server}: {text}")
+    if state.startswith(_PERMANENT) and not state.startswith(_ROW_CLASSES):
+        return PermanentError(f"{server}: {text}.", _HINTS.get(state, _OTHER_HINT))
+    return error if state else _no_state(error, server, text)
+
+
+def is_row_error(error: psycopg.Error) -> bool:
+    """Return whether a row is to blame."""
+    return (error.sqlstate or "").startswith(_ROW_CLASSES)
+
+
+def is_value_error(error: psycopg.Error) -> bool:
+    """Return whether a value has no form in its column, or in the index of the key."""
+    return (error.sqlstate or "").startswith(("22", "54000")) or line_of(error) is not None
+
+
+def code_of(error: psycopg.Error) -> str:
+    """Return the rejection code of a row's error."""
+    state = error.sqlstate or ""
+    return _CODES.get(state) or _CODES.get(state[:2], "invalid")
+
+
+def reason_of(error: psycopg.Error) -> str:
+    """Return the server's text, with its place: the column, but not the value."""
+    detail = error.diag.column_name or error.diag.constraint_name
+    place = re.search(r"column ([^:]+)", error.diag.context or "")
+    named = detail or (place[1] if place else "")
+    return _first_line(error) + (f" ({named})" if named else "")
+
+
+def line_of(error: psycopg.Error) -> int | None:
+    """Return the line of COPY that the server names, from 1."""
+    found = _LINE.search(error.diag.context or "")
+    return int(found[1]) if found and (error.diag.context or "").startswith("COPY") else None
+
+
+def _no_state(error: psycopg.Error, server: str, text: str) -> Exception:
+    """Classify a failed connection, whose error has a text only."""
+    if not isinstance(error, psycopg.OperationalError):
+        return error
+    everything = " ".join(str(error).split())
+    if "does not match host name" in everything:
+        return certificate_error(server, f"certificate verify failed: mismatch: {everything}") or error
+    if _MISCONFIGURED.search(everything):
+        return PermanentError(f"{server}: {everything}.", "Correct CA_CERTS, or the TLS options of the URL.")
+    if _REFUSED.search(everything):
+        return PermanentError(f"{server} refuses this user: {text}.", "Correct the user, the password or the database.")
+    if "too many" in everything or "remaining connection slots" in everything:
+        return RetryableError("overloaded", f"{server}: {everything}")
+    away = isinstance(error, psycopg.errors.ConnectionTimeout)
+    return RetryableError("timeout" if away else "unreachable", f"{server}: {everything}")
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]

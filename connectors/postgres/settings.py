@@ -1,0 +1,125 @@
+"""Define the settings of the sink (server, credentials, schema) and a route's options (its table and its vectors)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator
+
+from connectors import names
+from connectors.settings import ArrowSettings, RouteOptions
+
+SCHEMES: Final = ("postgresql", "postgres")
+PORT: Final = 5432
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?")
+LONGEST_NAME: Final = 63
+"""Bytes of the longest name. PostgreSQL cuts a longer one, so that two names could become the same."""
+TOMBSTONES: Final = "__cdf_deleted"
+METRICS: Final = {"cosine": "vector_cosine_ops", "l2": "vector_l2_ops", "ip": "vector_ip_ops"}
+LARGEST_VECTOR: Final = 16_000
+
+Vectors = dict[str, "tuple[int, str | None]"]
+"""The dimension of each vector column, and the metric of its index if it has one."""
+
+
+def hosts(url: str) -> list[tuple[str, int]]:
+    """Return the hosts of a URL of libpq, each with its port; raises ``ValueError`` if it is no URL of PostgreSQL."""
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES or not parts.path.strip("/"):
+        raise ValueError("not an address of PostgreSQL")
+    query = parse_qs(parts.query)
+    listed = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", ["localhost"]))
+    found = [_HOST.fullmatch(host) for host in listed.split(",")]
+    if None in found:
+        raise ValueError("not an address of PostgreSQL")
+    default = query.get("port", [str(PORT)])[0]
+    return [(unquote(host[1]).strip("[]") or "localhost", int(host[2] or default)) for host in found if host]
+
+
+def database(url: str) -> str:
+    return unquote(urlsplit(url).path.strip("/"))
+
+
+def _identifier(name: str) -> str:
+    if not name or "\0" in name or len(name.encode()) > LONGEST_NAME - len(TOMBSTONES):
+        raise ValueError(
+            f"expected a name of 1 to {LONGEST_NAME - len(TOMBSTONES)} bytes; it is quoted, so case counts"
+        )
+    return name
+
+
+def parse_vectors(text: str) -> Vectors:
+    """Parse ``embedding:256:cosine,title:64``; raises ``ValueError``."""
+    parsed: Vectors = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        column, _, rest = part.partition(":")
+        dimension, _, metric = rest.partition(":")
+        wrong = not column or not dimension.isdigit() or not 0 < int(dimension) <= LARGEST_VECTOR
+        if wrong or (metric and metric not in METRICS):
+            raise ValueError(
+                f"expected column:dimension or column:dimension:metric ({', '.join(METRICS)}), not {part!r}"
+            )
+        parsed[column] = int(dimension), metric or None
+    return parsed
+
+
+class PostgresSettings(ArrowSettings):
+    url: SecretStr = Field(
+        description="URL of libpq, with its options: postgresql://user@host:5432/db?target_session_attrs=read-write",
+    )
+    password: SecretStr | None = Field(None, description="password, unless the url holds one")
+    ca_certs: str | None = Field(
+        None, description="file of the CAs to trust; the server then needs TLS, and a certificate for its name"
+    )
+    schema_name: Annotated[str, AfterValidator(_identifier)] = Field(
+        "public", description="schema of the tables; it is created if it is missing"
+    )
+    timeout_seconds: float = Field(
+        30, ge=1, description="longest wait for a connection, and longest duration of the transaction of a chunk"
+    )
+    tombstone_seconds: int = Field(
+        86_400,
+        gt=0,
+        description="seconds to keep a deleted key's tombstone, which stops a late older row from reviving the key",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_understood(cls, url: SecretStr) -> SecretStr:
+        try:
+            hosts(url.get_secret_value())
+        except ValueError:
+            # The parser's text may quote a part of the password.
+            raise ValueError("expected postgresql://user@host:5432/database") from None
+        return url
+
+    @property
+    def endpoint(self) -> str:
+        """Return ``host:port/database`` without credentials."""
+        url = self.url.get_secret_value()
+        return f"{','.join(f'{host}:{port}' for host, port in hosts(url))}/{database(url)}"
+
+    @property
+    def servers(self) -> list[str]:
+        """Return each server in one spelling of its host, with the database."""
+        url = self.url.get_secret_value()
+        return [f"{names.server(host, port)}/{database(url)}" for host, port in hosts(url)]
+
+
+class PostgresOptions(RouteOptions):
+    target_table: Annotated[str, AfterValidator(_identifier)] | None = Field(
+        None, description="table to write to, in the sink's schema (default: the table's slug)"
+    )
+    vectors: str = Field(
+        "",
+        description="array<float> columns to keep as pgvector's vector, each with its dimension and, for an HNSW index, a "
+        "metric (cosine, l2, ip): embedding:256:cosine,title:64",
+    )
+
+    @field_validator("vectors")
+    @classmethod
+    def _vectors_are_understood(cls, text: str) -> str:
+        parse_vectors(text)
+        return text

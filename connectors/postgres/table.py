@@ -1,0 +1,201 @@
+"""Create the tables of a route, or check that an existing table accepts its rows and add what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg.sql import SQL, Identifier
+
+from connectors.errors import PermanentError
+from connectors.postgres.settings import LONGEST_NAME, METRICS
+from connectors.postgres.target import GUARD_COLUMN
+from connectors.postgres.types import accepts, is_widening, postgres_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+    from pyspark.sql.types import StructType
+
+    from connectors.postgres.settings import Vectors
+    from connectors.postgres.target import Target
+
+ORDINARY: Final = "r"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A column of an existing table."""
+
+    type: str
+    required: bool
+    default: bool
+    generated: bool
+
+
+def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[str, str]:
+    """Return the type of each column of the row, in their order; raises ``PermanentError`` for a name that can't be a column."""
+    wrong = [name for name in schema.names if len(name.encode()) > LONGEST_NAME or name == GUARD_COLUMN]
+    if wrong:
+        raise PermanentError(
+            f"Column {', '.join(wrong)} can't be a column of table {target}: its name is longer than {LONGEST_NAME} bytes, "
+            "or reserved.",
+            "Give it another name in RENAME, or leave it out in COLUMNS.",
+        )
+    types = {field.name: postgres_type(field.dataType) for field in schema.fields}
+    for name, (dimension, _) in vectors.items():
+        if types.get(name) not in {"real[]", "double precision[]"}:
+            raise PermanentError(
+                f"VECTORS names {name}, which is no column of type array<float> of the route.",
+                f"Name one of: {', '.join(n for n, t in types.items() if t == 'real[]') or 'none'}.",
+            )
+        types[name] = f"vector({dimension})"
+    return types
+
+
+def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str], vectors: Vectors) -> None:
+    """Make the table accept rows of these types; raises ``PermanentError`` if an existing table can't."""
+    extension = _vector_schema(cursor, target) if vectors else ""
+    types = {name: f"{extension}{kind}" if kind.startswith("vector(") else kind for name, kind in types.items()}
+    held = held_columns(cursor, target)
+    if held is None:
+        declared = [SQL("{} {}").format(Identifier(name), _type(kind)) for name, kind in types.items()]
+        cursor.execute(
+            target.query(
+                "CREATE TABLE {table} ({columns}, {guard} bigint, PRIMARY KEY ({keys}))",
+                columns=SQL(", ").join(declared),
+            )
+        )
+    else:
+        _check(cursor, target, held, types)
+        for name, kind in {**types, GUARD_COLUMN: "bigint"}.items():
+            if name not in held:
+                _alter(cursor, target, "ALTER TABLE {table} ADD COLUMN {name} {kind}", name, kind)
+            elif not accepts(held[name].type, _plain(kind)):
+                _alter(cursor, target, "ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind}", name, kind)
+    _align_tombstones(cursor, target)
+    for name, (_, metric) in vectors.items():
+        if metric is not None:
+            _index(cursor, target, name, extension, metric)
+
+
+def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None = None) -> dict[str, Held] | None:
+    """Return the columns of a table by name; None if the table is absent. Raises ``PermanentError`` if it is no table."""
+    cursor.execute(
+        "SELECT c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
+        "a.attgenerated <> '' OR a.attidentity = 'a' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+        "WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
+        [target.schema, table or target.table],
+    )
+    found = cursor.fetchall()
+    if not found:
+        return None
+    if found[0][0] != ORDINARY:
+        raise PermanentError(
+            f"{target} is not an ordinary table.",
+            "Name another table in TARGET_TABLE: a view or a partitioned table can't be one.",
+        )
+    return {name: Held(*rest) for _, name, *rest in found if name is not None}
+
+
+def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held], types: Mapping[str, str]) -> None:
+    """Raise ``PermanentError`` with every reason for which the table can't take the route."""
+    wrong = []
+    for name, kind in {**types, GUARD_COLUMN: "bigint"}.items():
+        column, wanted = held.get(name), _plain(kind)
+        if column is None:
+            if name in target.keys:
+                wrong.append(f"it has no key column {name}")
+        elif not accepts(column.type, wanted) and not is_widening(column.type, wanted):
+            wrong.append(f"column {name} is {column.type}, the route sends {wanted}")
+        elif column.generated:
+            wrong.append(f"column {name} is generated")
+        elif column.required and name not in target.keys:
+            wrong.append(f"column {name} is NOT NULL, and a delete writes the key alone before it removes the row")
+    wrong += [
+        f"column {name} is NOT NULL without a default, and the route does not send it"
+        for name, column in held.items()
+        if name not in types and name != GUARD_COLUMN and column.required and not (column.default or column.generated)
+    ]
+    wrong += _wrong_indexes(cursor, target)
+    if wrong:
+        raise PermanentError(
+            f"Table {target} does not take the route: {'; '.join(wrong)}.",
+            "Alter the table, or name another table in TARGET_TABLE, then restart. The sink creates a table that is missing.",
+        )
+
+
+def _wrong_indexes(cursor: psycopg.Cursor[Any], target: Target) -> list[str]:
+    """Return why the unique indexes do not fit: rows arrive in any order, so that only the key may be unique."""
+    cursor.execute(
+        "SELECT c.relname, i.indimmediate AND i.indisvalid AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL, "
+        "array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indrelid "
+        "AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE i.indrelid = to_regclass(%s) AND (i.indisunique OR i.indisexclusion)",
+        [Identifier(target.schema, target.table).as_string()],
+    )
+    key, wrong = False, []
+    for name, plain, names in cursor.fetchall():
+        if plain and set(names) == set(target.keys):
+            key = True
+        else:
+            wrong.append(f"index {name} makes other columns than the key unique, or only some rows")
+    return wrong if key else [*wrong, f"it has no primary key ({', '.join(target.keys)})"]
+
+
+def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target) -> None:
+    """Create the table of tombstones, or give its key columns the types of the table."""
+    table = held_columns(cursor, target) or {}
+    cursor.execute(
+        target.query(
+            "CREATE TABLE IF NOT EXISTS {tombstones} ({columns}, {guard} bigint NOT NULL, "
+            "deleted_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY ({keys}))",
+            columns=SQL(", ").join(SQL("{} {}").format(Identifier(key), _type(table[key].type)) for key in target.keys),
+        )
+    )
+    tombstones = held_columns(cursor, target, target.tombstones) or {}
+    for key in target.keys:
+        if tombstones[key].type != table[key].type:
+            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, table[key].type)
+
+
+def _index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str) -> None:
+    name = f"{target.table}__cdf_{column}".encode()[:LONGEST_NAME].decode(errors="ignore")
+    operators = SQL(f"{schema}{METRICS[metric]}")
+    cursor.execute(
+        target.query(
+            "CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw ({column} {operators})",
+            name=Identifier(name),
+            column=Identifier(column),
+            operators=operators,
+        )
+    )
+
+
+def _vector_schema(cursor: psycopg.Cursor[Any], target: Target) -> str:
+    """Return the prefix of pgvector's names; raises ``PermanentError`` if the extension is missing."""
+    cursor.execute(
+        "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    )
+    found = cursor.fetchone()
+    if found is None:
+        raise PermanentError(
+            f"Table {target} needs the extension vector (pgvector), which the database does not have.",
+            "Install pgvector on the server, then run as an administrator: CREATE EXTENSION vector. Or remove VECTORS.",
+        )
+    return f"{found[0]}."
+
+
+def _alter(cursor: psycopg.Cursor[Any], target: Target, text: Any, name: str, kind: str) -> None:
+    cursor.execute(target.query(text, name=Identifier(name), kind=_type(kind)))
+
+
+def _plain(kind: str) -> str:
+    return kind.rpartition(".")[2] if kind.endswith(")") and ".vector(" in kind else kind
+
+
+def _type(kind: str) -> SQL:
+    """Return a type that ``postgres_type`` or the server's ``format_type`` wrote: it is no name of a user."""
+    return SQL(kind)

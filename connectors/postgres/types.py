@@ -1,0 +1,166 @@
+r"""Map Spark types to PostgreSQL types, and build the text of values for COPY in the JVM.
+
+COPY separates columns by tabs, and rows by line breaks. ``\N`` is null. A year before 1 has the suffix BC. Arrays of simple
+values are arrays, every other nested value is ``jsonb`` in the JSON form of ``connectors.rendering``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as in connectors.rendering
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    NullType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from connectors.rendering import NESTED, json_of, json_type, parsed_text
+from connectors.type_widening import WHOLE, widens
+
+NULL: Final = "\\N"
+_NAMES: Final = {
+    "boolean": "boolean", "byte": "smallint", "short": "smallint", "integer": "integer", "long": "bigint",
+    "float": "real", "double": "double precision", "string": "text", "binary": "bytea", "date": "date",
+    "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "void": "text",
+}  # fmt: skip
+_DELTA: Final = {held: delta for delta, held in _NAMES.items() if delta not in {"byte", "void"}}
+
+
+def postgres_type(data_type: DataType) -> str:
+    """Return the type of the column that the sink creates, as ``format_type`` of PostgreSQL writes it."""
+    if isinstance(data_type, ArrayType) and not isinstance(data_type.elementType, (*NESTED, NullType)):
+        return f"{postgres_type(data_type.elementType)}[]"
+    if isinstance(data_type, NESTED):
+        return "jsonb"
+    if isinstance(data_type, DecimalType):
+        return f"numeric({data_type.precision},{data_type.scale})"
+    if isinstance(data_type, StringType):  # char(n) and varchar(n) too
+        return "text"
+    return _NAMES[str(data_type.jsonValue())]
+
+
+def accepts(held: str, wanted: str) -> bool:
+    """Return whether a column of type ``held`` holds every value of a column of type ``wanted``."""
+    if held == wanted:
+        return True
+    if held.endswith("[]") and wanted.endswith("[]"):
+        return accepts(held[:-2], wanted[:-2])
+    if held == "numeric":
+        return wanted.startswith("numeric(") or _DELTA.get(wanted) in WHOLE
+    if wanted.startswith("vector("):  # another schema may hold the extension
+        return held.rpartition(".")[2] == wanted
+    same = {"text": held.startswith("character varying"), "jsonb": held == "json"}
+    return same.get(wanted, is_widening(wanted, held))
+
+
+def is_widening(held: str, wanted: str) -> bool:
+    """Return whether a column of type ``held`` may become ``wanted``, since that is a widening of the source column."""
+    if held.endswith("[]") and wanted.endswith("[]"):
+        return is_widening(held[:-2], wanted[:-2])
+    return widens(_delta_type(held), _delta_type(wanted))
+
+
+def _delta_type(held: str) -> str:
+    return held.replace("numeric", "decimal") if held.startswith("numeric(") else _DELTA.get(held, held)
+
+
+def copy_line(columns: list[Column], names: int) -> Column:
+    """Return a line of COPY with the texts of ``columns``, then nulls up to ``names`` columns."""
+    texts = [F.coalesce(column, F.lit(NULL)) for column in columns]
+    rest = [F.lit("\t".join([NULL] * (names - len(columns))))] if names > len(columns) else []
+    return F.concat(F.concat_ws("\t", *texts, *rest), F.lit("\n"))
+
+
+def copy_text(column: Column, data_type: DataType) -> Column:
+    """Return the text of a value in a line of COPY; null for null."""
+    if isinstance(data_type, NullType):
+        return F.lit(None).cast("string")
+    if isinstance(data_type, BinaryType):
+        return F.concat(F.lit("\\\\x"), F.hex(column))
+    plain = isinstance(data_type, (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType))
+    text = _text(column, data_type)
+    if isinstance(data_type, StringType):
+        text = F.make_valid_utf8(text)
+    return text if plain else _escaped(text, {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def vector_text(column: Column) -> Column:
+    """Return an array of numbers as pgvector reads it; a null element gives a text that pgvector refuses."""
+    return column.cast("string")
+
+
+def key_value(key: Column, position: int, data_type: DataType) -> Column:
+    """Return the text for COPY of a key column, from the key text of a change: the inverse of ``rendering.key_text``."""
+    part = F.split(key, ":").getItem(position)
+    text = F.replace(F.replace(part, F.lit("%3A"), F.lit(":")), F.lit("%25"), F.lit("%"))
+    if isinstance(data_type, StringType):  # ``%!`` marks bytes that are no UTF-8
+        invalid = F.unhex(F.substring(part, 3, 2**31 - 1)).cast("string")
+        return copy_text(F.when(F.startswith(part, F.lit("%!")), invalid).otherwise(text), data_type)
+    return copy_text(parsed_text(text, data_type), json_type(data_type))
+
+
+def _text(column: Column, data_type: DataType) -> Column:
+    if isinstance(data_type, (DateType, TimestampType, TimestampNTZType)):
+        return _moment(column.cast("string"))
+    if isinstance(data_type, ArrayType) and not isinstance(data_type.elementType, (*NESTED, NullType)):
+        element = data_type.elementType
+        if isinstance(element, (IntegralType, FractionalType, BooleanType)):
+            return F.translate(column.cast("string"), "[]", "{}")
+        quoted = F.transform(column, lambda each: F.coalesce(_quoted(each, element), F.lit("NULL")))
+        return F.concat(F.lit("{"), F.array_join(quoted, ","), F.lit("}"))
+    if isinstance(data_type, NESTED):
+        return json_of(column, data_type)
+    return column.cast("string")
+
+
+def _quoted(column: Column, data_type: DataType) -> Column:
+    if isinstance(data_type, BinaryType):
+        return F.concat(F.lit('"\\\\x'), F.hex(column), F.lit('"'))
+    return F.concat(F.lit('"'), _escaped(_text(column, data_type), {"\\": "\\\\", '"': '\\"'}), F.lit('"'))
+
+
+def _escaped(text: Column, characters: dict[str, str]) -> Column:
+    for character, escape in characters.items():
+        text = F.replace(text, F.lit(character), F.lit(escape))
+    return text
+
+
+def _moment(text: Column) -> Column:
+    """Convert a year that Spark writes with a sign: ``+12024``, and ``-0005`` for the year 6 BC."""
+    year = F.regexp_extract(text, r"^-(\d+)-", 1).try_cast("long") + 1
+    before = F.concat(F.lpad(year.cast("string"), 7, "0"), F.regexp_extract(text, r"^-\d+(-.*)$", 1), F.lit(" BC"))
+    past = F.startswith(text, F.lit("-"))
+    future = F.startswith(text, F.lit("+"))
+    return F.when(past, before).when(future, F.substring(text, 2, 2**31 - 1)).otherwise(text)
+
+
+def value_of(text: Column, data_type: DataType) -> Column:
+    """Return the value of a column from the text that ``view`` selects, null if it is no text of the type."""
+    if isinstance(data_type, NullType):
+        return F.lit(None)
+    if isinstance(data_type, ArrayType) and not isinstance(data_type.elementType, (*NESTED, NullType)):
+        texts = F.from_json(text, "array<string>")
+        return F.transform(texts, lambda each: value_of(each, data_type.elementType))
+    if isinstance(data_type, NESTED):
+        return parsed_text(text, data_type)
+    if isinstance(data_type, BinaryType):
+        return F.unhex(F.substring(text, 3, 2**31 - 1))
+    if isinstance(data_type, (DateType, TimestampType, TimestampNTZType)):
+        year = (F.regexp_extract(text, r"^(\d+)-", 1).try_cast("long") - 1).cast("string")
+        before = F.concat(F.lit("-"), F.lpad(year, 4, "0"), F.regexp_extract(text, r"^\d+(-.*) BC$", 1))
+        text = F.when(F.endswith(text, F.lit(" BC")), before).otherwise(text)
+        long_year = F.concat(F.lit("+"), text)
+        text = F.when(F.regexp_like(text, F.lit(r"^\d{5}")), long_year).otherwise(text)
+    return text.try_cast(data_type)

@@ -1,0 +1,188 @@
+"""Read, count and delete the rows of a table in ranges of its blocks."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from psycopg.sql import SQL, Identifier, Literal
+
+from connectors.errors import target_missing
+from connectors.postgres.client import Database
+from connectors.postgres.table import held_columns
+from connectors.postgres.target import GUARD_COLUMN, columns, hold
+from connectors.result import EntryCount
+from connectors.view import BODY, IDENTITY, ScannedView, entry_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+    import pyarrow as pa
+    from psycopg.sql import Composable
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from connectors.change import RouteSpec
+    from connectors.postgres.settings import PostgresSettings
+    from connectors.postgres.target import Target
+
+PARTS: Final = 4
+PAGE: Final = 2000
+BLOCKS_SWEPT: Final = 1000
+
+COUNT: Final = (
+    "SELECT count(*), count(*) FILTER (WHERE coalesce({guard}, 0) < {below}), greatest(max({guard}), "
+    "(SELECT max({guard}) FROM {tombstones}), 0) FROM {table}"
+)
+SWEEP: Final = (
+    "WITH gone AS (DELETE FROM {table} t WHERE {blocks} AND coalesce({guard}, 0) < {below} RETURNING {keys}) "
+    "INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT *, {below} - 1 FROM gone "
+    "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
+)
+FORGET: Final = (
+    "DELETE FROM {tombstones} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {tombstones} WHERE deleted_at < now() - "
+    "make_interval(secs => {seconds}) LIMIT 10000))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableView(ScannedView):
+    """The rows of a table at one moment: ``snapshot``, which a transaction of the driver keeps.
+
+    Args:
+        settings: The settings of the sink, by which a worker connects.
+        target: The table.
+        snapshot: The id of the exported snapshot.
+        held: The type of each column.
+        blocks: The number of blocks of the table.
+        parts: The number of ranges of blocks.
+    """
+
+    consistent: ClassVar[bool] = True
+    settings: PostgresSettings
+    target: Target
+    snapshot: str
+    held: dict[str, str]
+    blocks: int
+    parts: int = PARTS
+
+    def scan(self, part: int) -> Iterator[pa.RecordBatch]:
+        names = [name for name in self.held if name != GUARD_COLUMN]
+        query = self.target.query(
+            "SELECT to_json(ARRAY[{key_texts}])::text, {guard}, row_to_json(r)::text FROM (SELECT {texts}, {guard} FROM {table} t "
+            "WHERE {blocks}) r",
+            key_texts=columns(self.target.keys),
+            texts=SQL(", ").join(_text(name, self.held[name]) for name in names),
+            blocks=block_range(part * self._step, None if part == self.parts - 1 else (part + 1) * self._step),
+        )
+        with closing(Database(self.settings)) as database, database.transaction(bounded=False, snapshot=True) as cursor:
+            cursor.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot)))
+            for page in pages(cursor, query):
+                keys, guards, bodies = ([row[at] for row in page] for at in range(3))
+                yield entry_batch(keys, guards, bodies)
+
+    def read(self, schema: StructType) -> Column:
+        """Return the row, from the JSON object of the texts of its columns."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        from connectors.postgres.types import value_of
+        from connectors.rendering import json_type
+
+        texts = F.from_json(F.col(BODY), "map<string, string>")
+        values = ((f.name, value_of(texts.getItem(f.name), f.dataType), json_type(f.dataType)) for f in schema.fields)
+        return F.struct(*(value.cast(kind).alias(name) for name, value, kind in values))
+
+    def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
+        """Return the rows, each with its key text in place of the texts of its key columns."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        from connectors.postgres.types import value_of
+        from connectors.rendering import key_text
+
+        texts, types = F.from_json(F.col(IDENTITY), "array<string>"), [schema[key].dataType for key in self.target.keys]
+        values = [(value_of(texts.getItem(at), kind), kind) for at, kind in enumerate(types)]
+        return ScannedView.entries(self, spark, schema).withColumn(IDENTITY, key_text(values))
+
+    @property
+    def _step(self) -> int:
+        return self.blocks // self.parts + 1
+
+
+@contextmanager
+def opened(database: Database, target: Target) -> Iterator[TableView]:
+    """Export a snapshot of the table, and keep it until the end."""
+    with closing(Database(database.settings)) as own, own.transaction(bounded=False, snapshot=True) as cursor:
+        held = held_columns(cursor, target)
+        if held is None:
+            raise target_missing(f"table {target} is absent")
+        cursor.execute("SELECT pg_export_snapshot()")
+        (snapshot,) = cursor.fetchone() or ("",)
+        types = {name: column.type for name, column in held.items()}
+        yield TableView(own.settings, target, snapshot, types, block_count(cursor, target))
+
+
+def count(database: Database, target: Target, below_guard: int) -> EntryCount:
+    """Count rows and orphans, and find the highest guard, tombstones included."""
+    with database.transaction(bounded=False) as cursor:
+        if held_columns(cursor, target) is None:
+            return EntryCount()
+        cursor.execute(target.query(COUNT, below=Literal(below_guard)))
+        return EntryCount(*(cursor.fetchone() or ()))
+
+
+def sweep(database: Database, target: Target, route: RouteSpec, below_guard: int) -> int:
+    """Delete every row with a lower guard, in one transaction for each range of blocks, and return their number.
+
+    A deleted row leaves a tombstone with the guard just below. It loses to every change of the new epoch, and beats every
+    change of an older epoch.
+    """
+    with database.transaction() as cursor:
+        blocks = block_count(cursor, target)
+    swept = 0
+    for start in range(0, blocks + 1, BLOCKS_SWEPT):
+        end = None if start + BLOCKS_SWEPT > blocks else start + BLOCKS_SWEPT
+        with database.transaction(bounded=False) as cursor:
+            hold(cursor, target, route)
+            query = target.query(SWEEP, below=Literal(below_guard), blocks=block_range(start, end))
+            swept += cursor.execute(query).rowcount
+    return swept
+
+
+def forget(database: Database, target: Target, seconds: int) -> int:
+    """Delete the tombstones that are older than this, and return their number."""
+    deleted = 0
+    while True:
+        with database.transaction() as cursor:
+            removed = cursor.execute(target.query(FORGET, seconds=Literal(seconds))).rowcount
+        deleted += removed
+        if not removed:
+            return deleted
+
+
+def block_count(cursor: psycopg.Cursor[Any], target: Target) -> int:
+    cursor.execute(target.query("SELECT pg_relation_size({regclass}) / current_setting('block_size')::int"))
+    (blocks,) = cursor.fetchone() or (0,)
+    return int(blocks)
+
+
+def block_range(start: int, end: int | None) -> Composable:
+    """Return the condition that a row of ``t`` is in the blocks from ``start`` to before ``end``; None for the last block."""
+    lower = SQL("t.ctid >= {}::tid").format(Literal(f"({start},0)"))
+    return lower if end is None else SQL("{} AND t.ctid < {}::tid").format(lower, Literal(f"({end},0)"))
+
+
+def pages(cursor: psycopg.Cursor[Any], query: Composable) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of a query in pages, by a cursor of the server."""
+    cursor.execute(SQL("DECLARE cdf_rows NO SCROLL CURSOR FOR {}").format(query))
+    while True:
+        page = cursor.execute(SQL("FETCH {} FROM cdf_rows").format(Literal(PAGE))).fetchall()
+        if not page:
+            return
+        yield page
+
+
+def _text(name: str, kind: str) -> Composable:
+    text = SQL("to_json(t.{0}::text[])::text AS {0}") if kind.endswith("[]") else SQL("t.{0}::text AS {0}")
+    return text.format(Identifier(name))

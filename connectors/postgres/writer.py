@@ -1,0 +1,161 @@
+"""Write a chunk in one transaction: COPY into a temporary table, then merge by guard.
+
+    1. The rows of deletes are placeholders: the key and the guard alone. They are inserted like the others, and wait for
+       a concurrent writer of the same key at the unique index.
+    2. The placeholders that are now in the table become tombstones.
+    3. Rows that a newer tombstone has overtaken are deleted. This statement sees the tombstones of writers for which
+       statement 1 waited, since each statement of a transaction (READ COMMITTED) sees what was committed before it.
+
+An even guard is a delete (``connectors.change.guard_of``). A row in the table never keeps an even guard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg.sql import SQL, Composed, Identifier
+
+from connectors.change import CHANGE_TYPE, DELETES
+from connectors.errors import target_missing
+from connectors.postgres.errors import code_of, is_row_error, is_value_error, line_of, reason_of
+from connectors.postgres.table import held_columns
+from connectors.postgres.target import columns, hold
+from connectors.result import Rejected, WriteResult
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+    from connectors.change import RouteSpec
+    from connectors.postgres.client import Database
+    from connectors.postgres.target import Target
+
+STAGE: Final = (
+    "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
+)
+MERGE: Final = (
+    "INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM {stage} ORDER BY {keys} ON CONFLICT ({keys}) DO UPDATE SET {updates} "
+    "WHERE coalesce(t.{guard}, 0) <= excluded.{guard}"
+)
+BURY: Final = (
+    "WITH gone AS (DELETE FROM {table} t USING {stage} s WHERE s.{guard} % 2 = 0 AND {same} AND t.{guard} = s.{guard} "
+    "RETURNING {key_of_row}, t.{guard}) INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT * FROM gone "
+    "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
+)
+OVERTAKEN: Final = (
+    "DELETE FROM {table} t USING {stage} s, {tombstones} d WHERE {same} AND {same_tombstone} AND t.{guard} < d.{guard}"
+)
+NUMBERED: Final = SQL("(SELECT row_number() OVER (ORDER BY ctid) - 1 AS cdf_position, * FROM {stage}) s")
+STALE: Final = (
+    "SELECT cdf_position FROM {numbered} LEFT JOIN {table} t ON {same} "
+    "WHERE CASE WHEN s.{guard} % 2 = 0 THEN t.{guard} IS NOT NULL ELSE t.{guard} IS DISTINCT FROM s.{guard} END"
+)
+ABSENT: Final = (
+    "SELECT cdf_position FROM {numbered} WHERE s.{guard} % 2 = 0 AND NOT EXISTS (SELECT FROM {table} t WHERE {same})"
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The positions of a chunk that were not applied, as its parts are written."""
+
+    stale: list[int] = field(default_factory=list)
+    noop: list[int] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes the chunks of a route. ``held``, the columns of the table, makes a part of the name of the temporary table."""
+
+    database: Database
+    target: Target
+    route: RouteSpec
+    held: tuple[Any, ...]
+
+    @classmethod
+    def opened(cls, database: Database, target: Target, route: RouteSpec) -> Writer:
+        with database.transaction() as cursor:
+            held = held_columns(cursor, target)
+        if held is None:
+            raise target_missing(f"table {target} was dropped")
+        return cls(database, target, route, (str(target), *((name, column.type) for name, column in held.items())))
+
+    def write(self, chunk: pa.RecordBatch, lines: str, names: list[str]) -> WriteResult:
+        """Write a chunk whose column ``lines`` holds the lines of COPY for the columns ``names``.
+
+        A row that the server refuses ends its transaction. The others are then written in parts without it: up to the
+        line that COPY names, or in halves.
+        """
+        outcome, sent, pending = Outcome(), 0, [(0, chunk)]
+        while pending:
+            offset, part = pending.pop()
+            body = body_of(part.column(lines))
+            sent += len(body)
+            try:
+                self._merge(part, body, offset, names, outcome)
+            except psycopg.Error as error:
+                if not is_row_error(error):
+                    raise
+                if part.num_rows > 1:
+                    pending += [
+                        (offset + start, part.slice(start, rows)) for start, rows in _split(part.num_rows, error)
+                    ]
+                elif part.column(CHANGE_TYPE)[0].as_py() in DELETES and is_value_error(error):
+                    outcome.noop.append(offset)  # no row has a key that the table can't hold
+                else:
+                    outcome.rejected.append(Rejected(offset, code_of(error), reason_of(error)))
+        return WriteResult(stale=outcome.stale, noop=outcome.noop, rejected=outcome.rejected, sent_bytes=sent)
+
+    def _merge(self, part: pa.RecordBatch, body: bytes, offset: int, names: list[str], outcome: Outcome) -> None:
+        deletes = pc.any(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
+        absent: list[int] = []
+        stale: list[int] = []
+        with self.database.transaction() as cursor:
+            hold(cursor, self.target, self.route, self._query(STAGE, names))
+            with cursor.copy(self._query("COPY {stage} ({columns}) FROM STDIN", names)) as copy:
+                copy.write(body)
+            if deletes:
+                absent = [at for (at,) in cursor.execute(self._query(ABSENT, names)).fetchall()]
+            written = cursor.execute(self._query(MERGE, names)).rowcount
+            if deletes:
+                cursor.execute(self._query(BURY, names))
+            overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
+            if written != part.num_rows or overtaken:
+                stale = [at for (at,) in cursor.execute(self._query(STALE, names)).fetchall()]
+        outcome.stale += [offset + at for at in stale]
+        outcome.noop += [offset + at for at in sorted({*absent} - {*stale})]
+
+    def _query(self, text: LiteralString, names: list[str]) -> Composed:
+        updates = (SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names if name not in self.target.keys)
+        definition = sha256(repr((self.held, names)).encode()).hexdigest()
+        stage = Identifier("pg_temp", f"cdf_stage_{definition[:16]}")
+        return self.target.query(
+            text,
+            stage=stage,
+            numbered=NUMBERED.format(stage=stage),
+            columns=columns(names),
+            updates=SQL(", ").join(updates),
+            same=self.target.same_keys("t", "s"),
+            same_tombstone=self.target.same_keys("d", "s"),
+            key_of_row=columns(self.target.keys, "t"),
+        )
+
+
+def body_of(lines: pa.Array) -> bytes:
+    """Return the concatenated lines, without Python code per row."""
+    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines.cast(pa.binary()))
+    body: bytes = pc.binary_join(whole, b"")[0].as_py()
+    return body
+
+
+def _split(rows: int, error: psycopg.Error) -> list[tuple[int, int]]:
+    """Return the start and the length of each part to write, the last part first."""
+    line = line_of(error)
+    bad = (line - 1, 1) if line is not None and line <= rows else (rows // 2, 0)
+    parts = [(0, bad[0]), bad, (sum(bad), rows - sum(bad))]
+    return [part for part in reversed(parts) if part[1]]

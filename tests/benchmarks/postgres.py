@@ -1,0 +1,113 @@
+"""PostgreSQL: a bare COPY of prebuilt lines, ours, and ``executemany`` in foreachPartition."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from connectors.postgres.target import columns
+from connectors.postgres.writer import body_of
+from tests.benchmarks.arm import Arm, Contest
+from tests.benchmarks.ours import TABLE, OurRoute
+from tests.benchmarks.works import DELETED, newest
+from tests.support.postgres import emptied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import Row, SparkSession
+
+    from deploy.local.servers import Postgres
+    from tests.benchmarks.works import Work
+
+CHUNK = 5000
+SENDERS = 2
+SAMPLE = 200
+
+
+def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Contest:
+    """The bare COPY takes part in a bootstrap only, since it neither updates nor deletes."""
+    route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "postgres", "CDF_SINKS__SINK__URL": server.url})
+    lines: list[tuple[list[str], bytes]] = []
+
+    def empty() -> None:
+        route.sink.close()
+        emptied(server)
+        route.prepare()
+
+    def bare() -> int:
+        if not lines:
+            lines.extend(_lines(route))
+        with ThreadPoolExecutor(SENDERS) as senders:
+            list(senders.map(lambda number: _copy(server.url, lines[number::SENDERS]), range(SENDERS)))
+        return work.rows
+
+    def many() -> int:
+        write = _many(server.url, work.keys)
+        return work.read(spark, lambda frame: newest(frame, work.keys).foreachPartition(write))
+
+    arms = [Arm("ours", route.deliver, [jvm], empty, route.sent)]
+    if work.versions is None:
+        arms.append(Arm("bare COPY", bare, [], empty))
+    arms.append(Arm("executemany", many, [jvm], empty))
+    sample = newest(work.frame(spark), work.keys).limit(SAMPLE).collect()
+
+    def check(arm: Arm) -> None:
+        keys = SQL(" AND ").join(SQL("{} = %s").format(Identifier(key)) for key in work.keys)
+        query = SQL("SELECT FROM {} WHERE {}").format(Identifier(TABLE), keys)
+        with psycopg.connect(server.url) as connection:
+            for row in sample:
+                there = connection.execute(query, [row[key] for key in work.keys]).rowcount == 1
+                if there == row[DELETED]:
+                    raise AssertionError(f"{arm.name} left {row} {'there' if there else 'out'}")
+
+    return Contest(f"postgres {work.name}", work.what, arms, check)
+
+
+def _lines(route: OurRoute) -> Iterator[tuple[list[str], bytes]]:
+    for batch in route.rendered().to_batches(CHUNK):
+        name = batch.schema.names[-1]
+        yield json.loads(name), body_of(batch.column(name))
+
+
+def _copy(url: str, chunks: Sequence[tuple[list[str], bytes]]) -> None:
+    """The limit: nothing to render, no guard, one transaction for each chunk as ours."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for names, body in chunks:
+            query = SQL("COPY {} ({}) FROM STDIN").format(Identifier(TABLE), columns(names))
+            with connection.cursor() as cursor, cursor.copy(query) as copy:
+                copy.write(body)
+
+
+def _many(url: str, keys: Sequence[str]) -> Callable[[Iterator[Row]], None]:
+    """Return a typical custom writer: Python objects, ``executemany`` of upserts and deletes, without a guard."""
+
+    def write(rows: Iterator[Row]) -> None:
+        from itertools import islice
+
+        import psycopg
+        from psycopg.sql import SQL, Identifier
+
+        def listed(template: str, names: Sequence[str], by: str) -> object:
+            return SQL(by).join(SQL(template).format(Identifier(name)) for name in names)
+
+        with psycopg.connect(url) as connection, connection.cursor() as cursor:
+            while chunk := list(islice(rows, CHUNK)):
+                names = [name for name in chunk[0].asDict() if name != DELETED]
+                upsert = SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET {}").format(
+                    Identifier(TABLE),
+                    listed("{}", names, ", "),
+                    SQL(", ").join([SQL("%s")] * len(names)),
+                    listed("{}", keys, ", "),
+                    listed("{0} = excluded.{0}", names, ", "),
+                )
+                delete = SQL("DELETE FROM {} WHERE {}").format(Identifier(TABLE), listed("{} = %s", keys, " AND "))
+                cursor.executemany(upsert, [[row[name] for name in names] for row in chunk if not row[DELETED]])
+                cursor.executemany(delete, [[row[key] for key in keys] for row in chunk if row[DELETED]])
+                connection.commit()
+
+    return write

@@ -1,0 +1,304 @@
+"""A server that is away, locked or replaced, a table that changes, and rows that a table refuses."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from datetime import date
+from random import Random
+from threading import Barrier
+
+import psycopg
+import pytest
+from pyspark.sql.types import DateType, StringType, StructField, StructType
+
+from connectors import PermanentError, RetryableError, Watermark
+from connectors.testing import SCHEMA, deletion, render_chunk, upsert
+from connectors.testing.contract import assert_applied
+from deploy.local.servers import Postgres
+from tests.contract.postgres_reader import route_to, sink_to
+from tests.support.waiting import until
+
+RACES = 150
+
+
+@pytest.fixture(scope="module")
+def own_server():
+    """A server that its tests kill, pause and promote."""
+    with Postgres.start() as server:
+        yield server
+
+
+@pytest.fixture
+def written(spark):
+    """Prepare a sink and return a function that writes changes."""
+
+    def written(sink, route, schema=SCHEMA):
+        sink.prepare(schema, route)
+        sink.open(route)
+        return lambda *changes: sink.write(render_chunk(spark, sink, route, schema, changes))
+
+    return written
+
+
+def test_late_upsert_never_revives_a_deleted_key(postgres_server, spark, route, db):
+    keys = [f"k{number}" for number in range(RACES)]
+    sinks = [sink_to(postgres_server.url) for _ in range(2)]
+    sinks[0].prepare(SCHEMA, route)
+    chunks = [
+        render_chunk(spark, sinks[0], route, SCHEMA, changes)
+        for changes in ([deletion(key, 5) for key in keys], [upsert(key, 4, "late") for key in keys])
+    ]
+    start = Barrier(2)
+
+    def race(sink, chunk):
+        sink.open(route)
+        for position in range(RACES):
+            start.wait(30)
+            sink.write(chunk.slice(position, 1))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(race, sinks, chunks))
+    for sink in sinks:
+        sink.close()
+    assert db(f'SELECT id FROM "{route.table}"') == []
+    assert len(db(f'SELECT id FROM "{route.table}__cdf_deleted"')) == RACES
+
+
+def test_killed_server_is_unreachable_until_it_is_back(own_server, written):
+    with closing(sink_to(own_server.url)) as sink:
+        write = written(sink, route_to())
+        assert_applied(write(upsert("a", 1)))
+        own_server.kill()
+        for _ in range(2):
+            with pytest.raises(RetryableError) as caught:
+                write(upsert("a", 2))
+            assert caught.value.reason in {"unreachable", "unavailable"}
+        own_server.restart()
+        assert_applied(write(upsert("a", 2)))
+
+
+def test_server_that_hangs_is_left_after_the_timeout(own_server, written, monkeypatch):
+    monkeypatch.setattr("connectors.postgres.client.GRACE_SECONDS", 0.5)
+    with closing(sink_to(own_server.url, timeout_seconds=1)) as sink:
+        write = written(sink, route_to())
+        own_server.pause()
+        try:
+            with pytest.raises(RetryableError, match="unreachable"):
+                write(upsert("a", 1))
+        finally:
+            own_server.resume()
+        assert_applied(write(upsert("a", 1)))
+
+
+def test_promoted_standby_has_lost_acknowledged_writes_and_refuses_writes_before(own_server, written):
+    with closing(sink_to(own_server.url)) as sink:
+        route = route_to()
+        written(sink, route)
+        sink.read_claim(route)
+        assert not sink.lost_acknowledged_writes()
+        own_server.stop()
+        signal = own_server.home / "data" / "standby.signal"
+        signal.touch()
+        own_server.restart()
+        with pytest.raises(RetryableError, match=r"unavailable|unreachable"):
+            sink.check()
+        with pytest.raises(RetryableError, match="read_only"):
+            sink.check()
+        with pytest.raises(RetryableError, match="read_only"):
+            sink.save_watermark(route, Watermark(0, 1, 1))
+        with psycopg.connect(own_server.url, autocommit=True) as admin:
+            admin.execute("SELECT pg_promote()")
+            until(lambda: admin.execute("SELECT pg_is_in_recovery()").fetchone() == (False,))
+        with pytest.raises(RetryableError, match="lost"):
+            sink.save_watermark(route, Watermark(0, 1, 1))
+        assert sink.lost_acknowledged_writes()
+
+
+def test_restart_loses_writes_only_without_synchronous_commit(own_server, written):
+    with closing(sink_to(own_server.url)) as sink:
+        route = route_to()
+        written(sink, route)
+        sink.read_claim(route)
+        own_server.restart()
+        assert retried(sink.lost_acknowledged_writes) is False
+        own_server.config["synchronous_commit"] = "off"
+        own_server.restart()
+        retried(lambda: sink.read_claim(route))
+        own_server.restart()
+        assert retried(sink.lost_acknowledged_writes) is True
+        del own_server.config["synchronous_commit"]
+
+
+def retried(call):
+    """Return the result of a second try: the first finds that the connection has ended."""
+    try:
+        return call()
+    except RetryableError:
+        return call()
+
+
+def test_older_watermark_in_the_table_means_that_it_was_restored(sink, written, route):
+    write = written(sink, route)
+    sink.save_watermark(route, Watermark(0, 4, 4))
+    ahead = replace(route, watermark=Watermark(0, 5, 5))
+    assert sink.read_claim(ahead).restored
+    sink.open(ahead)
+    with pytest.raises(RetryableError, match="lost"):
+        write(upsert("a", 6))
+    with pytest.raises(RetryableError, match="lost"):
+        sink.save_watermark(ahead, Watermark(0, 6, 6))
+
+
+@pytest.fixture(scope="module")
+def locked_server():
+    with Postgres.start(password="s3cret") as server:
+        yield server
+
+
+def test_wrong_password_or_database_halts_and_names_the_cure(locked_server):
+    for url in (
+        locked_server.url.replace("s3cret", "wrong"),
+        locked_server.url.replace(":s3cret", ""),
+        locked_server.url.replace("/postgres", "/absent"),
+    ):
+        with closing(sink_to(url)) as sink, pytest.raises(PermanentError, match="refuses this user") as caught:
+            sink.check()
+        assert "password" in caught.value.hint
+        assert "s3cret" not in str(caught.value)
+
+
+def test_wrong_option_of_the_url_is_refused_without_the_url(locked_server):
+    url = f"{locked_server.url}?sslmod=require"
+    with closing(sink_to(url)) as sink, pytest.raises(PermanentError, match="libpq") as caught:
+        sink.check()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_password_setting_is_used_beside_the_url(locked_server):
+    with closing(sink_to(locked_server.url.replace(":s3cret", ""), password="s3cret")) as sink:
+        sink.check()
+
+
+def test_limit_of_connections_is_an_overload(postgres_server, db):
+    db("CREATE ROLE limited LOGIN CONNECTION LIMIT 0")
+    url = postgres_server.url.replace("cdf@", "limited@")
+    with closing(sink_to(url)) as sink, pytest.raises(RetryableError, match="too many connections") as caught:
+        sink.check()
+    assert caught.value.reason == "overloaded"
+    db("DROP ROLE limited")
+
+
+def test_user_without_grants_is_refused_with_the_grants_it_needs(postgres_server, db, route):
+    db("CREATE ROLE reader LOGIN")
+    url = postgres_server.url.replace("cdf@", "reader@")
+    with closing(sink_to(url)) as sink, pytest.raises(PermanentError, match="permission denied") as caught:
+        sink.prepare(SCHEMA, route)
+    assert "CREATE on the schema" in caught.value.hint
+    db("DROP ROLE reader")
+
+
+def test_read_only_database_is_retried(postgres_server, written, route, db):
+    db("ALTER DATABASE postgres SET default_transaction_read_only = on")
+    try:
+        with closing(sink_to(postgres_server.url)) as sink, pytest.raises(RetryableError, match="read_only"):
+            written(sink, route)
+    finally:
+        db("SET default_transaction_read_only = off")
+        db("ALTER DATABASE postgres RESET default_transaction_read_only")
+
+
+def test_lock_on_the_table_is_a_timeout_and_not_a_halt(postgres_server, written, route, db):
+    with closing(sink_to(postgres_server.url, timeout_seconds=1)) as sink:
+        write = written(sink, route)
+        with db.connection.transaction():
+            db(f'LOCK TABLE "{route.table}"')
+            with pytest.raises(RetryableError) as caught:
+                write(upsert("a", 1))
+        assert caught.value.reason == "timeout"
+        assert_applied(write(upsert("a", 1)))
+
+
+def test_take_over_waits_for_a_writer_and_fences_it_off(postgres_server, written, route, db):
+    with closing(sink_to(postgres_server.url)) as old, closing(sink_to(postgres_server.url, timeout_seconds=1)) as new:
+        write = written(old, route)
+        with db.connection.transaction():  # a writer that has not committed
+            query = new._target(route).query("SELECT pg_advisory_xact_lock_shared({lock})")
+            db.connection.execute(query)
+            with pytest.raises(RetryableError, match="timeout"):
+                new.prepare(SCHEMA, replace(route, fence=1))
+        new.prepare(SCHEMA, replace(route, fence=1))
+        with pytest.raises(PermanentError, match="another instance"):
+            write(upsert("a", 1))
+
+
+def test_dropped_table_halts_with_a_resync(sink, written, route, db):
+    write = written(sink, route)
+    db(f'DROP TABLE "{route.table}"')
+    with pytest.raises(PermanentError, match="resync"):
+        write(upsert("a", 1))
+    with pytest.raises(PermanentError, match="resync"):
+        sink.open(route)
+    assert sink.read_claim(route) is None
+    db(f'CREATE TABLE "{route.table}" (id text PRIMARY KEY, name text, _cdf_guard bigint)')
+    assert sink.read_claim(route) is None, "another table of this name has no claim"
+    with pytest.raises(PermanentError, match="resync"):
+        write(upsert("a", 1))
+
+
+def test_altered_table_halts_and_a_restart_adds_the_column_again(sink, written, route, db):
+    write = written(sink, route)
+    db(f'ALTER TABLE "{route.table}" DROP COLUMN name')
+    with pytest.raises(PermanentError, match="Restart the route"):
+        write(upsert("a", 1, "one"))
+    assert_applied(written(sink, route)(upsert("a", 1, "one")))
+
+
+def test_rows_that_a_table_can_not_take_are_rejected_with_their_reasons(sink, written, route, db):
+    db(f"CREATE TABLE \"{route.table}\" (id text PRIMARY KEY, name varchar(9), day date CHECK (day < '5000-01-01'))")
+    schema = StructType([*SCHEMA.fields, StructField("day", DateType()), StructField("more", StringType())])
+    write = written(sink, route, schema)
+    long_key = Random(1).randbytes(5000).hex()  # which does not compress
+    result = write(
+        upsert("good 1", 1, "x"),
+        upsert("a", 1, "nul\0byte"),
+        upsert("b", 1, "ten letters"),
+        upsert("good 2", 1, "x"),
+        upsert("c", 1, day=date(6000, 1, 1)),
+        upsert(long_key, 1),
+        upsert("nul\0key", 1),
+        deletion("nul\0key", 2),
+        upsert("good 3", 1, "x"),
+    )
+    assert {entry.position: entry.code for entry in result.rejected} == {
+        1: "invalid_text", 2: "too_large", 4: "constraint", 5: "too_large", 6: "invalid_text",
+    }  # fmt: skip
+    assert list(result.noop) == [7], "no row can have this key"
+    assert not result.stale
+    reasons = {entry.position: entry.reason for entry in result.rejected}
+    assert "name" in reasons[2]
+    assert "ten letters" not in "".join(reasons.values())
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}" ORDER BY id')] == ["good 1", "good 2", "good 3"]
+
+
+def test_delete_that_a_foreign_key_refuses_is_a_dead_letter(sink, written, route, db):
+    write = written(sink, route)
+    write(upsert("a", 1), upsert("b", 1))
+    db(f'CREATE TABLE "{route.table}_lines" (id text REFERENCES "{route.table}")')
+    db(f"INSERT INTO \"{route.table}_lines\" VALUES ('a')")
+    result = write(deletion("b", 2), deletion("a", 2))
+    assert [(entry.position, entry.code) for entry in result.rejected] == [(1, "constraint")]
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
+
+
+def test_positions_of_a_chunk_with_bad_rows_stay_those_of_the_chunk(sink, written, route):
+    write = written(sink, route)
+    write(upsert("newer", 9), upsert("gone", 1))
+    result = write(
+        upsert("bad 1", 5, "\0"),
+        upsert("newer", 5),
+        deletion("gone", 5),
+        deletion("absent", 5),
+        upsert("bad 2", 5, "\0"),
+    )
+    assert [entry.position for entry in sorted(result.rejected, key=lambda entry: entry.position)] == [0, 4]
+    assert (list(result.stale), list(result.noop)) == ([1], [3])

@@ -1,0 +1,241 @@
+"""Tables that the sink creates, and tables of a user: which fit, which are refused with a reason, and how they grow."""
+
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from connectors import PermanentError
+from connectors.testing import SCHEMA, deletion, upsert
+from connectors.testing.contract import assert_applied
+from tests.contract.postgres_reader import route_to
+
+AT = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
+
+
+def with_columns(**kinds):
+    return StructType([*SCHEMA.fields, *(StructField(name, kind) for name, kind in kinds.items())])
+
+
+def keyed(kind, name="id"):
+    return StructType([StructField(name, kind), StructField("name", StringType())])
+
+
+def test_created_table_has_typed_key_columns_and_a_type_for_each_column(sink, db, route):
+    schema = with_columns(
+        paid=BooleanType(), small=ShortType(), whole=IntegerType(), large=LongType(), rate=FloatType(), exact=DoubleType(),
+        price=DecimalType(20, 2), raw=BinaryType(), day=DateType(), at=TimestampType(), local=TimestampNTZType(),
+        tags=ArrayType(StringType()), days=ArrayType(DateType()), grid=ArrayType(ArrayType(LongType())),
+        counts=MapType(StringType(), LongType()), nested=SCHEMA, anything=VariantType(),
+    )  # fmt: skip
+    sink.prepare(schema, route)
+    assert db.types(route.table) == {
+        "id": "text", "name": "text", "paid": "boolean", "small": "smallint", "whole": "integer", "large": "bigint",
+        "rate": "real", "exact": "double precision", "price": "numeric(20,2)", "raw": "bytea", "day": "date",
+        "at": "timestamp with time zone", "local": "timestamp without time zone", "tags": "text[]", "days": "date[]",
+        "grid": "jsonb", "counts": "jsonb", "nested": "jsonb", "anything": "jsonb", "_cdf_guard": "bigint",
+    }  # fmt: skip
+    assert db.types(f"{route.table}__cdf_deleted") == {
+        "id": "text", "_cdf_guard": "bigint", "deleted_at": "timestamp with time zone",
+    }  # fmt: skip
+
+
+def test_values_are_what_a_client_of_postgres_expects(sink, deliver, db, route):
+    schema = with_columns(
+        price=DecimalType(38, 10), raw=BinaryType(), at=TimestampType(), tags=ArrayType(StringType()),
+        blobs=ArrayType(BinaryType()), days=ArrayType(DateType()), counts=MapType(StringType(), LongType()),
+    )  # fmt: skip
+    values = {
+        "price": Decimal("1234567890123456789012345678.0123456789"),
+        "raw": b"\x00\xff\\",
+        "at": AT,
+        "tags": ['a"b\\c', None, "", "{}", "NULL", "tab\t"],
+        "blobs": [b"", b"\x00\\"],
+        "days": [date(9999, 12, 31), None],
+        "counts": {"a\tb": 1},
+    }
+    sink.prepare(schema, route)
+    assert_applied(deliver(route, upsert("a", 1, **values), schema=schema))
+    (row,) = db(f'SELECT * FROM "{route.table}"')
+    assert {name: row[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "key"),
+    [
+        (IntegerType(), -7, "-7"),
+        (BooleanType(), True, "true"),
+        (DecimalType(20, 4), Decimal("1.5000"), "1.5000"),
+        (DateType(), date(2024, 2, 29), "2024-02-29"),
+        (TimestampType(), AT, "2024-01-02T03%3A04%3A05.678901Z"),
+        (BinaryType(), b"\x00\xff" * 60, None),
+        (DoubleType(), 1e7, "1.0E7"),
+    ],
+)
+def test_delete_finds_the_row_of_a_typed_key(sink, deliver, db, route, spark, kind, value, key):
+    from base64 import b64encode
+
+    schema, key = keyed(kind), key or b64encode(value).decode()
+    sink.prepare(schema, route)
+    put = replace(upsert("x", 1, "one"), key=key, row={"id": value, "name": "one"})
+    assert_applied(deliver(route, put, schema=schema))
+    (row,) = db(f'SELECT * FROM "{route.table}"')
+    assert row["id"] == value
+    gone = replace(deletion("x", 2), key=key, row={"id": None, "name": None})
+    assert_applied(deliver(route, gone, schema=schema))
+    assert db(f'SELECT * FROM "{route.table}"') == []
+
+
+def test_key_of_several_columns_is_the_primary_key(sink, deliver, db):
+    route = route_to(keys=("shop", "id"))
+    schema = StructType([*SCHEMA.fields, StructField("shop", StringType())])
+    sink.prepare(schema, route)
+    rows = [replace(upsert("1", 1, shop=shop, name=shop), key=f"{shop.replace(':', '%3A')}:1") for shop in ("a:b", "a")]
+    assert_applied(deliver(route, *rows, schema=schema))
+    gone = replace(deletion("1", 2), key="a%3Ab:1")
+    assert_applied(deliver(route, gone, schema=schema))
+    assert [row["shop"] for row in db(f'SELECT * FROM "{route.table}"')] == ["a"]
+
+
+def test_names_are_quoted_and_qualified(postgres_server, spark, db):
+    from connectors.testing import render_chunk
+    from tests.contract.postgres_reader import sink_to
+
+    sink, route = sink_to(postgres_server.url, schema_name='Le "magasin"'), route_to('Or;ders" --')
+    schema = StructType([*SCHEMA.fields, StructField('select "x", \\', StringType()), StructField("a.b", LongType())])
+    sink.prepare(schema, route)
+    sink.open(route)
+    chunk = render_chunk(spark, sink, route, schema, [upsert("a", 1, **{'select "x", \\': "one", "a.b": 2})])
+    assert_applied(sink.write(chunk))
+    sink.close()
+    (row,) = db('SELECT * FROM "Le ""magasin"""."Or;ders"" --"')
+    assert (row['select "x", \\'], row["a.b"]) == ("one", 2)
+
+
+def test_new_columns_are_added_and_widened_columns_get_the_wider_type(sink, deliver, db, route):
+    sink.prepare(with_columns(n=IntegerType(), d=DecimalType(5, 2), xs=ArrayType(IntegerType()), f=FloatType()), route)
+    schema = with_columns(n=LongType(), d=DecimalType(10, 4), xs=ArrayType(LongType()), f=DoubleType(), more=DateType())
+    sink.prepare(schema, route)
+    kinds = db.types(route.table)
+    assert [kinds[name] for name in ("n", "d", "xs", "f", "more")] == [
+        "bigint", "numeric(10,4)", "bigint[]", "double precision", "date",
+    ]  # fmt: skip
+    assert_applied(deliver(route, upsert("a", 1, n=2**40, xs=[2**40]), schema=schema))
+    narrower = with_columns(n=ShortType(), d=DecimalType(5, 2))
+    sink.prepare(narrower, route)
+    assert_applied(deliver(route, upsert("b", 1, n=1, d=Decimal("1.50")), schema=narrower))
+
+
+def test_widened_key_column_is_widened_in_both_tables(sink, db, route):
+    sink.prepare(keyed(IntegerType()), route)
+    sink.prepare(keyed(LongType()), route)
+    assert db.types(route.table)["id"] == db.types(f"{route.table}__cdf_deleted")["id"] == "bigint"
+
+
+def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, route):
+    db(
+        f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, id text, PRIMARY KEY (id))"
+    )
+    db(f"INSERT INTO \"{route.table}\" (name, note, id) VALUES ('theirs', 'kept', 'a'), ('theirs', 'kept', 'z')")
+    sink.prepare(with_columns(n=LongType()), route)
+    assert_applied(
+        deliver(route, upsert("a", 1, "ours", n=1), upsert("b", 1, "ours"), schema=with_columns(n=LongType()))
+    )
+    rows = {row["id"]: (row["name"], row["note"], row["n"]) for row in db(f'SELECT * FROM "{route.table}"')}
+    assert rows == {"a": ("ours", "kept", 1), "b": ("ours", "-", None), "z": ("theirs", "kept", None)}
+    assert sink.count_entries(route, 1).orphans == 1, "a row without a guard"
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        ("TABLE {} (id text, name text)", r"no primary key \(id\)"),
+        ("TABLE {} (id text PRIMARY KEY, name text UNIQUE)", "makes other columns than the key unique"),
+        ("TABLE {} (id text PRIMARY KEY, name text NOT NULL)", "column name is NOT NULL"),
+        ("TABLE {} (id text PRIMARY KEY, name text, must int NOT NULL)", "column must is NOT NULL without a default"),
+        ("TABLE {} (id text PRIMARY KEY, name integer)", "column name is integer, the route sends text"),
+        ("TABLE {} (id text PRIMARY KEY, name text GENERATED ALWAYS AS (id) STORED)", "column name is generated"),
+        ("TABLE {} (id text PRIMARY KEY DEFERRABLE, name text)", "no primary key"),
+        ("TABLE {} (name text PRIMARY KEY)", "no key column id"),
+        ("TABLE {} (id text PRIMARY KEY, name text) PARTITION BY HASH (id)", "not an ordinary table"),
+        ("VIEW {} AS SELECT 'a' AS id, 'b' AS name", "not an ordinary table"),
+    ],
+)
+def test_table_that_can_not_take_the_route_is_refused(sink, db, route, definition, reason):
+    db("CREATE " + definition.format(f'"{route.table}"'))
+    with pytest.raises(PermanentError, match=reason) as caught:
+        sink.prepare(SCHEMA, route)
+    assert "TARGET_TABLE" in caught.value.hint
+    assert sink.read_claim(route) is None
+
+
+def test_table_of_another_route_is_refused_until_a_resync(sink, route):
+    sink.prepare(SCHEMA, route)
+    other = replace(route, name="another")
+    with pytest.raises(PermanentError, match="filled by route orders_db"):
+        sink.prepare(SCHEMA, other)
+    sink.prepare(SCHEMA, replace(other, epoch=2))
+    assert sink.read_claim(other).route == "another"
+
+
+@pytest.mark.parametrize("name", ["_cdf_guard", "x" * 64])
+def test_column_name_that_can_not_be_a_column_is_refused(sink, route, name):
+    with pytest.raises(PermanentError, match="can't be a column"):
+        sink.prepare(with_columns(**{name: LongType()}), route)
+
+
+def test_system_column_name_is_refused_with_the_reason_of_the_server(sink, route):
+    with pytest.raises(PermanentError, match='"xmin" conflicts with a system column'):
+        sink.prepare(with_columns(xmin=LongType()), route)
+
+
+@pytest.mark.parametrize("derived", [(), ("id",)])
+def test_key_column_that_the_row_lacks_is_refused(sink, route, derived):
+    schema = SCHEMA if derived else StructType([StructField("name", StringType())])
+    with pytest.raises(PermanentError, match="renames or leaves out key column id"):
+        sink.prepare(schema, replace(route, derived_columns=derived))
+
+
+def test_tombstones_are_forgotten_after_their_time(postgres_server, spark, route, db):
+    from connectors.testing import render_chunk
+    from tests.contract.postgres_reader import sink_to
+
+    sink = sink_to(postgres_server.url, tombstone_seconds=1000)
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    sink.write(render_chunk(spark, sink, route, SCHEMA, [deletion("a", 1), deletion("b", 1)]))
+    tombstones = f'"{route.table}__cdf_deleted"'
+    db(f"UPDATE {tombstones} SET deleted_at = now() - interval '1001 s' WHERE id = 'a'")
+    assert sink.next_maintenance_at(route) is not None
+    assert sink.run_maintenance(route) == "1 tombstones removed"
+    assert [row["id"] for row in db(f"SELECT id FROM {tombstones}")] == ["b"]
+    sink.close()
+
+
+def test_sweep_deletes_orphans_of_many_block_ranges(sink, db, route, monkeypatch):
+    monkeypatch.setattr("connectors.postgres.view.BLOCKS_SWEPT", 3)
+    sink.prepare(SCHEMA, route)
+    db(f"INSERT INTO \"{route.table}\" SELECT n::text, repeat('x', 500), n FROM generate_series(1, 1000) n")
+    assert sink.count_entries(route, 901).orphans == 900
+    assert sink.delete_orphans(route, 901) == 900
+    assert sink.count_entries(route, 901).total == 100

@@ -1,0 +1,105 @@
+"""A route from a Delta table into PostgreSQL, from its first load to a server that was restored."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from cdf_replicator.state.command_queue import Command
+from tests.contract.postgres_reader import Reader
+from tests.support.postgres import emptied
+
+ROUTE = "orders_db"
+
+
+@pytest.fixture
+def db(world, postgres_server):
+    emptied(postgres_server)
+    world.environ = {name: text for name, text in world.environ.items() if "FILES" not in name}
+    world.environ |= {
+        "CDF_TABLES__ORDERS__SINKS": "db",
+        "CDF_SINKS__DB__TYPE": "postgres",
+        "CDF_SINKS__DB__URL": postgres_server.url,
+    }
+    reader = Reader(postgres_server.url)
+    with closing(reader.connection):
+        yield reader
+
+
+def held(db, columns="id, name"):
+    return [tuple(row.values()) for row in db(f"SELECT {columns} FROM orders ORDER BY id")]
+
+
+def test_table_follows_its_source_through_changes_of_rows_keys_and_columns(world, db):
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    assert world.run(ROUTE) is None
+    assert held(db) == [(1, "a"), (2, "b"), (3, "c")]
+    world.sql("UPDATE {t} SET name = 'B' WHERE id = 2")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.sql("UPDATE {t} SET id = 30 WHERE id = 3")
+    assert world.run(ROUTE) is None
+    assert held(db) == [(2, "B"), (30, "c")]
+    world.sql("ALTER TABLE {t} ADD COLUMN price decimal(5,2)")
+    world.sql("INSERT INTO {t} VALUES (4, 'd', 1.50)")
+    assert world.run(ROUTE) is None
+    assert held(db, "id, name, price::text") == [(2, "B", None), (4, "d", "1.50"), (30, "c", None)]
+
+
+def test_refused_row_is_a_dead_letter_and_its_older_row_is_deleted(world, db):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run(ROUTE) is None
+    world.sql("UPDATE {t} SET name = decode(X'6100', 'UTF-8') WHERE id = 1")
+    assert world.run(ROUTE) is None
+    assert (held(db), world.dead_letters("key", "code")) == ([(2, "b")], [("1", "invalid_text")])
+    world.sql("UPDATE {t} SET name = 'corrected' WHERE id = 1")
+    assert world.run(ROUTE) is None
+    assert held(db) == [(1, "corrected"), (2, "b")]
+    assert world.letters.known(ROUTE, 10).open == 0
+
+
+def test_resync_replaces_rows_of_another_writer_and_deletes_orphans(world, db):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run(ROUTE) is None
+    db("UPDATE orders SET name = 'theirs' WHERE id = 1")
+    db("INSERT INTO orders VALUES (9, 'theirs')")
+    assert world.run(ROUTE, command=Command("resync", ROUTE)) is None
+    assert held(db) == [(1, "a"), (2, "b")]
+
+
+def test_restored_table_receives_what_the_copy_lacks(world, db):
+    world.create(rows=["(1, 'a')"])
+    assert world.run(ROUTE) is None
+    world.sql("INSERT INTO {t} VALUES (2, 'b')")
+    assert world.run(ROUTE) is None
+    (claim,) = db("SELECT mark FROM cdf_claim")
+    world.sql("INSERT INTO {t} VALUES (3, 'c')")
+    assert world.run(ROUTE) is None
+    db("DELETE FROM orders WHERE id = 3")  # as a copy of before would
+    db("UPDATE cdf_claim SET mark = %s", claim["mark"])
+    assert world.run(ROUTE) is None
+    assert held(db) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_dropped_table_halts_the_route_until_a_resync(world, db):
+    world.create(rows=["(1, 'a')"])
+    assert world.run(ROUTE) is None
+    db("DROP TABLE orders")
+    decision = world.run(ROUTE)
+    assert decision.reason == "target_gone"
+    assert f"resync {ROUTE}" in decision.remedy
+    assert world.run(ROUTE, command=Command("resync", ROUTE)) is None
+    assert held(db) == [(1, "a")]
+
+
+def test_table_that_does_not_fit_halts_the_route_with_every_reason(world, db):
+    db("CREATE TABLE orders (id bigint PRIMARY KEY, name integer, code text NOT NULL UNIQUE)")
+    world.create(rows=["(1, 'a')"])
+    decision = world.run(ROUTE)
+    for reason in (
+        "name is integer, the route sends text",
+        "code is NOT NULL without a default",
+        "makes other columns",
+    ):
+        assert reason in decision.message
+    assert "TARGET_TABLE" in decision.remedy
