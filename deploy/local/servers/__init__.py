@@ -18,7 +18,7 @@ if SIGKILL ended that process. `ServerError` holds the reason why a server did n
 """
 
 from deploy.local.servers.elasticsearch import Elasticsearch
-from deploy.local.servers.redis import Redis
+from deploy.local.servers.redis import Redis, Sentinel
 from deploy.local.servers.server import Server, ServerError
 
-__all__ = ["Elasticsearch", "Redis", "Server", "ServerError"]
+__all__ = ["Elasticsearch", "Redis", "Sentinel", "Server", "ServerError"]
