@@ -79,7 +79,9 @@ class Server:
 
         calls = list(protocol.encode_commands(chunk, ("EVALSHA", script.WRITE_SHA), names.claim, first))
         replies = pipeline(self._client, [command for _, command in calls])
-        answers = [(range(start, chunk.num_rows), reply) for (start, _), reply in zip(calls, replies, strict=True)]
+        answers: list[Answer] = [
+            (range(start, chunk.num_rows), reply) for (start, _), reply in zip(calls, replies, strict=True)
+        ]
         return answers, sum(len(command) for _, command in calls)
 
     def masters(self) -> Iterator[redis.Redis]:
@@ -135,10 +137,12 @@ def _client(settings: RedisSettings, server: str) -> redis.Redis:
     with valid_url(server):
         if place.kind == "server":
             return redis.Redis.from_url(place.plain, **options)
-        given = {**options, **redis.connection.parse_url(place.plain)}
+        given = {**options, **redis.connection.parse_url(place.plain)}  # type: ignore[no-untyped-call]
         del given["host"], given["port"]
         asking = {name: option for name, option in options.items() if name in {"retry", *_WAITS}}
-        return Sentinel(place.servers, sentinel_kwargs=asking, **given).master_for(place.service)
+        sentinels: Any = Sentinel(place.servers, sentinel_kwargs=asking, **given)  # type: ignore[no-untyped-call]
+        master: redis.Redis = sentinels.master_for(place.service)
+        return master
 
 
 def info_of(client: redis.Redis) -> dict[str, Any]:

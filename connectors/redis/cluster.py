@@ -60,7 +60,7 @@ class Cluster:
 
     def __init__(self, settings: RedisSettings, server: str) -> None:
         place = parse(settings.url.get_secret_value())
-        nodes = [ClusterNode(host, port) for host, port in place.servers]
+        nodes = [_named(host, port) for host, port in place.servers]
         with valid_url(server):
             self._cluster = RedisCluster.from_url(place.plain, startup_nodes=nodes, **options_of(settings))
         self._name = server
@@ -128,7 +128,7 @@ class Cluster:
         head, claims = ("EVALSHA", script.WRITE_SHA), _slot_claims(names)
         calls = list(protocol.encode_slots(chunk, head, claims, self.held(first)))
         replies = self._exchange([(slot, command) for slot, _, command in calls], script.WRITE)
-        answers = [(rows, reply) for (_, rows, _), reply in zip(calls, replies, strict=True)]
+        answers: list[Answer] = [(rows, reply) for (_, rows, _), reply in zip(calls, replies, strict=True)]
         return answers, sum(len(command) for _, _, command in calls)
 
     def masters(self) -> Iterator[redis.Redis]:
@@ -231,8 +231,8 @@ class Cluster:
             if isinstance(error, MovedError):
                 self._cluster.nodes_manager.move_slot(error)
             elif isinstance(error, AskError):
-                known = self._cluster.get_node(host=error.host, port=error.port)
-                asked[at] = known or ClusterNode(error.host, error.port)
+                known = self._cluster.nodes_manager.get_node(host=error.host, port=error.port)
+                asked[at] = known or _named(error.host, error.port)
         for (name, ask), ats in batches.items():
             without = [at for at in ats if isinstance(replies[at], NoScriptError)]
             if without:
@@ -242,7 +242,7 @@ class Cluster:
 
     def _views(self) -> list[tuple[str, bool]]:
         """Return the slots of each master, and whether one of them is in transit; all masters must agree on the slots."""
-        views = [client.execute_command("CLUSTER NODES") for client in self._clients()]
+        views: list[Any] = [client.execute_command("CLUSTER NODES") for client in self._clients()]  # type: ignore[no-untyped-call]
         slots = {
             str(sorted((node["node_id"], node["slots"]) for node in view.values() if node["slots"])) for view in views
         }
@@ -285,6 +285,10 @@ def slot_tags() -> list[str]:
 def _slot_claims(names: KeyNames) -> list[bytes]:
     """Return the claim of each slot as a part of a command."""
     return [_bulk(names.slot_claim(tag).encode()) for tag in slot_tags()]
+
+
+def _named(host: str, port: int) -> ClusterNode:
+    return ClusterNode(host, port)  # type: ignore[no-untyped-call]
 
 
 def _progress(mark: Watermark) -> tuple[int, int, int]:
