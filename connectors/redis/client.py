@@ -15,7 +15,7 @@ from redis.sentinel import Sentinel
 from connectors.errors import PermanentError, RetryableError
 from connectors.redis import script
 from connectors.redis.errors import cluster_node
-from connectors.redis.settings import parse
+from connectors.redis.settings import is_cluster, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ def connect(settings: RedisSettings, server: str) -> Server | Cluster:
     """Return a connection that does not retry, since ``cdf_replicator.delivery`` has the retry policy."""
     from connectors.redis.cluster import Cluster
 
-    return (Cluster if parse(settings.url.get_secret_value()).kind == "cluster" else Server)(settings, server)
+    return (Cluster if is_cluster(settings) else Server)(settings, server)
 
 
 def options_of(settings: RedisSettings) -> dict[str, Any]:

@@ -62,16 +62,19 @@ _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b"
 
 
 @contextmanager
-def classified(server: str) -> Iterator[None]:
+def classified(server: str, *, cluster: bool = False) -> Iterator[None]:
     """Raise an error of redis-py as a ``RetryableError`` or a ``PermanentError``; an unknown error stays unchanged.
 
     Args:
         server: Address of the server for the text, without credentials.
+        cluster: Whether a node of a cluster is expected: a slot that moves is a temporary fault.
 
     """
     try:
         yield
     except exceptions.RedisError as error:
+        if cluster and isinstance(error, exceptions.AskError):  # MOVED too
+            raise RetryableError("unavailable", f"{server}: slots moved meanwhile") from error
         raise (_claim_lost(error, server) or classify(error, server)) from error
     except exceptions.RedisClusterException as error:
         raise _without_cluster(error, server) from error

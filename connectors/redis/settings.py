@@ -161,6 +161,10 @@ class RedisSettings(ArrowSettings):
         return self
 
 
+def is_cluster(settings: RedisSettings) -> bool:
+    return parse(settings.url.get_secret_value()).kind == "cluster"
+
+
 class RedisOptions(RouteOptions):
     key_template: str | None = Field(
         None, description="the Redis key, with every key column in braces: orders:{id}. Default: <table>:<key>"

@@ -15,7 +15,7 @@ from connectors.change import Claim, Watermark
 from connectors.protocols import Addressed, Capabilities, Repairable, Resyncable, Watermarked
 from connectors.redis import orphans
 from connectors.redis.keys import KeyNames, key_names
-from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_addresses
+from connectors.redis.settings import RedisOptions, RedisSettings, address, is_cluster, normal_addresses
 from connectors.redis.view import ValueView, as_bytes
 from connectors.result import Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
@@ -201,7 +201,7 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
     def _classified(self) -> AbstractContextManager[None]:
         from connectors.redis.errors import classified
 
-        return classified(self.endpoint)
+        return classified(self.endpoint, cluster=is_cluster(self.settings))
 
 
 def _held(route: RouteSpec) -> tuple[str, ...]:

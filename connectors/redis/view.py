@@ -45,11 +45,14 @@ class ValueView(ScannedView):
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one part
         from connectors.redis.client import connect
         from connectors.redis.errors import classified
-        from connectors.redis.settings import address
+        from connectors.redis.settings import address, is_cluster
 
         server = address(self.settings.url.get_secret_value())
         read = _hashes if self.settings.layout == "hash" else _texts
-        with classified(server), closing(connect(self.settings, server)) as connection:
+        with (
+            classified(server, cluster=is_cluster(self.settings)),
+            closing(connect(self.settings, server)) as connection,
+        ):
             for client in connection.masters():
                 for page in value_pages(client, self.names):
                     parts = [part for _, part in connection.split(self.names, page)]

@@ -77,11 +77,17 @@ def started_with_sentinel() -> Iterator[Watched]:
     config = {"requirepass": PASSWORD, "masterauth": PASSWORD, "repl-diskless-sync-delay": "0"}
     with (
         Redis.start(config=config) as master,
-        Redis.start(config={**config, "replicaof": f"127.0.0.1 {master.port}"}) as replica,
-        Sentinel.watching(master, PASSWORD) as sentinel,
-        redis.Redis(port=sentinel.port) as client,
+        Redis.start(config=config) as replica,
+        redis.Redis.from_url(replica.url) as follower,
     ):
-        until(lambda: [one["flags"] for one in client.sentinel_slaves(Sentinel.service)] == ["slave"])
-        with redis.Redis.from_url(replica.url) as follower:
-            until(lambda: follower.info("replication")["master_link_status"] == "up")
-        yield Watched(master, replica, sentinel)
+        follower.replicaof("127.0.0.1", master.port)
+        until(lambda: follower.info("replication")["master_link_status"] == "up")
+        with Sentinel.watching(master, PASSWORD) as sentinel, redis.Redis(port=sentinel.port) as client:
+            until(lambda: _replicas(client) == [True])
+            yield Watched(master, replica, sentinel)
+
+
+def _replicas(sentinel: redis.Redis) -> list[bool]:
+    """Return for each replica that the sentinel knows whether it can be promoted."""
+    found = sentinel.sentinel_slaves(Sentinel.service)
+    return [replica["flags"] == "slave" and replica["master-link-status"] == "ok" for replica in found]
