@@ -98,7 +98,7 @@ class Nodes:
         nodes: Mapping[str, ClusterNode],
         code: str,
     ) -> dict[int, ClusterNode]:
-        """Take the new places of the calls that were refused; return the nodes that must be asked for a slot in transit."""
+        """Take the new places of the calls that were refused; return the nodes that import the slot of a call."""
         asked: dict[int, ClusterNode] = {}
         for at in left:
             error = replies[at]

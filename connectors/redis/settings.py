@@ -25,7 +25,7 @@ KINDS: Final[dict[str, tuple[Kind, str]]] = {
     "rediss+cluster": ("cluster", "rediss"),
     "redis+sentinel": ("sentinel", "redis"),
 }
-"""What a URL names, and the scheme by which redis-py connects to a server there."""
+"""The kind of place of each scheme of a URL, and the scheme for redis-py."""
 PORT, SENTINEL_PORT = 6379, 26379
 EXPECTED: Final = (
     "expected redis://host:6379/0, rediss://..., unix:///path/to/socket, redis+cluster://host:6379,host:6379, "
