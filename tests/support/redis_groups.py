@@ -23,6 +23,7 @@ class Cluster:
     """Three masters with a third of the slots each; the fourth server is a replica of the first."""
 
     servers: list[Redis]
+    clients: list[redis.Redis]
 
     @property
     def url(self) -> str:
@@ -37,7 +38,8 @@ class Cluster:
         while keys := source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
             source.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
         if finish:
-            for client in (target, source):
+            masters = [client for client in self.clients if client.info("replication")["role"] == "master"]
+            for client in (target, source, *masters):
                 client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
 
@@ -57,7 +59,7 @@ def started_cluster() -> Iterator[Cluster]:
         clients[3].execute_command("CLUSTER", "REPLICATE", clients[0].execute_command("CLUSTER", "MYID"))
         until(lambda: clients[3].info("replication").get("master_link_status") == "up")
         until(lambda: all(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok" for client in clients))
-        yield Cluster(servers)
+        yield Cluster(servers, clients)
 
 
 @dataclass(frozen=True)
