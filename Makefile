@@ -17,22 +17,23 @@ setup: ## Install everything into .venv and .cache (again: only what is missing)
 demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
 	@$(bin)/python -m deploy.local.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
 
-# Two processes, each with a JVM and servers of its own.
+# Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder
+three := -n 3 --dist loadfile --no-loadscope-reorder
 each := -n 2 --dist load
 
 # Kills and restores target servers, so that it belongs to test-process.
 lost_writes := tests/integration/test_lost_writes.py
 
 test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
-	$(pytest) $(two) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
-		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
+	$(pytest) $(three) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
+		tests/oracle/test_every_operation.py
 
 test-process: setup ## Run the tests that need a process of their own: kills, standby, secrets, lost writes, the demo, faults together
 	$(pytest) $(two) tests/process $(lost_writes)
 
 test-oracle: setup ## Run further oracle histories, with the Spark plans of production
-	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
+	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py tests/oracle/test_planted_faults.py
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
@@ -53,7 +54,7 @@ docs: setup ## Write the generated parts of README.md and docs
 	@$(bin)/python -m docs.generate.readme
 
 test-system: setup ## Run the tests that install Debian packages (as root)
-	$(pytest) $(two) tests/system
+	$(pytest) $(three) tests/system
 
 nightly: nightly-plans nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
 
@@ -65,9 +66,9 @@ nightly-faults: setup ## Run the process tier with production's plans, each faul
 	$(pytest) --timeout 3600 --every-step $(lost_writes)
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
-nightly-oracle: setup ## Live a partitioned table's history with every operation, and random ones for ten minutes
+nightly-oracle: setup ## Live a partitioned table's history with every operation, and about 200 random ones in three hours
 	$(pytest) --plans shipped tests/nightly/test_histories.py
-	$(bin)/python -m tests.oracle.soak --seconds 600
+	$(bin)/python -m tests.oracle.soak --seconds 10800
 
 nightly-leaks: setup ## Restart a route 160 times, and measure memory and open files
 	$(pytest) --timeout 3600 --restarts 160 tests/integration/test_isolation.py

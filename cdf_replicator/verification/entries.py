@@ -26,12 +26,10 @@ from connectors.view import IDENTITY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.delivery.dead_letters import DeadLetters
-    from cdf_replicator.route import Route
-    from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.verification.expected import Expected
     from cdf_replicator.verification.result import Comparison
     from connectors import RouteSpec, View
 
@@ -60,10 +58,7 @@ class Entries:
     """The entries of a route at version ``version``.
 
     Args:
-        spark: The session.
-        source: The source table.
-        route: The route.
-        state: The state of the route.
+        table: The source table, as the route delivers it.
         spec: The route as the sink knows it.
         sink: The sink.
         letters: The dead letters.
@@ -71,10 +66,7 @@ class Entries:
         gently: Whether to read rows and entries in one task at a time, which leaves the other cores to the streams.
     """
 
-    spark: SparkSession
-    source: SourceTable
-    route: Route
-    state: RouteState
+    table: Expected
     spec: RouteSpec
     sink: Verifiable
     letters: DeadLetters
@@ -83,14 +75,14 @@ class Entries:
 
     def compared(self, columns: Sequence[str], limit: int) -> EntryResult:
         """Compare the given columns, or all if there are none; raises ``RouteHaltError``."""
-        snapshot = expected.snapshot(self.spark, self.source, self.route, self.state, self.version)
+        snapshot = self.table.snapshot(self.version)
         rows, left_out = self._rows(snapshot, columns)
         row, identity = expected.row_type(rows), self.sink.identity(self.spec).alias(IDENTITY)
-        names = expected.compared(self.route, row, columns, left_out)
+        names = expected.compared(self.table.route, row, columns, left_out)
         earlier = self._refused(identity).localCheckpoint()
         with self.sink.view(self.spec) as view, ExitStack() as cached:
             entries = self._entries(view, rows, cached)
-            newest = self.source.log.latest_version()
+            newest = self.table.source.log.latest_version()
             changed = self._changed(snapshot, newest).select(identity).distinct()
             refused = self._refused(identity).localCheckpoint()
             # A redrive or a repair that ran meanwhile closes a dead letter, and writes the key's row with an earlier version.
@@ -106,7 +98,10 @@ class Entries:
             comparison = compare(
                 rows.join(ignored, IDENTITY, "left_anti").join(absent, IDENTITY, "left_anti"),
                 entries.join(ignored, IDENTITY, "left_anti"),
-                (guard_of(self.state.epoch, 0, upsert=False), guard_of(self.state.epoch, newest, upsert=True)),
+                (
+                    guard_of(self.table.state.epoch, 0, upsert=False),
+                    guard_of(self.table.state.epoch, newest, upsert=True),
+                ),
                 names,
                 limit,
             )
@@ -117,17 +112,17 @@ class Entries:
         if not isinstance(self.sink, Aggregated):
             rows = snapshot.where(F.col(change.KEY).isNotNull())
             rows = rows.select(self.sink.identity(self.spec).alias(IDENTITY), change.ROW)
-            return rows, expected.unverified(self.route, expected.row_type(rows))
+            return rows, expected.unverified(self.table.route, expected.row_type(rows))
         rows, inexact = self.sink.expected(self.spec, self.version)
         if wanted := [name for name in columns if name in inexact]:
             raise expected.refused(
-                f"Column {', '.join(wanted)} of route {self.route.name} can't be compared: its value may depend on the order "
+                f"Column {', '.join(wanted)} of route {self.table.route.name} can't be compared: its value may depend on the order "
                 "of the rows, as that of a floating-point sum does."
             )
         return rows, inexact
 
     def _entries(self, view: View, rows: DataFrame, cached: ExitStack) -> DataFrame:
-        entries = self._tasks(view.entries(self.spark, expected.row_type(rows)))
+        entries = self._tasks(view.entries(self.table.spark, expected.row_type(rows)))
         if view.consistent:
             return entries
         entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
@@ -139,14 +134,14 @@ class Entries:
         """Return the changes of the feed in (V, W]."""
         if newest <= self.version:
             return snapshot.limit(0)
-        return change_frame.change_frame(self.source.changes(self.version + 1, newest), self.route, epoch=1)
+        return change_frame.change_frame(self.table.source.changes(self.version + 1, newest), self.table.route, epoch=1)
 
     def _refused(self, identity: Column) -> DataFrame:
         """Return the identity of each key with an open dead letter, and whether ``several`` rows of the key exist.
 
         An aggregated sink refuses no row, and its identities are no key texts.
         """
-        letters = self.letters.open(self.route.name).where(F.col(change.KEY).isNotNull())
+        letters = self.letters.open(self.table.route.name).where(F.col(change.KEY).isNotNull())
         if isinstance(self.sink, Aggregated):
             return letters.limit(0).select(F.col(change.KEY).alias(IDENTITY), F.lit(False).alias("several"))
         several = F.max(F.col("code") == change.DUPLICATE_KEY).alias("several")

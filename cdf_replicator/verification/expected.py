@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -23,19 +24,43 @@ if TYPE_CHECKING:
     from cdf_replicator.state.route_state import RouteState
 
 
-def snapshot(spark: SparkSession, source: SourceTable, route: Route, state: RouteState, version: int) -> DataFrame:
-    """Return the change frame of the source table at a version."""
-    rows = _reconciled(source, route, state, source.snapshot(version), version)
-    frame = change_frame.snapshot_frame(rows, route, epoch=state.epoch, version=version, committed_at=0)
-    return _joined(spark, frame, route, rows.schema)
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Reads from the source table what the target of a route must hold.
 
+    Args:
+        spark: The session.
+        source: The source table.
+        route: The route.
+        state: The state of the route.
+    """
 
-def changes(
-    spark: SparkSession, source: SourceTable, route: Route, state: RouteState, first: int, last: int
-) -> DataFrame:
-    """Return the change frame of the feed from version ``first`` to version ``last``."""
-    feed = _reconciled(source, route, state, source.changes(first, last), first)
-    return _joined(spark, change_frame.change_frame(feed, route, epoch=state.epoch), route, feed.schema)
+    spark: SparkSession
+    source: SourceTable
+    route: Route
+    state: RouteState
+
+    def snapshot(self, version: int) -> DataFrame:
+        """Return the change frame of the source table at a version."""
+        rows = self._reconciled(self.source.snapshot(version), version)
+        frame = change_frame.snapshot_frame(rows, self.route, epoch=self.state.epoch, version=version, committed_at=0)
+        return self._joined(frame, rows.schema)
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        """Return the change frame of the feed from version ``first`` to version ``last``."""
+        feed = self._reconciled(self.source.changes(first, last), first)
+        return self._joined(change_frame.change_frame(feed, self.route, epoch=self.state.epoch), feed.schema)
+
+    def _reconciled(self, frame: DataFrame, version: int) -> DataFrame:
+        known = None if self.state.table_schema is None else TableSchema.from_json(self.state.table_schema)
+        return schema_evolution.reconcile(self.route, self.source, known, frame, version, None)[1]
+
+    def _joined(self, frame: DataFrame, table: StructType) -> DataFrame:
+        if not self.route.enrich:
+            return frame
+        dimensions = Dimensions(self.spark, self.route)
+        dimensions.columns(table)
+        return change_frame.project_joined(dimensions.snapshot_join()(frame), self.route)
 
 
 def row_type(frame: DataFrame) -> StructType:
@@ -64,16 +89,3 @@ def compared(route: Route, row: StructType, wanted: Sequence[str], left_out: Seq
 
 def refused(what: str, next_step: str = "Compare by other means.") -> RouteHaltError:
     return RouteHaltError("bad_request", what, next_step)
-
-
-def _reconciled(source: SourceTable, route: Route, state: RouteState, frame: DataFrame, version: int) -> DataFrame:
-    known = None if state.table_schema is None else TableSchema.from_json(state.table_schema)
-    return schema_evolution.reconcile(route, source, known, frame, version, None)[1]
-
-
-def _joined(spark: SparkSession, frame: DataFrame, route: Route, table: StructType) -> DataFrame:
-    if not route.enrich:
-        return frame
-    dimensions = Dimensions(spark, route)
-    dimensions.columns(table)
-    return change_frame.project_joined(dimensions.snapshot_join()(frame), route)

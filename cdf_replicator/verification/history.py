@@ -26,11 +26,9 @@ from connectors.view import IDENTITY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column
 
-    from cdf_replicator.route import Route
-    from cdf_replicator.source.table import SourceTable
-    from cdf_replicator.state.route_state import RouteState
+    from cdf_replicator.verification.expected import Expected
     from cdf_replicator.verification.result import Comparison
     from connectors import RouteSpec
 
@@ -43,10 +41,7 @@ class History:
     """The changes of a route up to version ``last``.
 
     Args:
-        spark: The session.
-        source: The source table.
-        route: The route.
-        state: The state of the route.
+        table: The source table, as the route delivers it.
         spec: The route as the sink knows it.
         sink: The sink.
         preimages: Whether the target keeps rows of type ``update_preimage``. If not, such rows of the target are ignored.
@@ -54,10 +49,7 @@ class History:
         last: The last version to compare.
     """
 
-    spark: SparkSession
-    source: SourceTable
-    route: Route
-    state: RouteState
+    table: Expected
     spec: RouteSpec
     sink: Auditable
     preimages: bool
@@ -69,15 +61,15 @@ class History:
 
         Raises ``RouteHaltError`` if the route has delivered none of the versions, or the feed has none of them.
         """
-        pinned, first = self.state.pinned_version, self.state.start_version or 0
+        pinned, first = self.table.state.pinned_version, self.table.state.start_version or 0
         begin = first if pinned is None else pinned
         if self.last < begin:
             raise expected.refused(
-                f"The checkpoint of route {self.route.name} has delivered no change up to version {self.last}: it begins at "
+                f"The checkpoint of route {self.table.route.name} has delivered no change up to version {self.last}: it begins at "
                 f"version {begin}.",
                 "Repeat the command after the next micro-batch.",
             )
-        earliest = self.source.log.available()[0]
+        earliest = self.table.source.log.available()[0]
         if begin >= earliest:
             try:
                 return self._compared(pinned, first, columns, limit)
@@ -87,7 +79,7 @@ class History:
         first = self._first_readable(max(first, earliest))
         if first > self.last:
             raise expected.refused(
-                f"The change feed of table {self.route.source.slug} can no longer be read at version {self.last}.",
+                f"The change feed of table {self.table.route.source.slug} can no longer be read at version {self.last}.",
                 "Repeat the command after the next commit.",
             )
         return self._compared(None, first, columns, limit)
@@ -98,29 +90,33 @@ class History:
         begin = first if pinned is None else pinned
         wanted = self._wanted(pinned, first)
         row = expected.row_type(wanted)
-        left_out = expected.unverified(self.route, row)
-        names = expected.compared(self.route, row, columns, left_out)
+        left_out = expected.unverified(self.table.route, row)
+        names = expected.compared(self.table.route, row, columns, left_out)
         held = self._held(row, pinned, first, begin)
-        guards = guard_of(self.state.epoch, 0, upsert=False), guard_of(self.state.epoch, self.last, upsert=True)
+        guards = (
+            guard_of(self.table.state.epoch, 0, upsert=False),
+            guard_of(self.table.state.epoch, self.last, upsert=True),
+        )
         rows, entries = self._identified(self._without_letters(wanted, row), row), self._identified(held, row)
         return compare(rows, entries, guards, names, limit, repeated=True), begin, left_out
 
     def _wanted(self, pinned: int | None, first: int) -> DataFrame:
         """Return the change frame of the snapshot, if there is one, and of the feed."""
-        args = self.spark, self.source, self.route, self.state
-        frames = [] if pinned is None else [expected.snapshot(*args, pinned)]
+        frames = [] if pinned is None else [self.table.snapshot(pinned)]
         if first <= self.last:
-            frames.insert(0, self._kept(expected.changes(*args, first, self.last)))
+            frames.insert(0, self._kept(self.table.changes(first, self.last)))
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
     def _held(self, row: StructType, pinned: int | None, first: int, begin: int) -> DataFrame:
         """Return the entries of the same versions, each with the guard of its change."""
-        batch = Batch(self.spec, self.state.generation, 0, self.state.table_id)
+        batch = Batch(self.spec, self.table.state.generation, 0, self.table.state.table_id)
         version, kind = F.col(change.COMMIT_VERSION), F.col(change.CHANGE_TYPE)
         of_snapshot = version == F.lit(pinned) if pinned is not None else F.lit(False)
         compared = F.when(kind == "snapshot", of_snapshot).otherwise(version >= first)
         held = self._kept(self.sink.changes(batch, row, (begin, self.last))).where(version.isNull() | compared)
-        guard = F.lit(guard_of(self.state.epoch, 0, upsert=False)) + version * 2 + (~change.is_delete()).cast("long")
+        guard = (
+            F.lit(guard_of(self.table.state.epoch, 0, upsert=False)) + version * 2 + (~change.is_delete()).cast("long")
+        )
         return held.withColumn(change.GUARD, guard)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
@@ -144,7 +140,7 @@ class History:
 
     def _name(self, row: StructType) -> Column:
         """Return the key text of a row; its content if a key column is null or is not delivered."""
-        content, route = content_of(F.col(change.ROW), row), self.route
+        content, route = content_of(F.col(change.ROW), row), self.table.route
         if not route.keys or not set(route.keys) <= set(route.columns or route.keys):
             return content
         names = [route.rename.get(key, key) for key in route.keys]
@@ -165,7 +161,7 @@ class History:
     def _is_readable(self, first: int) -> bool:
         """Return whether the feed can be read from a version on. Spark opens every file and reads its footer alone."""
         try:
-            self.source.changes(first, self.last).select().count()
+            self.table.source.changes(first, self.last).select().count()
         except Exception as error:
             if not self._is_gone(error):
                 raise
@@ -173,4 +169,4 @@ class History:
         return True
 
     def _is_gone(self, error: Exception) -> bool:
-        return IN_PARTS in str(error) or classify_error(error, route=self.route.name).reason in UNREADABLE
+        return IN_PARTS in str(error) or classify_error(error, route=self.table.route.name).reason in UNREADABLE

@@ -13,7 +13,7 @@ from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint
 from cdf_replicator.verification.entries import Entries
-from cdf_replicator.verification.expected import refused
+from cdf_replicator.verification.expected import Expected, refused
 from cdf_replicator.verification.history import History
 from cdf_replicator.verification.result import Verification
 from connectors import Auditable, Repairable, Verifiable
@@ -64,15 +64,16 @@ def verify(
     source.newest_of(state.table_id)
     version = _version(route, state, state_store, source, at)
     letters, spec = DeadLetters(spark, state_store.dead_letters), state_store.route_spec(route, state)
+    table = Expected(spark, source, route, state)
     with closing(sink):
         if isinstance(sink, Auditable):
             preimages = route.source.include_preimages or sink.capabilities.preimages
             open_ = letters.open(route.name)
-            history = History(spark, source, route, state, spec, sink, preimages, open_, version)
+            history = History(table, spec, sink, preimages, open_, version)
             comparison, first, left_out = history.compared(columns, limit)
             counts = version, 0, open_.count()
         else:
-            entries = Entries(spark, source, route, state, spec, sink, letters, version, gently)
+            entries = Entries(table, spec, sink, letters, version, gently)
             found, first = entries.compared(columns, limit), None
             comparison, left_out = found.comparison, found.left_out
             counts = found.newest, found.changed, found.dead_letters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -156,6 +157,15 @@ def test_planted_damage_is_found_exactly(world, target, here):
     assert (ended.code, printed["columns"], len(printed["differences"])) == (1, {"name": 1}, 1)
     stale = next(each for each in found.comparison.differences if each.column == "name")
     assert (stale.version, stale.table, stale.target) == (1, "ü 11", "stale")
+
+
+@pytest.mark.parametrize("target", ["elasticsearch", "redis"], indirect=True)
+def test_two_comparisons_at_once_find_the_same(world, target):
+    target.drop(10)
+    target.put(77, guard_of(1, 1, upsert=True))
+    with ThreadPoolExecutor(2) as pool:
+        both = [pending.result() for pending in [pool.submit(verified, world) for _ in range(2)]]
+    assert [each.comparison.kinds for each in both] == [{"missing": 1, "extra": 1, "different": 0, "foreign": 0}] * 2
 
 
 def test_sink_that_can_not_be_read_back_is_refused(world):

@@ -49,7 +49,7 @@ def main() -> int:
             except Exception:  # noqa: BLE001 - a history that breaks down is a finding like any other
                 found = Findings(differences=[traceback.format_exc()])
             lived += 1
-            _tell(seed, found, time.monotonic() - began)
+            _print_seed(seed, found, time.monotonic() - began)
             if found.differences:
                 print(f"{history!r}\n", flush=True)
             readable["deltalake too" if found.other else "Spark alone"] += 1
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tell(seed: int, found: Findings, seconds: float) -> None:
+def _print_seed(seed: int, found: Findings, seconds: float) -> None:
     operations = sum(found.operations.values())
     print(
         f"seed {seed}: {operations} operations, {found.versions} versions, {found.batches} micro-batches, "
