@@ -222,7 +222,7 @@ def test_failed_master_and_the_writes_its_replica_lacks_are_detected(opened, chu
         finally:
             master.restart()
             until(lambda: old.info("replication").get("master_link_status") == "up")
-            old.execute_command("CLUSTER", "FAILOVER")
+            old.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
             until(lambda: old.info("replication")["role"] == "master")
 
 
