@@ -62,17 +62,22 @@ _WORD: Final = re.compile(rf"\b({'|'.join([*_CODES, *_REFUSALS, *_CLUSTER])})\b"
 
 
 @contextmanager
-def classified(server: str) -> Iterator[None]:
+def classified(server: str, *, cluster: bool = False) -> Iterator[None]:
     """Raise an error of redis-py as a ``RetryableError`` or a ``PermanentError``; an unknown error stays unchanged.
 
     Args:
         server: Address of the server for the text, without credentials.
+        cluster: Whether a node of a cluster is expected: a slot that moves is a temporary fault.
 
     """
     try:
         yield
     except exceptions.RedisError as error:
+        if cluster and isinstance(error, exceptions.AskError):  # MOVED too
+            raise RetryableError("unavailable", f"{server}: slots moved meanwhile") from error
         raise (_claim_lost(error, server) or classify(error, server)) from error
+    except exceptions.RedisClusterException as error:
+        raise _without_cluster(error, server) from error
 
 
 def classify(error: exceptions.RedisError, server: str) -> Exception:
@@ -80,12 +85,12 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
     if code in _CODES:
         return RetryableError(_CODES[code], f"{server}: {error}")
     if code in _CLUSTER:
-        return cluster_unsupported(server)
+        return cluster_node(server)
     if code in _REFUSALS or "user executing the script" in str(error):
         return PermanentError(
             f"Redis at {server} refuses this user: {error}.",
-            "Check username and password. An ACL user needs +@read +@write -@dangerous +@scripting +@connection +info, and "
-            "the key patterns ~<prefix>* and ~cdf:*.",
+            "Check username and password. An ACL user needs +@read +@write -@dangerous +@scripting +@connection +info (+cluster in a "
+            "cluster), and the key patterns ~<prefix>* and ~cdf:*.",
         )
     if "DB index" in str(error):
         return PermanentError(f"Redis at {server}: {error}.", "Correct the number of the database in the url.")
@@ -113,10 +118,23 @@ def _claim_lost(error: exceptions.RedisError, server: str) -> SinkError | None:
     return fenced_off(f"Redis at {server}")
 
 
-def cluster_unsupported(server: str) -> PermanentError:
+def cluster_node(server: str) -> PermanentError:
     return PermanentError(
-        f"Redis at {server} is a cluster, which is not supported yet.", "Point the sink's url at a single server."
+        f"Redis at {server} is a node of a cluster.", "Begin the sink's url with redis+cluster:// or rediss+cluster://."
     )
+
+
+def _without_cluster(error: exceptions.RedisClusterException, server: str) -> SinkError:
+    """Return the error for a client that could not read the nodes of a cluster; the cause names the reason."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, exceptions.RedisError):
+        cause = cause.__cause__ or cause.__context__
+    if "cluster support disabled" in str(cause):
+        return PermanentError(
+            f"Redis at {server} is not a cluster.", "Begin the sink's url with redis:// or rediss://."
+        )
+    found = None if cause is None else classify(cause, server)
+    return found if isinstance(found, SinkError) else RetryableError("unavailable", f"{server}: {error}")
 
 
 def _code(error: exceptions.RedisError) -> str | None:

@@ -3,6 +3,7 @@
     orders:4711                  value
     cdf:guard:{orders:4711}      guard: hashes to the value's slot, since the value's own key holds no braces
     cdf:claim:{orders:}          claim of the route whose keys begin with orders:
+    cdf:claim:{12}orders:        in a cluster, the claim of the same route in the slot of 12; each slot has one
 
 The key of a value contains the key columns, percent-encoded: ``%`` and ``:`` as in every key text, and braces.
 """
@@ -48,6 +49,10 @@ class KeyNames:
     @property
     def claim(self) -> str:
         return f"{CLAIM_HEAD}{self.prefix}}}"
+
+    def slot_claim(self, tag: str) -> str:
+        """Return the claim for the values in the slot of a tag."""
+        return f"{CLAIM_HEAD}{tag}}}{self.prefix}"
 
     @property
     def guard_pattern(self) -> str:

@@ -8,11 +8,13 @@ of the arguments. A call is therefore a header and two slices of memory, without
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - as in connectors.rendering
+from redis.crc import key_slot
 
 from connectors.change import GUARD, ROW, is_delete
 from connectors.redis.keys import GUARD_HEAD, GUARD_TAIL
@@ -20,7 +22,7 @@ from connectors.redis.script import GUARD_DIGITS
 from connectors.rendering import json_row, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
@@ -86,6 +88,33 @@ def encode_commands(
         yield start, b"".join((header, _bytes_of(keys, start, rows), closing, _bytes_of(arguments, start, rows)))
 
 
+def encode_slots(
+    chunk: pa.RecordBatch, head: tuple[str, ...], claims: Sequence[bytes], first: tuple[str, ...]
+) -> Iterator[tuple[int, list[int], bytes]]:
+    """Yield the commands for a chunk in a cluster: slot, positions of the rows, and command.
+
+    ``claims`` has the key of the claim for each slot, as bytes of a command. Most rows of a chunk have a slot to themselves.
+    """
+    keys, arguments = (_texts_of(chunk.column(name)) for name in (KEYS, ARGUMENTS))
+    counts: list[int] = chunk.column(COUNT).to_pylist()
+    step = max(1, min(ROWS_PER_CALL, ARGUMENTS_PER_CALL // max(counts)))
+    slots: dict[int, list[int]] = defaultdict(list)
+    for row, text in enumerate(keys):
+        begin = text.index(b"\r\n") + 2
+        slots[key_slot(text[begin : begin + int(text[1 : begin - 2])])].append(row)
+    opening, closing = ("".join(map(bulk, words)).encode() for words in (head, first))
+    for slot, rows in slots.items():
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            key_count = 1 + len(part) * KEYS_PER_ROW
+            total = len(head) + 1 + key_count + len(first) + sum([counts[row] for row in part])
+            parts = [b"*%d\r\n%b" % (total, opening), bulk(str(key_count)).encode(), claims[slot]]
+            parts += [keys[row] for row in part]
+            parts.append(closing)
+            parts += [arguments[row] for row in part]
+            yield slot, part, b"".join(parts)
+
+
 def bulk(text: str) -> str:
     return f"${len(text.encode())}\r\n{text}\r\n"
 
@@ -106,6 +135,11 @@ def _hash_fields(schema: StructType) -> tuple[Column, Column]:
     kept = F.array_compact(F.array(*parts))
     count = F.size(kept) * 2
     return F.concat(_bulk(count.cast("string")), F.array_join(kept, "")), count + 1
+
+
+def _texts_of(texts: pa.Array) -> list[bytes]:
+    wide = pa.types.is_large_string(texts.type)
+    return texts.cast(pa.large_binary() if wide else pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
 
 def _bytes_of(texts: pa.Array, start: int, rows: int) -> pa.Buffer:

@@ -200,7 +200,27 @@ return removed
 """
 )
 
-WRITE_SHA: Final = sha1(WRITE.encode(), usedforsecurity=False).hexdigest()
+READ_HASHES: Final = """
+-- KEYS: for each row the keys of its value and its guard
+-- Returns for each row its fields and values, or nil for a key of another type; then the guards
+local hashes, guards = {}, {}
+for row = 1, #KEYS, 2 do
+  local held = redis.pcall('HGETALL', KEYS[row])
+  hashes[#hashes + 1] = not held.err and held
+  guards[#guards + 1] = KEYS[row + 1]
+end
+return {hashes, redis.call('MGET', unpack(guards))}
+"""
+
+
+def sha_of(code: str) -> str:
+    """Return the name by which a server knows a script that it has loaded."""
+    return sha1(code.encode(), usedforsecurity=False).hexdigest()
+
+
+WRITE_SHA: Final = sha_of(WRITE)
+CLAIM_SHA: Final = sha_of(CLAIM)
+MARK_SHA: Final = sha_of(MARK)
 
 
 def is_guard(text: bytes) -> bool:

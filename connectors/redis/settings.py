@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -14,11 +15,51 @@ from connectors.settings import ArrowSettings, RouteOptions
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SCHEMES: Final = ("redis", "rediss", "unix")
+Kind = Literal["server", "cluster", "sentinel"]
+
+KINDS: Final[dict[str, tuple[Kind, str]]] = {
+    "redis": ("server", "redis"),
+    "rediss": ("server", "rediss"),
+    "unix": ("server", "unix"),
+    "redis+cluster": ("cluster", "redis"),
+    "rediss+cluster": ("cluster", "rediss"),
+    "redis+sentinel": ("sentinel", "redis"),
+}
+"""The kind of place of each scheme of a URL, and the scheme for redis-py."""
+PORT, SENTINEL_PORT = 6379, 26379
+EXPECTED: Final = (
+    "expected redis://host:6379/0, rediss://..., unix:///path/to/socket, redis+cluster://host:6379,host:6379, "
+    "rediss+cluster://... or redis+sentinel://host:26379,host:26379/SERVICE/0"
+)
 
 
-def address(url: str) -> str:
-    """Return ``host:port/db`` or ``socket/db`` of a URL, without credentials, with and without TLS alike.
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The place that a URL names, without credentials.
+
+    Args:
+        kind: One server, a cluster, or the master that sentinels name.
+        servers: Host and port of the server, of nodes of the cluster, or of the sentinels.
+        place: The rest of the place: a database, for sentinels after the name of the service. A cluster has none.
+        plain: The URL of a single server with the same credentials and options, for redis-py.
+    """
+
+    kind: Kind
+    servers: tuple[tuple[str, int], ...]
+    place: str
+    plain: str = field(repr=False)
+
+    @property
+    def service(self) -> str:
+        """Return the name by which the sentinels know the master."""
+        return self.place.rpartition("/")[0]
+
+    def text(self) -> str:
+        return f"{','.join(sorted(f'{host}:{port}' for host, port in self.servers))}{self.place and '/'}{self.place}"
+
+
+def parse(url: str) -> Address:
+    """Return the address of a URL.
 
     It parses a URL as redis-py does, since the import of redis-py takes longer than the validation of a configuration.
 
@@ -27,31 +68,67 @@ def address(url: str) -> str:
 
     """
     parts = urlsplit(url)
-    if parts.scheme not in SCHEMES or (parts.scheme == "unix" and not parts.path):
+    if parts.scheme not in KINDS:
         raise ValueError("not an address of Redis")
-    path = "" if parts.scheme == "unix" else unquote(parts.path).replace("/", "")
-    database = int(parse_qs(parts.query).get("db", [path or "0"])[0])
-    if parts.scheme == "unix":
-        return f"{unquote(parts.path)}/{database}"
-    return f"{unquote(parts.hostname or 'localhost')}:{parts.port or 6379}/{database}"
+    kind, scheme = KINDS[parts.scheme]
+    path = unquote(parts.path)
+    if scheme == "unix":
+        if not path:
+            raise ValueError("not a path of a socket")
+        return Address(kind, ((path, 0),), str(_database("", parts.query)), url)
+    if kind == "server":
+        server = (unquote(parts.hostname or "localhost"), parts.port or PORT)
+        return Address(kind, (server,), str(_database(path.replace("/", ""), parts.query)), url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    default = PORT if kind == "cluster" else SENTINEL_PORT
+    servers = tuple((_named(one.hostname), one.port or default) for one in map(urlsplit, _each("//", hosts)))
+    service, _, database = path.strip("/").partition("/") if kind == "sentinel" else ("", "", path.strip("/"))
+    number = _database(database, parts.query)
+    if (kind == "cluster" and number != 0) or (kind == "sentinel" and not service):
+        raise ValueError("a cluster has one database; sentinels need the name of a service")
+    query = f"?{parts.query}" if parts.query else ""
+    plain = f"{scheme}://{login}{at}{hosts.split(',')[0]}/{number}{query}"
+    return Address(kind, servers, f"{service}/{number}" if service else "", plain)
 
 
-def normal_address(url: str) -> str:
-    """Return ``address`` with one spelling of the host, or of the socket's path."""
-    server, _, database = address(url).rpartition("/")
-    if urlsplit(url).scheme == "unix":
-        return f"{names.folder(server)}/{database}"
-    host, _, port = server.rpartition(":")
-    return f"{names.server(host, int(port))}/{database}"
+def _each(head: str, hosts: str) -> list[str]:
+    return [head + host for host in hosts.split(",")]
+
+
+def _named(host: str | None) -> str:
+    if not host:
+        raise ValueError("no host")
+    return unquote(host)
+
+
+def _database(path: str, query: str) -> int:
+    return int(parse_qs(query).get("db", [path or "0"])[0])
+
+
+def address(url: str) -> str:
+    """Return ``host:port/db``, ``socket/db`` or ``host:port,host:port/service/db``, with and without TLS alike."""
+    found = parse(url)
+    return f"{found.servers[0][0]}/{found.place}" if found.plain.startswith("unix:") else found.text()
+
+
+def normal_addresses(url: str) -> list[str]:
+    """Return ``address`` of each server that the URL names, with one spelling of a host, or of a socket's path."""
+    found = parse(url)
+    place = found.place or "0"
+    if found.plain.startswith("unix:"):
+        return [f"{names.folder(found.servers[0][0])}/{place}"]
+    return [f"{names.server(host, port)}/{place}" for host, port in found.servers]
 
 
 class RedisSettings(ArrowSettings):
     url: SecretStr = Field(
-        description="redis://, rediss:// (TLS) or unix://, with the options of redis-py: rediss://user:pass@host:6379/0",
+        description="redis://, rediss:// (TLS) or unix://, with the options of redis-py: rediss://user:pass@host:6379/0; "
+        "redis+cluster://host:6379,host:6379 (rediss+cluster:// with TLS): some nodes of a cluster; "
+        "redis+sentinel://host:26379,host:26379/SERVICE/0: the sentinels, with the user and password of the servers",
     )
     username: str | None = Field(None, description="ACL user, unless the url names one")
     password: SecretStr | None = Field(None, description="password, unless the url holds one")
-    ca_certs: str | None = Field(None, description="file of the CAs to trust, for rediss://")
+    ca_certs: str | None = Field(None, description="file of the CAs to trust, for TLS")
     timeout_seconds: float = Field(10, gt=0, description="longest wait for a connection, and for each answer")
     layout: Literal["json", "hash"] = Field(
         "json",
@@ -74,14 +151,18 @@ class RedisSettings(ArrowSettings):
             address(url.get_secret_value())
         except ValueError:
             # The parser's text may quote a part of the password.
-            raise ValueError("expected redis://host:6379/0, rediss://... or unix:///path/to/socket") from None
+            raise ValueError(EXPECTED) from None
         return url
 
     @model_validator(mode="after")
     def _ca_certs_need_tls(self) -> Self:
-        if self.ca_certs is not None and not self.url.get_secret_value().startswith("rediss://"):
-            raise ValueError("ca_certs needs a url that begins with rediss://")
+        if self.ca_certs is not None and not self.url.get_secret_value().startswith("rediss"):
+            raise ValueError("ca_certs needs a url that begins with rediss:// or rediss+cluster://")
         return self
+
+
+def is_cluster(settings: RedisSettings) -> bool:
+    return parse(settings.url.get_secret_value()).kind == "cluster"
 
 
 class RedisOptions(RouteOptions):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.change import Claim, Watermark
 from connectors.protocols import Addressed, Capabilities, Repairable, Resyncable, Watermarked
-from connectors.redis import orphans, script
+from connectors.redis import orphans
 from connectors.redis.keys import KeyNames, key_names
-from connectors.redis.settings import RedisOptions, RedisSettings, address, normal_address
+from connectors.redis.settings import RedisOptions, RedisSettings, address, is_cluster, normal_addresses
 from connectors.redis.view import ValueView, as_bytes
 from connectors.result import Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
-    import redis
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
     from connectors.change import RouteSpec
-    from connectors.redis.client import Identity
+    from connectors.redis.client import Server
+    from connectors.redis.cluster import Cluster
     from connectors.result import EntryCount
     from connectors.view import View
 
@@ -53,9 +53,9 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
 
     def __init__(self, settings: RedisSettings) -> None:
         super().__init__(settings)
-        self._client: redis.Redis | None = None
-        self._server: Identity | None = None
-        self._claim = ""
+        self._connection: Server | Cluster | None = None
+        self._server: Any = None
+        self._names: KeyNames | None = None
         self._kept: tuple[str, ...] = ()
 
     @property
@@ -66,20 +66,17 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return f"redis {self.endpoint} {_names(route).prefix}"
 
     def places(self, route: RouteSpec) -> frozenset[str]:
-        return frozenset({f"redis {normal_address(self.settings.url.get_secret_value())} {_names(route).prefix}"})
+        places, prefix = normal_addresses(self.settings.url.get_secret_value()), _names(route).prefix
+        return frozenset(f"redis {place} {prefix}" for place in places)
 
     def check(self) -> None:
-        from connectors.redis.client import check
-
         with self._classified():
-            check(self._connected(), self.endpoint)
+            self._connected().check()
 
     def read_claim(self, route: RouteSpec) -> Claim | None:
-        from connectors.redis.client import identity_of
-
         with self._classified():
-            self._server = identity_of(self._connected())
-            owner, epoch, mark = self._connected().hmget(_names(route).claim, ["owner", "epoch", "mark"])
+            self._server = self._connected().identity()
+            owner, epoch, mark = self._connected().read_claim(_names(route))
         if owner is None or epoch is None:
             return None
         filled_by, _, name = as_bytes(owner).decode().partition(":")
@@ -89,17 +86,15 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return replace(claim, txn_version=reached.txn_version) if reached is not None and claim.is_of(route) else claim
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
-        from connectors.redis.client import info_of
-
         with self._classified():
-            client = self._connected()
-            client.eval(script.CLAIM, 1, _names(route).claim, _holder(route), route.epoch, route.fence)
-            info = info_of(client)
-        if not info:
+            self._connected().claim(_names(route), _holder(route), route.epoch, route.fence)
+            infos = self._connected().infos()
+        if not all(infos):
             unseen = "a restart or fail-over that loses the newest writes may remain undetected"
             return [f"The user of Redis at {self.endpoint} may not read INFO: {unseen}. Grant +info."]
-        policy = info.get("maxmemory_policy", "noeviction")
-        if not info.get("maxmemory") or policy == "noeviction":
+        policies = (info.get("maxmemory_policy", "noeviction") for info in infos if info.get("maxmemory"))
+        policy = next((policy for policy in policies if policy != "noeviction"), None)
+        if policy is None:
             return []
         effect = "rows would be missing, or an evicted tombstone would let an older row return"
         return [
@@ -111,10 +106,8 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
 
         A crash may lose the writes since Redis last wrote to disk, and a fail-over those that the replica lacks.
         """
-        from connectors.redis.client import identity_of
-
         with self._classified():
-            now = identity_of(self._connected())
+            now = self._connected().identity()
         if now is not None and self._server is not None and not now.goes_on_from(self._server):
             return True
         self._server = now
@@ -128,40 +121,33 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
 
     def open(self, route: RouteSpec) -> None:
         with self._classified():
-            self._connected().script_load(script.WRITE)
-        self._claim = _names(route).claim
+            self._connected().load()
+        self._names = _names(route)
         layout, ttl = VALUE_TYPES[self.settings.layout], str(self.settings.ttl_seconds or 0)
         self._kept = (*_held(route), layout, ttl, str(self.settings.tombstone_seconds))
 
     def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
-        server = self._server
-        known = ("", "", "") if server is None else (server.run_id, server.replication_id, str(server.offset))
         with self._classified():
-            arguments = (*_held(route), str(watermark), *known)
-            self._connected().eval(script.MARK, 1, _names(route).claim, *arguments)
+            self._connected().mark(_names(route), _held(route), str(watermark), self._server)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
         from connectors.redis import protocol
-        from connectors.redis.client import pipeline
 
         if not chunk.num_rows:
             return WriteResult()
         if large := protocol.oversized(chunk, self.settings.max_value_bytes):
             return self._write_without(large, chunk)
-        calls = list(protocol.encode_commands(chunk, ("EVALSHA", script.WRITE_SHA), self._claim, self._kept))
+        assert self._names is not None, "open comes first"
         with self._classified():
-            replies = pipeline(self._connected(), [command for _, command in calls])
-        stale, noop, foreign = (
-            [start + row for (start, _), reply in zip(calls, replies, strict=True) for row in reply[kind]]
-            for kind in range(3)
-        )
+            answers, sent = self._connected().write(chunk, self._names, self._kept)
+        stale, noop, foreign = ([rows[row] for rows, reply in answers for row in reply[kind]] for kind in range(3))
         return WriteResult(
             stale=stale,
             noop=noop,
             rejected=[
                 Rejected(row, WRONG_TYPE, f"its Redis key holds {_foreign(self.settings.layout)}") for row in foreign
             ],
-            sent_bytes=sum(len(command) for _, command in calls),
+            sent_bytes=sent,
         )
 
     def _write_without(self, large: list[int], chunk: pa.RecordBatch) -> WriteResult:
@@ -201,21 +187,21 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return nullcontext(ValueView(self.settings, _names(route)))
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def _connected(self) -> redis.Redis:
+    def _connected(self) -> Server | Cluster:
         from connectors.redis.client import connect
 
-        if self._client is None:
-            self._client = connect(self.settings, self.endpoint)
-        return self._client
+        if self._connection is None:
+            self._connection = connect(self.settings, self.endpoint)
+        return self._connection
 
     def _classified(self) -> AbstractContextManager[None]:
         from connectors.redis.errors import classified
 
-        return classified(self.endpoint)
+        return classified(self.endpoint, cluster=is_cluster(self.settings))
 
 
 def _held(route: RouteSpec) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from connectors.redis.keys import guard_of_value, is_internal
 from connectors.view import BODY, ScannedView, entry_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
     import redis
@@ -45,15 +45,20 @@ class ValueView(ScannedView):
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one part
         from connectors.redis.client import connect
         from connectors.redis.errors import classified
-        from connectors.redis.settings import address
+        from connectors.redis.settings import address, is_cluster
 
         server = address(self.settings.url.get_secret_value())
         read = _hashes if self.settings.layout == "hash" else _texts
-        with classified(server), closing(connect(self.settings, server)) as client:
-            for keys in value_pages(client, self.names):
-                bodies, guards = read(client, keys)
-                values = (value.decode(errors="backslashreplace") for value in keys[::2])
-                yield entry_batch(list(values), [_number(guard) for guard in guards], bodies)
+        with (
+            classified(server, cluster=is_cluster(self.settings)),
+            closing(connect(self.settings, server)) as connection,
+        ):
+            for client in connection.masters():
+                for page in value_pages(client, self.names):
+                    parts = [part for _, part in connection.split(self.names, page)]
+                    bodies, guards = read(client, parts)
+                    values = (value.decode(errors="backslashreplace") for part in parts for value in part[::2])
+                    yield entry_batch(list(values), [_number(guard) for guard in guards], bodies)
 
     def read(self, schema: StructType) -> Column:
         if self.settings.layout == "hash":
@@ -85,26 +90,35 @@ def as_bytes(reply: bytes | str) -> bytes:
     return reply.encode() if isinstance(reply, str) else reply
 
 
-def _texts(client: redis.Redis, keys: list[bytes]) -> tuple[list[str | None], Sequence[bytes | str | None]]:
-    """Read texts and guards by one MGET, which no write interrupts. A key of another type has no text."""
-    replies = client.mget(keys)
+Read = tuple[list["str | None"], list["bytes | str | None"]]
+
+
+def _texts(client: redis.Redis, parts: list[list[bytes]]) -> Read:
+    """Read texts and guards, those of a part by one MGET, which no write interrupts. A key of another type has no text."""
+    with client.pipeline(transaction=False) as pipe:
+        for keys in parts:
+            pipe.mget(keys)
+        replies = [reply for found in pipe.execute() for reply in found]
     return [_text(reply) for reply in replies[::2]], replies[1::2]
 
 
-def _hashes(client: redis.Redis, keys: list[bytes]) -> tuple[list[str | None], Sequence[bytes | str | None]]:
-    """Read hashes and guards in one transaction, each hash as a JSON object of texts."""
-    with client.pipeline(transaction=True) as pipe:
-        for value in keys[::2]:
-            pipe.hgetall(value)
-        pipe.mget(keys[1::2])
-        *hashes, guards = pipe.execute(raise_on_error=False)
-    bodies = [
-        orjson.dumps({_text(name): _text(field) for name, field in held.items()}).decode()
-        if isinstance(held, dict)
-        else None
-        for held in hashes
-    ]
-    return bodies, guards
+def _hashes(client: redis.Redis, parts: list[list[bytes]]) -> Read:
+    """Read hashes and guards, those of a part in one script, each hash as a JSON object of texts."""
+    inspect = client.register_script(script.READ_HASHES)
+    with client.pipeline(transaction=False) as pipe:
+        for keys in parts:
+            inspect(keys=keys, client=pipe)
+        replies = pipe.execute()
+    bodies = [_object(held) for hashes, _ in replies for held in hashes]
+    return bodies, [guard for _, guards in replies for guard in guards]
+
+
+def _object(held: list[bytes | str] | None) -> str | None:
+    """Return the JSON object of the fields and values of a hash, which alternate."""
+    if held is None:
+        return None
+    texts = [_text(word) for word in held]
+    return orjson.dumps(dict(zip(texts[::2], texts[1::2], strict=True))).decode()
 
 
 def _text(reply: bytes | str | None) -> str | None:

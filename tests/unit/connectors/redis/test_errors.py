@@ -60,3 +60,34 @@ def test_permanent_errors_stop_the_route(error, word):
 def test_unknown_error_is_a_bug_and_unchanged():
     with pytest.raises(exceptions.ResponseError, match="syntax"), classified("cache:6379/0"):
         raise exceptions.ResponseError("ERR syntax error")
+
+
+@pytest.mark.parametrize("text", ["3999 127.0.0.1:6381", "12707 10.0.0.1:6379"])
+def test_slot_that_moves_is_temporary_in_a_cluster(text):
+    for kind in (exceptions.MovedError, exceptions.AskError):
+        with pytest.raises(RetryableError, match="slots moved") as caught, classified("a:1", cluster=True):
+            raise kind(text)
+        assert caught.value.reason == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (exceptions.ConnectionError("refused"), RetryableError),
+        (exceptions.AuthenticationError("invalid username-password pair"), PermanentError),
+        (exceptions.ResponseError("This instance has cluster support disabled"), PermanentError),
+        (None, RetryableError),
+    ],
+)
+def test_cluster_without_readable_nodes_names_the_cause(cause, kind):
+    with pytest.raises(kind, match="a:1"), classified("a:1", cluster=True):
+        raise exceptions.RedisClusterException("no node") from cause
+
+
+@pytest.mark.parametrize(
+    "error", [exceptions.ClusterDownError("Hash slot not served"), exceptions.TryAgainError("wait")]
+)
+def test_cluster_without_a_master_for_a_slot_is_retryable(error):
+    with pytest.raises(RetryableError) as caught, classified("a:1", cluster=True):
+        raise error
+    assert caught.value.reason == "unavailable"

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from redis.crc import key_slot
 
 from connectors.redis import protocol
 from connectors.redis.protocol import ARGUMENTS, COUNT, KEYS, bulk
@@ -65,3 +66,29 @@ def test_rows_with_too_large_arguments_are_returned_by_position(kind):
     assert protocol.oversized(chunk, 1999) == [3]
     assert protocol.oversized(chunk, 2000) == []
     assert protocol.oversized(chunk, 1_000_000) == []
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_commands_of_a_cluster_have_the_rows_of_one_slot(kind):
+    claims = [bulk(f"claim of {slot}").encode() for slot in range(16_384)]
+    keys = ["a", "b", "a{not used}", "c"]
+    rows = [[bulk(key) + bulk("guard") for key in keys], [bulk(str(row)) * 2 for row in range(4)], [2] * 4]
+    columns = [pa.array(values, dtype) for values, dtype in zip(rows, (kind, kind, pa.int32()), strict=True)]
+    chunk = pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
+    made = {
+        slot: (positions, words(command))
+        for slot, positions, command in protocol.encode_slots(chunk, HEAD, claims, FIRST)
+    }
+    assert sorted(row for positions, _ in made.values() for row in positions) == [0, 1, 2, 3]
+    slot = key_slot(b"a")
+    assert made[slot] == ([0], [*HEAD, "3", f"claim of {slot}", "a", "guard", *FIRST, "0", "0"])
+
+
+def test_many_rows_of_one_slot_become_several_commands():
+    made = list(protocol.encode_slots(same_slot(1000), HEAD, [b""] * 16_384, FIRST))
+    assert [len(positions) for _, positions, _ in made] == [400, 400, 200]
+
+
+def same_slot(rows):
+    columns = [pa.array([bulk("k") + bulk("g")] * rows), pa.array([bulk("x")] * rows), pa.array([1] * rows, pa.int32())]
+    return pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])

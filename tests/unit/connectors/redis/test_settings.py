@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from redis import Redis
 
-from connectors import PermanentError
+from connectors import PermanentError, RouteSpec
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
 
 URL = "redis://me:s3cr3t@cache:6379/0"
@@ -37,8 +37,31 @@ def test_address_of_a_url_equals_that_of_redis_py(url, place):
 
 
 @pytest.mark.parametrize(
+    ("url", "endpoint", "servers"),
+    [
+        ("redis+cluster://me:s3cr3t@B:7000,a", "a:6379,b:7000", ["b:7000/0", "a:6379/0"]),
+        ("rediss+cluster://a:7000/0", "a:7000", ["a:7000/0"]),
+        ("redis+sentinel://me:s3cr3t@b,a:1/cache", "a:1,b:26379/cache/0", ["b:26379/cache/0", "a:1/cache/0"]),
+        ("redis+sentinel://[::1]:7/cache/2", "::1:7/cache/2", ["localhost:7/cache/2"]),
+    ],
+)
+def test_servers_of_a_cluster_or_sentinel_url_are_places_without_credentials(url, endpoint, servers):
+    sink = RedisSink(RedisSettings(type="redis", url=url))
+    route = RouteSpec(name="r", table="orders", keys=("id",), options=RedisOptions(), owner="us", epoch=1)
+    assert sink.endpoint == endpoint
+    assert sink.places(route) == {f"redis {server} orders:" for server in servers}
+    assert sink.target(route) == f"redis {endpoint} orders:"
+
+
+@pytest.mark.parametrize(
     "url",
     [
+        "redis+cluster://me:s3cr3t@a/1",
+        "redis+cluster://me:s3cr3t@a,",
+        "redis+cluster://me:x@a:s3cr3t,b",
+        "redis+sentinel://me:s3cr3t@a:1",
+        "redis+sentinel://me:s3cr3t@a:1/cache/s3cr3t",
+        "rediss+sentinel://me:s3cr3t@a:1/cache",
         "http://me:s3cr3t@cache",
         "redis://me:s3c#r3t@cache:6379",
         "redis://me:x@cache:s3cr3t/0",
@@ -65,6 +88,7 @@ def test_certificates_without_tls_are_an_error():
     with pytest.raises(ValidationError, match="rediss://"):
         RedisSettings(type="redis", url=URL, ca_certs="/etc/ca.pem")
     RedisSettings(type="redis", url="rediss://cache:6379/0", ca_certs="/etc/ca.pem")
+    RedisSettings(type="redis", url="rediss+cluster://cache", ca_certs="/etc/ca.pem")
 
 
 @pytest.mark.parametrize(

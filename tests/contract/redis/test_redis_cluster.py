@@ -1,0 +1,287 @@
+"""Tests of RedisSink on a cluster of real servers, and on a master that a sentinel names."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from threading import Thread
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from connectors import PermanentError, RetryableError, RouteSpec, Watermark, guard_of
+from connectors.redis import RedisOptions, RedisSettings, RedisSink
+from connectors.testing import (
+    SCHEMA,
+    BadRowContract,
+    FenceContract,
+    ResyncContract,
+    SinkContract,
+    VerifyContract,
+    render_chunk,
+    upsert,
+)
+from connectors.testing.verifying import read_entries
+from tests.support.redis_groups import SLOTS, started_cluster, started_with_sentinel
+from tests.support.waiting import until
+
+CLAIMS = SLOTS + 1
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with started_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with redis.RedisCluster("127.0.0.1", cluster.servers[1].port, decode_responses=True) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def route():
+    return RouteSpec(name="orders_cache", table="orders", keys=("id",), options=RedisOptions(), owner="us", epoch=1)
+
+
+@pytest.fixture
+def sink(cluster, client):
+    with closing(RedisSink(RedisSettings(type="redis", url=cluster.url, timeout_seconds=60))) as sink:
+        yield sink
+
+
+@pytest.fixture
+def chunk_of(spark, sink, route):
+    return lambda *changes: render_chunk(spark, sink, route, SCHEMA, changes)
+
+
+@pytest.fixture
+def opened(sink, route):
+    sink.read_claim(route)
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    return sink
+
+
+def inner(key):
+    return key.replace("{", "%7B").replace("}", "%7D")
+
+
+class TestCluster(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyContract):
+    @pytest.fixture
+    def read(self, client):
+        def read(route, key):
+            text = client.get(f"{route.table}:{inner(key)}")
+            return None if text is None else json.loads(text)
+
+        return read
+
+    @pytest.fixture
+    def write_foreign(self, client):
+        return lambda route, key: client.set(f"{route.table}:{inner(key)}", "{}")
+
+    @pytest.fixture
+    def bad_change(self, client):
+        client.rpush("orders:queue", "not", "ours")
+        return upsert("queue", 7, "x")
+
+
+def test_hashes_of_a_cluster_are_written_and_read_back(cluster, client, spark, route):
+    settings = RedisSettings(type="redis", url=cluster.url, layout="hash")
+    with closing(RedisSink(settings)) as sink:
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert(str(row), 1, "x") for row in range(20)]))
+        client.set("orders:text", "theirs")
+        entries = read_entries(spark, sink, route, SCHEMA)
+    assert entries["orders:7"] == (guard_of(1, 1, upsert=True), {"id": "7", "name": "x"})
+    assert (len(entries), entries["orders:text"]) == (21, (None, None))
+
+
+# Slots that move
+
+
+def node(client, slot):
+    return client.get_redis_connection(client.nodes_manager.slots_cache[slot][0])
+
+
+def other(client, slot):
+    return next(
+        client.get_redis_connection(found)
+        for found in client.get_primaries()
+        if found != client.nodes_manager.slots_cache[slot][0]
+    )
+
+
+@pytest.fixture
+def moved(cluster, client):
+    """Return a function that moves the slot of a key; it is moved back at the end."""
+    slots = []
+
+    def move(key, *, finish=True):
+        slot = key_slot(f"orders:{key}".encode())
+        ends = node(client, slot), other(client, slot)
+        slots.append((slot, *ends))
+        cluster.migrate(slot, *ends, finish=finish)
+        return slots[-1]
+
+    yield move
+    for slot, source, target in slots:
+        client.nodes_manager.initialize()
+        if node(client, slot) == source:
+            cluster.migrate(slot, source, target)
+        cluster.migrate(slot, target, source)
+
+
+def test_call_follows_its_slot_to_another_node(opened, chunk_of, client, moved):
+    opened.write(chunk_of(upsert("1", 1, "a"), upsert("2", 1, "a")))
+    moved("1")
+    assert not opened.write(chunk_of(upsert("1", 2, "b"), upsert("2", 2, "b"))).stale
+    assert json.loads(client.get("orders:1"))["name"] == json.loads(client.get("orders:2"))["name"] == "b"
+
+
+def test_slot_in_transit_takes_known_keys_and_new_keys_wait(opened, chunk_of, client, cluster, moved, route):
+    opened.write(chunk_of(upsert("1", 1, "a")))
+    slot = key_slot(b"orders:1")
+    beside = next(str(key) for key in range(1, 200_000) if key != 1 and key_slot(f"orders:{key}".encode()) == slot)
+    transit = moved("1", finish=False)
+    assert not opened.write(chunk_of(upsert("1", 2, "b"))).stale
+    with pytest.raises(RetryableError) as caught:
+        opened.write(chunk_of(upsert(beside, 2, "b")))
+    assert caught.value.reason == "unavailable"
+    with pytest.raises(RetryableError, match="slots moved"):
+        opened.count_entries(route, 0)
+    cluster.migrate(*transit)
+    assert not opened.write(chunk_of(upsert(beside, 2, "b"))).stale
+    assert json.loads(client.get("orders:1"))["name"] == "b"
+    assert client.exists(f"orders:{beside}")
+
+
+def test_slots_that_migrate_during_delivery_lose_nothing(opened, chunk_of, client, cluster):
+    chunks = [chunk_of(*(upsert(str(key), version, f"v{version}") for key in range(300))) for version in range(1, 9)]
+
+    def migrate():
+        for slot in sorted({key_slot(f"orders:{key}".encode()) for key in range(40)}):
+            client.nodes_manager.initialize()
+            cluster.migrate(slot, node(client, slot), other(client, slot))
+
+    mover = Thread(target=migrate)
+    mover.start()
+    rounds = 0
+    while rounds < len(chunks) or mover.is_alive():
+        try:
+            opened.write(chunks[min(rounds, len(chunks) - 1)])
+            rounds += 1
+        except RetryableError as error:
+            assert error.reason == "unavailable"  # noqa: PT017
+    mover.join()
+    until(lambda: opened.lost_acknowledged_writes() is False)
+    assert {json.loads(client.get(f"orders:{key}"))["name"] for key in range(300)} == {"v8"}
+    assert sum(node.dbsize() for node in map(client.get_redis_connection, client.get_primaries())) == 600 + CLAIMS
+
+
+# Nodes that fail
+
+
+def test_failed_master_and_the_writes_its_replica_lacks_are_detected(opened, chunk_of, client, cluster, route):
+    master, replica = cluster.servers[0], cluster.servers[3]
+    with redis.Redis.from_url(master.url) as old, redis.Redis.from_url(replica.url) as new:
+        opened.write(chunk_of(*(upsert(str(key), 1, "one") for key in range(60))))
+        opened.save_watermark(route, Watermark(0, 1, 1))
+        old.wait(1, 0)
+        replica.pause()
+        old.client_kill_filter(_type="replica")
+        second = chunk_of(*(upsert(str(key), 2, "two") for key in range(60)))
+        opened.write(second)
+        assert not opened.lost_acknowledged_writes()
+        opened.save_watermark(route, Watermark(0, 2, 2))
+        known = replace(route, watermark=Watermark(0, 2, 2))
+        assert opened.read_claim(known).watermark == Watermark(0, 2, 2)
+        assert not opened.read_claim(known).restored
+        master.kill()
+        with pytest.raises(RetryableError) as caught:
+            opened.write(second)
+        assert caught.value.reason == "unreachable"
+        replica.resume()
+        until(lambda: new.ping() and new.execute_command("CLUSTER", "FAILOVER", "TAKEOVER"))
+        try:
+            until(lambda: lost(opened))
+            with pytest.raises(RetryableError, match="new master") as caught:
+                opened.save_watermark(known, Watermark(0, 3, 3))
+            assert caught.value.reason == "lost"
+            claim = opened.read_claim(known)
+            assert (claim.watermark, claim.restored) == (Watermark(0, 1, 1), True)
+            opened.prepare(SCHEMA, route)
+            opened.write(second)
+            assert not opened.lost_acknowledged_writes()
+            opened.save_watermark(route, Watermark(0, 2, 2))
+            client.nodes_manager.initialize()
+            assert {json.loads(client.get(f"orders:{key}"))["name"] for key in range(60)} == {"two"}
+        finally:
+            master.restart()
+            until(lambda: old.info("replication").get("master_link_status") == "up")
+            old.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
+            until(lambda: old.info("replication")["role"] == "master")
+
+
+def lost(sink):
+    try:
+        return sink.lost_acknowledged_writes()
+    except RetryableError:  # the nodes do not agree yet
+        return False
+
+
+def test_emptied_master_is_an_absent_claim_and_refuses_writes(opened, chunk_of, client, route):
+    node(client, 0).flushall()
+    assert opened.read_claim(route) is None
+    with pytest.raises(PermanentError, match="it was emptied"):
+        opened.write(chunk_of(*(upsert(str(key), 1, "x") for key in range(30))))
+
+
+# URLs
+
+
+def test_cluster_and_single_server_urls_name_each_other(cluster, redis_server, sink):
+    sink.check()
+    assert sink.endpoint == ",".join(sorted(f"127.0.0.1:{server.port}" for server in cluster.servers[:3]))
+    for url, begin in (
+        (f"redis://127.0.0.1:{cluster.servers[0].port}", "redis+cluster://"),
+        (redis_server.url.replace("redis:", "redis+cluster:"), "redis://"),
+    ):
+        with closing(RedisSink(RedisSettings(type="redis", url=url))) as wrong, pytest.raises(PermanentError) as caught:
+            wrong.check()
+        assert begin in caught.value.hint
+
+
+# Sentinel
+
+
+def test_promoted_replica_is_found_and_its_lost_writes_are_detected(spark, route):
+    with (
+        started_with_sentinel() as watched,
+        closing(RedisSink(RedisSettings(type="redis", url=watched.url, timeout_seconds=30))) as sink,
+        redis.Redis.from_url(watched.master.url) as old,
+        redis.Redis.from_url(watched.replica.url, decode_responses=True) as new,
+    ):
+        sink.check()
+        sink.read_claim(route)
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        chunk = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")])
+        sink.write(chunk)
+        sink.save_watermark(route, Watermark(0, 1, 1))
+        assert not sink.lost_acknowledged_writes()
+        old.wait(1, 0)
+        watched.master.kill()
+        with pytest.raises(RetryableError) as caught:
+            sink.write(chunk)
+        assert caught.value.reason == "unreachable"
+        until(lambda: new.info("replication")["role"] == "master")
+        until(lambda: lost(sink))
+        assert sink.read_claim(route).watermark == Watermark(0, 1, 1)
+        sink.open(route)
+        assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("1", 2, "b")])).stale
+        assert json.loads(new.get("orders:1"))["name"] == "b"
+        assert sink.endpoint == f"127.0.0.1:{watched.sentinel.port}/cache/0"
