@@ -41,7 +41,7 @@ MERGE: Final = (
     "INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM {stage} ORDER BY {keys} ON CONFLICT ({keys}) DO UPDATE SET {updates} "
     "WHERE coalesce(t.{guard}, 0) <= excluded.{guard}"
 )
-BURY: Final = (
+LEAVE_TOMBSTONES: Final = (
     "WITH gone AS (DELETE FROM {table} t USING {stage} s WHERE s.{guard} % 2 = 0 AND {same} AND t.{guard} = s.{guard} "
     "RETURNING {key_of_row}, t.{guard}) INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT * FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
@@ -123,7 +123,7 @@ class Writer:
                 absent = [at for (at,) in cursor.execute(self._query(ABSENT, names)).fetchall()]
             written = cursor.execute(self._query(MERGE, names)).rowcount
             if deletes:
-                cursor.execute(self._query(BURY, names))
+                cursor.execute(self._query(LEAVE_TOMBSTONES, names))
             overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
             if written != part.num_rows or overtaken:
                 stale = [at for (at,) in cursor.execute(self._query(STALE, names)).fetchall()]

@@ -43,22 +43,22 @@ class Nodes:
         if self._outdated:
             self.refresh()
         replies: list[Any] = [None] * len(calls)
-        asked: dict[int, ClusterNode] = {}
+        importing: dict[int, ClusterNode] = {}
         left = list(range(len(calls)))
         try:
             for _ in range(ROUNDS):
                 batches: dict[tuple[str, bool], list[int]] = defaultdict(list)
                 nodes: dict[str, ClusterNode] = {}
                 for at in left:
-                    node = asked.get(at) or self.node(calls[at][0])
+                    node = importing.get(at) or self.node(calls[at][0])
                     nodes[node.name] = node
-                    batches[node.name, at in asked].append(at)
-                self._send_all([(nodes[name], ask, ats) for (name, ask), ats in batches.items()], calls, replies)
+                    batches[node.name, at in importing].append(at)
+                self._send_all([(nodes[name], asking, ats) for (name, asking), ats in batches.items()], calls, replies)
                 left = [at for at in left if isinstance(replies[at], (AskError, NoScriptError))]
                 if not left:
                     raise_first(replies)
                     return replies
-                asked = self._followed(left, replies, batches, nodes, code)
+                importing = self._followed(left, replies, batches, nodes, code)
             raise TryAgainError("slots keep moving")
         except (RedisError, RetryableError):
             self._outdated = True
@@ -70,16 +70,16 @@ class Nodes:
         """Send to all nodes and then read from all, so that they work at the same time."""
         taken: list[tuple[Any, Any]] = []
         try:
-            for node, ask, ats in batches:
+            for node, asking, ats in batches:
                 pool = self.client(node).connection_pool
                 connection: Any = pool.get_connection()
                 taken.append((pool, connection))
-                before = packed([b"ASKING"]) if ask else b""
+                before = packed([b"ASKING"]) if asking else b""
                 together = b"".join(before + calls[at][1] for at in ats)
                 connection.send_packed_command([together], check_health=False)
-            for (_, connection), (_, ask, ats) in zip(taken, batches, strict=True):
+            for (_, connection), (_, asking, ats) in zip(taken, batches, strict=True):
                 for at in ats:
-                    if ask:
+                    if asking:
                         read_reply(connection)
                     replies[at] = read_reply(connection)
         except BaseException:
@@ -99,20 +99,20 @@ class Nodes:
         code: str,
     ) -> dict[int, ClusterNode]:
         """Take the new places of the calls that were refused; return the nodes that import the slot of a call."""
-        asked: dict[int, ClusterNode] = {}
+        importing: dict[int, ClusterNode] = {}
         for at in left:
             error = replies[at]
             if isinstance(error, MovedError):
                 self.cluster.nodes_manager.move_slot(error)
             elif isinstance(error, AskError):
                 known = self.cluster.nodes_manager.get_node(host=error.host, port=error.port)
-                asked[at] = known or _named(error.host, error.port)
-        for (name, ask), ats in batches.items():
+                importing[at] = known or _named(error.host, error.port)
+        for (name, asking), ats in batches.items():
             without = [at for at in ats if isinstance(replies[at], NoScriptError)]
             if without:
                 self.client(nodes[name]).script_load(code)
-                asked.update({at: nodes[name] for at in without if ask})
-        return asked
+                importing.update({at: nodes[name] for at in without if asking})
+        return importing
 
     def views(self) -> list[tuple[str, bool]]:
         """Return the slots of each master, and whether one of them is in transit; all masters must agree on the slots."""
