@@ -14,8 +14,8 @@ help: ## Show this list
 setup: ## Install everything into .venv and .cache (again: only what is missing)
 	@deploy/local/setup.sh
 
-demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1)
-	@$(bin)/python -m deploy.local.demo $(if $(DAYS),--days $(DAYS)) $(if $(KEEP),--keep)
+demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an audit table, then compare (DAYS=14, KEEP=1, SINKS=postgres)
+	@$(bin)/python -m deploy.local.demo $(if $(DAYS),--days $(DAYS)) $(if $(SINKS),--sinks $(SINKS)) $(if $(KEEP),--keep)
 
 # Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder

@@ -22,17 +22,23 @@ from rich.table import Table
 from cdf_replicator.spark import SparkStartError
 from deploy.local.demo import flights, sinks
 from deploy.local.demo.board import FIRST_DAY, MOST_DAYS, TABLE, Board, session
-from deploy.local.demo.service import SINKS, FirstLoad, Service
-from deploy.local.servers import Elasticsearch, Redis, ServerError
+from deploy.local.demo.service import SINKS, TYPES, FirstLoad, Service
+from deploy.local.servers import Elasticsearch, Postgres, Redis, ServerError
 from deploy.local.servers.server import CACHE, PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 DAYS = 7
 COMMIT_SECONDS = 4
 """Shortest time from a commit to the start of the next."""
 RUNS = CACHE / "demo"
+SERVERS: dict[str, Callable[[], Elasticsearch | Postgres | Redis]] = {
+    "search": lambda: Elasticsearch.start(long_lived=True),
+    "cache": Redis.start,
+    "db": Postgres.start,
+}
+NAMES = {TYPES[sink][0]: sink for sink in SERVERS}
 
 
 def main() -> None:
@@ -40,13 +46,19 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=DAYS, help=f"days to write, 1 to {MOST_DAYS} (default: {DAYS})")
     parser.add_argument("--rows", type=int, help="flights in the timetable (default: all flights of the year)")
     parser.add_argument("--keep", action="store_true", help="keep the servers running until Ctrl-C")
+    default = "elasticsearch,redis"
+    parser.add_argument(
+        "--sinks", default=default, help=f"beside the audit, of: {', '.join(NAMES)} (default: {default})"
+    )
     options = parser.parse_args()
+    if unknown := set(wanted := options.sinks.split(",")) - set(NAMES):
+        parser.error(f"--sinks: expected some of {', '.join(NAMES)}, got {', '.join(sorted(unknown))}")
     if not 1 <= options.days <= MOST_DAYS:
         parser.error(f"--days: expected 1 to {MOST_DAYS}, got {options.days}")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     logging.disable()  # py4j logs a call that Ctrl-C interrupts
     try:
-        equal = demonstrate(options.days, options.rows, keep=options.keep)
+        equal = demonstrate(options.days, options.rows, [NAMES[name] for name in wanted], keep=options.keep)
     except (ServerError, flights.DataError, SparkStartError) as error:
         sys.exit(f"demo: {error}")
     except KeyboardInterrupt:
@@ -54,7 +66,7 @@ def main() -> None:
     sys.exit(0 if equal else 1)
 
 
-def demonstrate(days: int, rows: int | None, *, keep: bool) -> bool:
+def demonstrate(days: int, rows: int | None, chosen: Sequence[str], *, keep: bool) -> bool:
     """Run the whole demo. Return True if every sink holds what the source holds."""
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     RUNS.mkdir(parents=True, exist_ok=True)
@@ -62,21 +74,20 @@ def demonstrate(days: int, rows: int | None, *, keep: bool) -> bool:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=RUNS, prefix="", ignore_cleanup_errors=True)))
         csv = flights.write_csv(folder)
         console.print(f"data            {flights.PACKAGE} {flights.VERSION}, the flights that left New York in 2013")
-        elasticsearch = stack.enter_context(Elasticsearch.start(long_lived=True))
-        redis = stack.enter_context(Redis.start())
-        console.print(f"servers         Elasticsearch {elasticsearch.url}, Redis {redis.url}")
+        urls = {sink: stack.enter_context(SERVERS[sink]()).url for sink in chosen}
+        console.print("servers         " + ", ".join(f"{SINKS[sink]} {url}" for sink, url in urls.items()))
         spark = stack.enter_context(session(folder, memory="1g"))
         board = Board(spark, csv, folder / TABLE, days=days, rows=rows)
         console.print(f"source table    {_short(folder / TABLE)}: the timetable, {board.create():,} flights")
-        service = stack.enter_context(Service(folder, elasticsearch.url, redis.url).started())
+        service = stack.enter_context(Service(folder, urls).started())
         console.print(f"service         cdf-replicator run, process {service.pid}; its log: {_short(service.log)}")
         console.print(f"[bold]status page     {service.url}/[/]")
         loads = _first_loads(console, service)
         console.print("\nTo try from this folder, in a browser and in another terminal:")
-        console.print(f"  {elasticsearch.url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty")
-        console.print(f"  {_program('redis-cli')} -p {redis.port} GET '{TABLE}:{board.first_key()}'")
+        for sink, url in urls.items():
+            console.print(f"  {_example(sink, url, board.first_key())}", markup=False)
         console.print(f"  {_program('cdf-replicator')} changes {_short(folder / TABLE)} --from 1 --limit 20\n")
-        readers = {"search": sinks.Elasticsearch(elasticsearch.url), "cache": sinks.Redis(redis.url)}
+        readers = {sink: sinks.READERS[sink](url) for sink, url in urls.items()}
         version, latencies = _follow(console, board, days, readers)
         service.await_delivered(version)
         console.print("comparing whole rows, key by key\n")
@@ -159,10 +170,20 @@ def _conclude(console: Console, results: Mapping[str, sinks.Result], feed: Mappi
     else:
         console.print(f"The audit table has each change of the feed once: {kinds}.")
     differing = sum(result.differing for result in results.values())
-    names = "audit table, Elasticsearch and Redis"
+    *others, last = (SINKS[sink] for sink in results)
+    names = f"{', '.join(others)} and {last}"
     style, end = ("bold red", "see above") if differing else ("bold green", f"{names} hold what the source table holds")
     console.print(f"[{style}]{differing} differing keys[/]: {end}.")
     return differing == 0 and lacking == 0
+
+
+def _example(sink: str, url: str, key: str) -> str:
+    """Return a command or an address that shows rows of a sink."""
+    return {
+        "search": f"{url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty",
+        "cache": f"{_program('redis-cli')} -u {url} GET '{TABLE}:{key}'",
+        "db": f"psql {url} -c \"SELECT * FROM {TABLE} WHERE dest = 'BOS' AND dep_delay > 60 LIMIT 3\"",
+    }[sink]
 
 
 def _program(name: str) -> str:

@@ -20,7 +20,9 @@ from deploy.local.servers.server import Server, ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis"}
+SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis", "db": "PostgreSQL"}
+TYPES = {"search": ("elasticsearch", "HOSTS"), "cache": ("redis", "URL"), "db": ("postgres", "URL")}
+"""Type of each sink with a server, and the setting with its address."""
 COMMAND = str(Path(sys.executable).parent / "cdf-replicator")
 PATIENCE_SECONDS = 300
 """Limit for the first load, and for what is still to deliver at the end."""
@@ -42,16 +44,16 @@ class FirstLoad:
 
 
 class Service(Server):
-    """A service that replicates the table `folder`/flights into all three sinks. Its state path is in `folder`."""
+    """A service that replicates the table `folder`/flights into the audit table and the sinks at `urls`. Its state path is in `folder`."""
 
     name: ClassVar[str] = "cdf-replicator"
     start_seconds: ClassVar[float] = 90
     stop_seconds: ClassVar[float] = 30
 
-    def __init__(self, folder: Path, elasticsearch_url: str, redis_url: str) -> None:
+    def __init__(self, folder: Path, urls: Mapping[str, str]) -> None:
         super().__init__()
         self._folder = folder
-        self._urls = elasticsearch_url, redis_url
+        self._urls = urls
 
     @property
     def url(self) -> str:
@@ -71,13 +73,15 @@ class Service(Server):
                     load = route["batches"][0]
                     seconds = (since - began.get(sink, since)).total_seconds()
                     yield sink, FirstLoad(load["rows"], seconds, load["rows"] / load["seconds"]["write"])
-            if ended == set(SINKS):
+            if ended == {"audit", *self._urls}:
                 return
 
     def await_delivered(self, version: int) -> None:
         """Wait until every route has delivered a version."""
         for routes in self._statuses():
-            if len(routes) == len(SINKS) and all((r["delivered_version"] or 0) >= version for r in routes.values()):
+            if len(routes) == 1 + len(self._urls) and all(
+                (r["delivered_version"] or 0) >= version for r in routes.values()
+            ):
                 return
 
     def verify(self) -> tuple[bool, str]:
@@ -109,7 +113,6 @@ class Service(Server):
         return [COMMAND, "run"]
 
     def _environment(self) -> Mapping[str, str]:
-        elasticsearch_url, redis_url = self._urls
         own = ("CDF_", "SPARK_", "PYSPARK_")
         spark = {
             "spark.driver.memory": "1g",
@@ -124,14 +127,12 @@ class Service(Server):
             "CDF_SHUTDOWN_SECONDS": "20",
             "CDF_TABLES__FLIGHTS__PATH": str(self._folder / TABLE),
             "CDF_TABLES__FLIGHTS__KEYS": ",".join(KEYS),
-            "CDF_TABLES__FLIGHTS__SINKS": ",".join(SINKS),
+            "CDF_TABLES__FLIGHTS__SINKS": ",".join(("audit", *self._urls)),
             "CDF_TABLES__FLIGHTS__INCLUDE_PREIMAGES": "true",
             "CDF_SINKS__AUDIT__TYPE": "delta_audit",
             "CDF_SINKS__AUDIT__PATH": str(self._folder / "audit"),
-            "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
-            "CDF_SINKS__SEARCH__HOSTS": elasticsearch_url,
-            "CDF_SINKS__CACHE__TYPE": "redis",
-            "CDF_SINKS__CACHE__URL": redis_url,
+            **{f"CDF_SINKS__{sink.upper()}__TYPE": TYPES[sink][0] for sink in self._urls},
+            **{f"CDF_SINKS__{sink.upper()}__{TYPES[sink][1]}": url for sink, url in self._urls.items()},
             "CDF_HTTP__BIND_PORT": str(self.port),
             "CDF_SPARK__MASTER": "local[2]",
             "CDF_SPARK__CONF": json.dumps(spark),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import elasticsearch
 import orjson
+import psycopg
 import redis
 from elasticsearch.helpers import scan
 from pyspark.sql import Window
@@ -58,7 +60,28 @@ class Redis:
                 yield key.decode().removeprefix(f"{TABLE}:"), orjson.loads(entry)
 
 
-Reader = Elasticsearch | Redis
+class Postgres:
+    """Reads by the key columns. ``KEY`` is the key text of a row."""
+
+    KEY = """to_char(time_hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24"%3A"MI"%3A"SS.US"Z"') || ':' || carrier || ':' || flight"""
+    UPDATED_AT = """to_char(updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url, autocommit=True)
+
+    def row(self, key: str) -> dict[str, Any] | None:
+        hour, carrier, flight = key.replace("%3A", "-").split(":")
+        query = f"SELECT {self.UPDATED_AT} FROM {TABLE} WHERE (time_hour, carrier, flight) = (to_timestamp(%s), %s, %s)"
+        at = datetime.strptime(hour, "%Y-%m-%dT%H-%M-%S.%fZ").replace(tzinfo=timezone.utc).timestamp()
+        found = self._connection.execute(query, [at, carrier, int(flight)]).fetchone()
+        return None if found is None else {"updated_at": found[0]}
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield from self._connection.execute(f"SELECT {self.KEY}, to_jsonb({TABLE}) - '_cdf_guard' FROM {TABLE}")
+
+
+Reader = Elasticsearch | Redis | Postgres
+READERS: dict[str, type[Reader]] = {"search": Elasticsearch, "cache": Redis, "db": Postgres}
 
 
 def visible_seconds(readers: Mapping[str, Reader], commit: Commit) -> dict[str, float]:
