@@ -47,8 +47,9 @@ def sinks(world, kind, elasticsearch, redis_server, postgres_server=None):
 class Target:
     """Damages entries of one sink. ``documents`` of the three kinds have the same form: the row in its JSON form."""
 
-    def __init__(self, world, kind, elasticsearch, redis_server, postgres_server):
-        self.world, self.kind, self.url, self.database = world, kind, elasticsearch.url, postgres_server.url
+    def __init__(self, world, kind, elasticsearch, redis_server, postgres_server=None):
+        self.world, self.kind, self.url = world, kind, elasticsearch.url
+        self.database = postgres_server and postgres_server.url
         self.redis = redis.Redis.from_url(redis_server.url)
         self.path = str(world.folder / "replica" / "orders")
 
