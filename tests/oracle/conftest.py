@@ -10,7 +10,8 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def life(spark, elasticsearch, redis_server, tmp_path):
+def life(spark, elasticsearch, redis_server, postgres_server, tmp_path):
     """Live a history; a name of its own each time, since targets are claimed."""
-    yield lambda history: live(history, f"t{next(_numbers)}", tmp_path, spark, elasticsearch, redis_server)
+    servers = elasticsearch, redis_server, postgres_server
+    yield lambda history: live(history, f"t{next(_numbers)}", tmp_path, spark, *servers)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that no later test reads

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.local.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Postgres, Redis
     from tests.oracle.history import Act, History
     from tests.oracle.table import Row
 
@@ -48,12 +48,18 @@ class Findings:
 
 
 def live(
-    history: History, slug: str, folder: Path, spark: SparkSession, elasticsearch: Elasticsearch, cache: Redis
+    history: History,
+    slug: str,
+    folder: Path,
+    spark: SparkSession,
+    elasticsearch: Elasticsearch,
+    cache: Redis,
+    database: Postgres,
 ) -> Findings:
     """Do what the history says, deliver at its end, and compare."""
     found = Findings()
     table = Table(spark, folder / "source", history.shape)
-    service = Replicator(table, slug, folder, elasticsearch, cache)
+    service = Replicator(table, slug, folder, elasticsearch, cache, database)
     table.look()
     for number, act in enumerate(history.acts):
         if history.shape.feed_late and number == history.shape.feed_late:
@@ -104,6 +110,8 @@ def _compare_by_key(table: Table, service: Replicator, found: Findings, halted: 
     slug, further = service.slug, table.shape.further
     read = {"Elasticsearch": (f"{slug}_search", service.documents), "Redis": (f"{slug}_cache", service.entries)}
     shown = {sink: rows() for sink, (route, rows) in read.items() if route not in halted}
+    if further == "none" and f"{slug}_db" not in halted:
+        shown["PostgreSQL"] = {_key(table, row): row for row in service.table_rows()}
     if further == "replica" and f"{slug}_replica" not in halted:
         replicated = service.replicated()
         shown["the replica"] = {_key(table, row): row for row in replicated}

@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
+from psycopg.rows import dict_row
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.runtime.route_runner import RouteRunner
-    from deploy.local.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, Postgres, Redis
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
@@ -49,9 +51,17 @@ class Replicator:
     changes, and its route was rebuilt by a resync.
     """
 
-    def __init__(self, table: Table, slug: str, folder: Path, elasticsearch: Elasticsearch, cache: Redis) -> None:
+    def __init__(
+        self,
+        table: Table,
+        slug: str,
+        folder: Path,
+        elasticsearch: Elasticsearch,
+        cache: Redis,
+        database: Postgres,
+    ) -> None:
         self.table, self.slug, self.folder = table, slug, folder
-        self.elasticsearch, self.cache = elasticsearch, cache
+        self.elasticsearch, self.cache, self.database = elasticsearch, cache, database
         self.batches = 0
         self.pinned: dict[str, int] = {}
         self.epochs: dict[str, dict[int, int]] = {}
@@ -99,7 +109,9 @@ class Replicator:
             "CDF_ROUTES__NARROW__RENAME": "amount=price",
             "CDF_ROUTES__NARROW__KEY_TEMPLATE": ":".join([f"narrow-{slug}", *(f"{{{key}}}" for key in shape.keys)]),
         }
-        if shape.further != "none":
+        if shape.further == "none":
+            environ |= {"CDF_SINKS__DB__TYPE": "postgres", "CDF_SINKS__DB__URL": self.database.url}
+        else:
             environ |= {
                 "CDF_SINKS__REPLICA__TYPE": "delta_replica",
                 "CDF_SINKS__REPLICA__PATH": str(folder / "replica"),
@@ -117,7 +129,7 @@ class Replicator:
         shape = self.table.shape
         if shape.twins:
             return ("audit",)
-        return SINKS if shape.further == "none" else (*SINKS, shape.further)
+        return (*SINKS, "db" if shape.further == "none" else shape.further)
 
     @property
     def routes(self) -> list[str]:
@@ -239,6 +251,12 @@ class Replicator:
     def replicated(self) -> list[Row]:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "replica" / self.slug))
         return [row.asDict(recursive=True) for row in frame.drop("_cdf_key", "_cdf_guard").collect()]
+
+    def table_rows(self) -> list[Row]:
+        """Return the rows of the table in PostgreSQL."""
+        with psycopg.connect(self.database.url, row_factory=dict_row) as connection:
+            rows = connection.execute(f'SELECT * FROM "{self.slug}"').fetchall()
+        return [{name: value for name, value in row.items() if name != "_cdf_guard"} for row in rows]
 
     def features(self) -> dict[str, Row]:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "features" / f"{self.slug}_features"))

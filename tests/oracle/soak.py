@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from deploy.local.servers import Elasticsearch, Redis
+from deploy.local.servers import Elasticsearch, Postgres, Redis
 from tests.oracle.history import LENGTH, history_of
 from tests.oracle.oracle import Findings, live
 from tests.support.session import started
@@ -37,14 +37,14 @@ def main() -> int:
     readable: Counter[str] = Counter()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        search, cache = stack.enter_context(Elasticsearch.start()), stack.enter_context(Redis.start())
+        servers = [stack.enter_context(kind.start()) for kind in (Elasticsearch, Redis, Postgres)]
         spark = stack.enter_context(started(Path(folder)))
         spark.sparkContext.setLogLevel("ERROR")
         for seed in seeds:
             history, began = history_of(seed, options.length), time.monotonic()
             try:
                 with tempfile.TemporaryDirectory(dir=folder) as home:
-                    found = live(history, f"t{seed}", Path(home), spark, search, cache)
+                    found = live(history, f"t{seed}", Path(home), spark, *servers)
                 spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # or it keeps every table there was
             except Exception:  # noqa: BLE001 - a history that breaks down is a finding like any other
                 found = Findings(differences=[traceback.format_exc()])
