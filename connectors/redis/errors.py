@@ -35,6 +35,8 @@ _CODES: Final = {
     "UNBLOCKED": "unavailable",
 }
 _REFUSALS: Final = ("NOAUTH", "NOPERM", "WRONGPASS", "DENIED")
+_REFUSED_SCRIPT: Final = ("user executing the script", "ACL failure in script")
+"""Texts of Redis and of Valkey for a command in a script that the user may not run."""
 _CLUSTER: Final = ("MOVED", "ASK", "CROSSSLOT")
 
 # redis-py removes the code from the text and raises a class for it. Redis 6.2 has the code within the text of a script's error.
@@ -86,7 +88,7 @@ def classify(error: exceptions.RedisError, server: str) -> Exception:
         return RetryableError(_CODES[code], f"{server}: {error}")
     if code in _CLUSTER:
         return cluster_node(server)
-    if code in _REFUSALS or "user executing the script" in str(error):
+    if code in _REFUSALS or any(text in str(error) for text in _REFUSED_SCRIPT):
         return PermanentError(
             f"Redis at {server} refuses this user: {error}.",
             "Check username and password. An ACL user needs +@read +@write -@dangerous +@scripting +@connection +info (+cluster in a "

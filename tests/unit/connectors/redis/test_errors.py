@@ -47,6 +47,10 @@ def test_response_of_another_protocol_is_retryable_with_a_hint():
         (exceptions.AuthenticationError("invalid username-password pair"), "refuses this user"),
         (exceptions.NoPermissionError("No permissions to access a key"), "refuses this user"),
         (exceptions.ResponseError("The user executing the script can't run this command"), "refuses this user"),
+        (
+            exceptions.ResponseError("ACL failure in script: User u has no permissions to run 'mset'"),
+            "refuses this user",
+        ),
         (exceptions.ResponseError("DB index is out of range"), "DB index"),
         (exceptions.MovedError("3999 127.0.0.1:6381"), "cluster"),
     ],
