@@ -92,7 +92,7 @@ class PostgresSettings(ArrowSettings):
             hosts(url.get_secret_value())
         except ValueError:
             # The parser's text may quote a part of the password.
-            raise ValueError("expected postgresql://user@host:5432/database") from None
+            raise ValueError("expected postgresql://host:5432/database, with a user and the options of libpq") from None
         return url
 
     @property

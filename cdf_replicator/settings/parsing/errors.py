@@ -43,7 +43,7 @@ class ConfigProblem:
     def __str__(self) -> str:
         where = f"  (YAML: {self.path})" if self.path else ""
         given = "nothing" if self.given is None else self.given
-        return f"{self.variable}{where}\n    given:    {given}\n    expected: {self.expected}"
+        return f"{self.variable}{where}\n    given:    {given}\n    expected: {self.expected.removeprefix('expected ')}"
 
 
 class Problems(list[ConfigProblem]):
