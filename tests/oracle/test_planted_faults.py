@@ -28,7 +28,8 @@ def test_oracle_finds_a_service_that_ignores_preimages(life, monkeypatch):
 
     assert any("Elasticsearch against the snapshots' differences" in text for text in differences)
     assert any("Redis against deltalake's fold" in text for text in differences)
-    assert {route for text in differences for route in VERIFIED.findall(text)} == {"search", "cache"}
+    assert any("PostgreSQL against Spark's SELECT" in text for text in differences)
+    assert {route for text in differences for route in VERIFIED.findall(text)} == {"search", "cache", "db"}
 
 
 def test_oracle_finds_a_service_whose_deletes_beat_inserts_of_their_version(life, monkeypatch):
