@@ -40,6 +40,7 @@ from connectors.testing import (
 )
 from deploy.local.servers import Redis
 from tests.contract.every_type import VerifyEveryType
+from tests.contract.redis_entries import JsonEntries, inner
 from tests.support.session import replaced
 from tests.support.waiting import until
 
@@ -87,31 +88,10 @@ def deliver(spark, route):
     return deliver
 
 
-def inner(key):
-    return key.replace("{", "%7B").replace("}", "%7D")
-
-
-class TestJsonLayout(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyEveryType):
+class TestJsonLayout(JsonEntries, SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyEveryType):
     @pytest.fixture
     def sink(self, sink_of):
         return sink_of()
-
-    @pytest.fixture
-    def read(self, client):
-        def read(route, key):
-            text = client.get(f"{route.table}:{inner(key)}")
-            return None if text is None else json.loads(text)
-
-        return read
-
-    @pytest.fixture
-    def write_foreign(self, client):
-        return lambda route, key: client.set(f"{route.table}:{inner(key)}", "{}")
-
-    @pytest.fixture
-    def bad_change(self, client):
-        client.rpush("orders:queue", "not", "ours")
-        return upsert("queue", 7, "x")
 
 
 class TestHashLayout(SinkContract, ResyncContract, BadRowContract, VerifyEveryType):

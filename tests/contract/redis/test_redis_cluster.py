@@ -22,6 +22,7 @@ from connectors.testing import (
     upsert,
 )
 from connectors.testing.verifying import read_entries
+from tests.contract.redis_entries import JsonEntries
 from tests.support.redis_groups import SLOTS, started_cluster, started_with_sentinel
 from tests.support.waiting import until
 
@@ -65,27 +66,8 @@ def opened(sink, route):
     return sink
 
 
-def inner(key):
-    return key.replace("{", "%7B").replace("}", "%7D")
-
-
-class TestCluster(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyContract):
-    @pytest.fixture
-    def read(self, client):
-        def read(route, key):
-            text = client.get(f"{route.table}:{inner(key)}")
-            return None if text is None else json.loads(text)
-
-        return read
-
-    @pytest.fixture
-    def write_foreign(self, client):
-        return lambda route, key: client.set(f"{route.table}:{inner(key)}", "{}")
-
-    @pytest.fixture
-    def bad_change(self, client):
-        client.rpush("orders:queue", "not", "ours")
-        return upsert("queue", 7, "x")
+class TestCluster(JsonEntries, SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyContract):
+    """The contract on three masters."""
 
 
 def test_hashes_of_a_cluster_are_written_and_read_back(cluster, client, spark, route):
