@@ -19,6 +19,7 @@ from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
+from tests.support import light_writer
 from tests.support.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
@@ -134,17 +135,25 @@ class World:
     def create(self, columns="id bigint, name string", *, rows=(), partitioned="", **properties) -> None:
         """``rows``: the text of SQL tuples."""
         given = {"delta.enableChangeDataFeed": "true", **{k.replace("__", "."): v for k, v in properties.items()}}
-        listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
-        by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({listed})")
+        if partitioned or not light_writer.created(self.table, columns, given):
+            listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+            by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
+            self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({listed})")
         if rows:
             self.insert(*rows)
 
     def sql(self, statement: str):
+        """Run a statement in Spark."""
         return self.spark.sql(statement.replace("{t}", f"delta.`{self.table}`"))
 
+    def change(self, statement: str) -> None:
+        """Run an UPDATE or a DELETE, in Spark only if it has to be."""
+        if not light_writer.changed(self.table, statement):
+            self.sql(statement)
+
     def insert(self, *rows: str) -> None:
-        self.sql(f"INSERT INTO {{t}} VALUES {', '.join(rows)}")
+        if not light_writer.inserted(self.table, rows):
+            self.sql(f"INSERT INTO {{t}} VALUES {', '.join(rows)}")
 
     def overwrite(self, frame, files=2) -> None:
         frame.repartition(files).write.format("delta").mode("overwrite").save(self.table)

@@ -34,8 +34,8 @@ def run(world, **more):
 def test_every_change_is_kept_once(world, lose_commit):
     world.create(rows=["(1, 'a')"])
     assert run(world) is None
-    world.sql("UPDATE {t} SET name = 'b'")
-    world.sql("DELETE FROM {t}")
+    world.change("UPDATE {t} SET name = 'b'")
+    world.change("DELETE FROM {t}")
     assert run(world) is None
     history = [(1, "a", "snapshot", 1), (1, "b", "delete", 3), (1, "b", "update_postimage", 2)]
     assert world.audited(*SHORT) == history
@@ -139,7 +139,7 @@ def test_folded_audit_table_equals_the_source_table(world):
     world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = "true"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert run(world) is None
-    world.sql("UPDATE {t} SET id = id + 10 WHERE id < 3")
+    world.change("UPDATE {t} SET id = id + 10 WHERE id < 3")
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (11, 'x'), (4, 'd') AS s(id, name)) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN DELETE"

@@ -37,9 +37,9 @@ def refused(table, **wanted):
 
 def test_printed_feed_equals_table_changes(world):
     world.create("id bigint, name string, tags array<string>", rows=["(1, 'a', null)", "(2, '', array('x,y'))"])
-    world.sql("UPDATE {t} SET name = 'say \"hi\"' WHERE id = 1")
-    world.sql("UPDATE {t} SET id = 20 WHERE id = 2")
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("UPDATE {t} SET name = 'say \"hi\"' WHERE id = 1")
+    world.change("UPDATE {t} SET id = 20 WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 1")
     table = world.source()
     asked_sql = f"SELECT * FROM table_changes_by_path('{world.table}', 0)"
     given = {tuple(map(repr, row[:3])) + row[3:5] for row in world.spark.sql(asked_sql).collect()}

@@ -47,7 +47,7 @@ def test_file_truncated_at_any_byte_loses_nothing(both):
             file = both.state_path.checkpoint(route, both.state(route).generation) / name.format(newest(both, route))
             whole = file.read_bytes()
             file.write_bytes(whole[: chosen.randrange(len(whole))])
-        both.sql(f"UPDATE {{t}} SET name = '{name}' WHERE id = 2")
+        both.change(f"UPDATE {{t}} SET name = '{name}' WHERE id = 2")
         deliver(both)
         assert agree(both), name
 
@@ -57,7 +57,7 @@ def test_missing_part_of_the_checkpoint_loses_nothing(both, gone):
     for route in ROUTES:
         part = both.state_path.checkpoint(route, 0) / gone
         shutil.rmtree(part) if part.is_dir() else part.unlink()
-    both.sql("DELETE FROM {t} WHERE id = 1")
+    both.change("DELETE FROM {t} WHERE id = 1")
     deliver(both)
     assert agree(both)
 
@@ -74,7 +74,7 @@ def test_restored_state_path_loses_nothing(both, delivered):
     both.insert("(30, 'while away')")
     shutil.rmtree(both.folder / "state")
     copy.rename(both.folder / "state")
-    both.sql("UPDATE {t} SET name = 'later' WHERE id = 2")
+    both.change("UPDATE {t} SET name = 'later' WHERE id = 2")
     deliver(both)
     assert agree(both)
     both.insert("(31, 'and on')")
@@ -86,7 +86,7 @@ def test_state_path_restored_from_before_the_first_start_leaves_no_deleted_row(b
     """The route starts with a snapshot again, and the target holds an epoch that the state path does not record."""
     for folder in (both.folder / "state" / "routes").iterdir():
         shutil.rmtree(folder)
-    both.sql("DELETE FROM {t} WHERE id = 1")
+    both.change("DELETE FROM {t} WHERE id = 1")
     deliver(both)
     assert both.delivered() == both.expected()
     assert both.state(ROUTES[0]).epoch == 2
@@ -108,7 +108,7 @@ def test_resync_after_a_restored_state_path_loads_the_snapshot(both):
             shutil.rmtree(both.folder / "state")
             copy.rename(both.folder / "state")
             assert {both.run(route).reason for route in ROUTES} == {"target_claimed"}
-            both.sql("DELETE FROM {t} WHERE id = 1")
+            both.change("DELETE FROM {t} WHERE id = 1")
     assert both.delivered() == both.expected()
     loaded = [row for row in both.audited("id", "change_type", "commit_version") if row[2] == both.version()]
     assert sorted(row[0] for row in loaded if row[1] == "snapshot") == sorted(map(int, both.expected()))

@@ -18,7 +18,7 @@ def started(world):
     for statement in ("INSERT INTO {t} VALUES (3, 'bad')", "INSERT INTO {t} VALUES (4, 'bad')"):
         world.sql(statement)
         assert world.run() is None
-    world.sql("UPDATE {t} SET name = 'good' WHERE id = 4")
+    world.change("UPDATE {t} SET name = 'good' WHERE id = 4")
     assert world.run() is None
     assert world.dead_letters("key", "state") == [("3", "open"), ("4", "superseded")]
     return world
@@ -80,7 +80,7 @@ def test_route_without_dead_letters_does_not_read_the_table(started, monkeypatch
     def never(_):
         raise AssertionError("it was read")
 
-    started.sql("DELETE FROM {t} WHERE id = 3")  # so that nothing is refused
+    started.change("DELETE FROM {t} WHERE id = 3")  # so that nothing is refused
     started.into_lines()
     monkeypatch.setattr(DeadLetterTable, "frame", never)
     monkeypatch.setattr(DeadLetterTable, "delta", never)

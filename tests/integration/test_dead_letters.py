@@ -33,7 +33,7 @@ def test_refused_row_is_kept_with_its_reason_and_delivery_continues(started):
 
 
 def test_a_key_whose_newest_row_is_refused_is_absent(started):
-    started.sql("UPDATE {t} SET name = 'bad' WHERE id = 1")
+    started.change("UPDATE {t} SET name = 'bad' WHERE id = 1")
     assert started.run() is None
     assert started.delivered().keys() == {"2"}
 
@@ -42,15 +42,15 @@ def test_refused_key_is_absent_for_every_split_of_the_commits(started):
     """The older entry's own insert may come in the same micro-batch or in one before it."""
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     started.insert("(3, 'c')")
-    started.sql("UPDATE {t} SET name = 'bad' WHERE id = 3")
-    started.sql("UPDATE {t} SET name = 'fine' WHERE id = 2")
+    started.change("UPDATE {t} SET name = 'bad' WHERE id = 3")
+    started.change("UPDATE {t} SET name = 'fine' WHERE id = 2")
     assert started.run() is None
     assert started.delivered().keys() == {"1", "2"}
 
 
 @pytest.mark.parametrize("mend", ["UPDATE {t} SET name = 'good' WHERE id = 1", "DELETE FROM {t} WHERE id = 1"])
 def test_a_later_change_of_the_key_closes_its_letter(started, mend):
-    started.sql("UPDATE {t} SET name = 'bad' WHERE id < 3")
+    started.change("UPDATE {t} SET name = 'bad' WHERE id < 3")
     assert started.run() is None
     assert started.dead_letters("key", "state") == [("1", "open"), ("2", "open")]
     started.sql(mend)
@@ -61,9 +61,9 @@ def test_a_later_change_of_the_key_closes_its_letter(started, mend):
 
 
 def test_a_second_refusal_of_a_key_leaves_both_letters_open(started):
-    started.sql("UPDATE {t} SET name = 'bad' WHERE id = 1")
+    started.change("UPDATE {t} SET name = 'bad' WHERE id = 1")
     assert started.run() is None
-    started.sql("UPDATE {t} SET name = 'bad too' WHERE id = 1")
+    started.change("UPDATE {t} SET name = 'bad too' WHERE id = 1")
     assert started.run() is None
     assert started.dead_letters("commit_version", "state") == [(2, "open"), (3, "open")]
 
@@ -96,7 +96,7 @@ def test_each_row_without_a_key_is_a_dead_letter(world):
     world.create(rows=["(1, 'a')", "(NULL, 'x')", "(NULL, 'y')"])
     assert world.run() is None
     world.insert("(NULL, 'z')", "(2, 'b')")
-    world.sql("DELETE FROM {t} WHERE name = 'x'")
+    world.change("DELETE FROM {t} WHERE name = 'x'")
     assert world.run() is None
     assert world.delivered().keys() == {"1", "2"}
     assert [(key, code, json.loads(row)["name"]) for key, code, row in world.dead_letters("key", "code", "row")] == [
@@ -128,7 +128,7 @@ def test_a_hundred_rejections_never_halt(started):
 def test_a_resync_voids_the_letters_of_older_epochs(started):
     started.insert("(3, 'bad')", "(4, 'bad')", "(NULL, 'x')")
     assert started.run() is None
-    started.sql("DELETE FROM {t} WHERE id = 3")
+    started.change("DELETE FROM {t} WHERE id = 3")
     assert started.run(command=Command("resync", "orders_files")) is None
     assert [key for key, state in started.dead_letters("key", "state") if state == "open"] == ["4", None]
     assert started.delivered().keys() == {"1", "2"}
@@ -138,10 +138,10 @@ def test_append_sink_keeps_earlier_rows_of_a_refused_key(world):
     world.into_lines()
     world.create(rows=["(1, 'a')"])
     assert world.run("orders_lines") is None
-    world.sql("UPDATE {t} SET name = 'bad'")
+    world.change("UPDATE {t} SET name = 'bad'")
     assert world.run("orders_lines") is None
-    world.sql("UPDATE {t} SET name = 'b'")
-    world.sql("UPDATE {t} SET name = 'c'")
+    world.change("UPDATE {t} SET name = 'b'")
+    world.change("UPDATE {t} SET name = 'c'")
     assert world.run("orders_lines") is None
     assert [(version, kind, row["name"]) for _, version, kind, row in sorted(world.lines())] == [
         (1, "snapshot", "a"),

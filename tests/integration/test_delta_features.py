@@ -58,14 +58,14 @@ def test_features_equal_the_aggregation_after_every_operation(world, lose_commit
     assert run(world) is None
     assert held(world) == expected(world)
     before = guards(world)
-    world.sql("UPDATE {t} SET customer = 'b' WHERE id = 2")
+    world.change("UPDATE {t} SET customer = 'b' WHERE id = 2")
     world.insert("(6, NULL, 4, false)", "(7, 'd', 4, true)")
     assert run(world) is None
     assert held(world) == expected(world), "an order that moved counts for both customers"
     assert {name for name, guard in guards(world).items() if guard != before[name]} == {"a", "b", None}
 
-    world.sql("DELETE FROM {t} WHERE customer = 'c'")
-    world.sql("UPDATE {t} SET test = false WHERE id = 7")
+    world.change("DELETE FROM {t} WHERE customer = 'c'")
+    world.change("UPDATE {t} SET test = false WHERE id = 7")
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (1, 'e'), (8, 'f') AS s(id, customer)) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET customer = s.customer "
@@ -94,7 +94,7 @@ def test_changed_aggregates_need_a_resync(world):
     decision = run(world)
     assert "ENTITY or AGGREGATES of route orders_features has changed" in decision.message
     assert decision.remedy == "Run: cdf-replicator resync orders_features"
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     assert run(world, command=Command("resync", "orders_features", max_removed_share=1.0)) is None
     assert held(world) == expected(world, second) == [("a", 1, "x")]
     world.spark.sql(f"INSERT INTO {world.features} VALUES ('z', 9, 'y', NULL)")

@@ -61,9 +61,9 @@ def test_replica_equals_the_table_after_every_operation(world, lose_commit):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, NULL)"])
     assert run(world) is None
     assert same(world)
-    world.sql("UPDATE {t} SET name = 'b2' WHERE id = 2")
-    world.sql("UPDATE {t} SET id = 30 WHERE id = 3")
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("UPDATE {t} SET name = 'b2' WHERE id = 2")
+    world.change("UPDATE {t} SET id = 30 WHERE id = 3")
+    world.change("DELETE FROM {t} WHERE id = 1")
     world.insert("(NULL, 'no key')", "(1, 'again')", "(5, 'e')")
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (5, 'x'), (6, 'f') AS s(id, name)) s ON t.id = s.id "
@@ -82,7 +82,7 @@ def test_replica_equals_the_table_after_every_operation(world, lose_commit):
     assert same(world)
     world.spark.sql(f"DELETE FROM {world.copy} WHERE id = 5")
     world.spark.sql(f"INSERT INTO {world.copy} VALUES (99, 'mine', NULL, NULL)")
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     assert run(world, command=Command("resync", "orders_copy", max_removed_share=1.0)) is None
     assert same(world), "the resync undoes changes of another writer"
 
@@ -91,7 +91,7 @@ def test_replica_equals_the_table_after_every_operation(world, lose_commit):
 def test_batch_without_net_changes_is_delivered(world, route):
     world.create(rows=["(NULL, 'no key')"])
     assert world.run(route) is None
-    world.sql("DELETE FROM {t}")
+    world.change("DELETE FROM {t}")
     assert world.run(route) is None
     assert world.dead_letters("code") == [("null_key",)]
 
@@ -119,7 +119,7 @@ def test_columns_may_be_added_and_widened_and_have_odd_names(world):
     world.insert("(5000000000, 'b', TIMESTAMP_NTZ '2024-01-01 00:00:00', named_struct('x y', 1), 't')")
     assert run(world) is None
     world.insert("(6, 'c', NULL, NULL, 'u')")
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     assert run(world) is None
     assert same(world)
     assert world.spark.table(world.copy).schema["id"].dataType.simpleString() == "bigint"
@@ -138,7 +138,7 @@ def test_nested_columns_may_be_added_dropped_and_renamed_at_any_depth(world):
         world.sql(f"ALTER TABLE {{t}} DROP COLUMN {lost}")
     world.sql("ALTER TABLE {t} RENAME COLUMN l.element.b TO z")
     world.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(world.version())
-    world.sql("UPDATE {t} SET name = 'new', s.c = 'c'")
+    world.change("UPDATE {t} SET name = 'new', s.c = 'c'")
     assert run(world) is None
     kept = f"{world.folder}/copy/orders keeps columns the route no longer has: s.b, l.element.b, m.value.b."
     assert kept in [event.what for event in world.board.snapshot().events]
@@ -160,7 +160,7 @@ def test_configured_replica_keeps_deleted_rows_and_history(world):
     assert "SOFT_DELETE of route orders_copy has changed" in decision.message
     assert decision.remedy == "Run: cdf-replicator resync orders_copy"
     assert run(world, command=Command("resync", "orders_copy", max_removed_share=1.0)) is None
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     assert run(world) is None
     kept = world.spark.sql(f"SELECT id, name, _cdf_deleted FROM {world.copy} ORDER BY id").collect()
     assert [tuple(row) for row in kept] == [(1, "a", True), (2, "b", False)]
@@ -259,7 +259,7 @@ def test_maintenance_compacts_beside_the_stream_once_per_interval(world, monkeyp
     world.insert("(2, 'b')")
     assert run(world) is None
     world.insert("(3, 'c')")
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     world.environ |= {
         "CDF_SINKS__COPY__OPTIMIZE_HOURS": "1",
         "CDF_SINKS__COPY__ZORDER_BY": "id",

@@ -44,15 +44,15 @@ def test_duplicate_key_shows_no_row_and_later_changes_keep_its_report(started, l
     assert started.run() is None
     assert letters(started) == kept, "a redelivered batch finds its letters written"
 
-    started.sql("DELETE FROM {t} WHERE name = 'y'")  # one of the two: the feed says that key 5 is gone
-    started.sql("UPDATE {t} SET name = 'later' WHERE id = 6 OR id = 7")
+    started.change("DELETE FROM {t} WHERE name = 'y'")  # one of the two: the feed says that key 5 is gone
+    started.change("UPDATE {t} SET name = 'later' WHERE id = 6 OR id = 7")
     assert started.run() is None
     assert started.delivered().keys() == {"2", "3", "7", "9"}, "5 is there once more, and absent"
     assert {(key, state) for key, _, _, state in letters(started)} == {("1", "open"), ("5", "open"), ("6", "open")}
 
     assert started.run(command=Command("resync", "orders_files")) is None
     assert started.delivered().keys() == {"2", "3", "5", "7", "9"}, "of 5 one row is left"
-    started.sql("DELETE FROM {t} WHERE id IN (1, 6)")
+    started.change("DELETE FROM {t} WHERE id IN (1, 6)")
     assert started.run(command=Command("resync", "orders_files")) is None
     assert started.delivered() == started.expected()
     assert {state for *_, state in letters(started)} == {"void"}
@@ -63,8 +63,8 @@ def test_entries_and_dead_letters_do_not_depend_on_commit_splits(started, files)
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = files
     started.insert("(5, 'x')", "(5, 'y')", "(6, 'x')", "(6, 'y')", "(NULL, 'same')")
     started.sql("UPDATE {t} SET name = name WHERE id = 5 OR id = 3")  # of 5 that is no pair of images
-    started.sql("DELETE FROM {t} WHERE id = 5 AND name = 'x'")
-    started.sql("DELETE FROM {t} WHERE id = 6")
+    started.change("DELETE FROM {t} WHERE id = 5 AND name = 'x'")
+    started.change("DELETE FROM {t} WHERE id = 6")
     started.insert("(6, 'only')", "(NULL, 'same')")
     assert started.run() is None
     kept = [
@@ -87,7 +87,7 @@ def test_filtered_rows_do_not_count_as_duplicates(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
     assert started.run(command=Command("resync", "orders_files")) is None
     started.insert("(5, 'x')", "(5, 'draft')", "(6, 'x')", "(6, 'y')", "(6, 'draft')", "(7, NULL)", "(7, 'z')")
-    started.sql("UPDATE {t} SET name = 'draft' WHERE id = 6 AND name = 'x'")  # in the feed, key 6 is gone
+    started.change("UPDATE {t} SET name = 'draft' WHERE id = 6 AND name = 'x'")  # in the feed, key 6 is gone
     assert started.run() is None
     assert started.delivered().keys() == {"1", "2", "3", "5", "7", "9"}
     assert [(key, name) for key, _, name, _ in letters(started)] == [("6", "x"), ("6", "y")]

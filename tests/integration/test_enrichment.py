@@ -49,8 +49,8 @@ def test_delivered_rows_get_the_newest_values_of_the_joined_table(world, carrier
     carriers("UPDATE {c} SET name = 'Ace' WHERE code = 'AA'")
     carriers("INSERT INTO {c} VALUES ('ZZ', 'Zed', 9, 'x')")
     world.insert("(4, 'AA', 1)")
-    world.sql("UPDATE {t} SET qty = 5 WHERE id = 3")
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("UPDATE {t} SET qty = 5 WHERE id = 3")
+    world.change("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     assert world.delivered() == {
         "1": first,  # it has not changed, so it keeps what it was delivered with
@@ -58,7 +58,7 @@ def test_delivered_rows_get_the_newest_values_of_the_joined_table(world, carrier
         "4": row(4, "AA", 1, "Ace", 1),
     }
     world.sql("UPDATE {t} SET qty = qty WHERE id = 1")
-    world.sql("UPDATE {t} SET id = 40 WHERE id = 4")
+    world.change("UPDATE {t} SET id = 40 WHERE id = 4")
     assert world.run() is None
     assert world.delivered() == {
         "1": row(1, "AA", 1, "Ace", 1),
@@ -76,8 +76,8 @@ def test_row_that_fails_a_filter_over_joined_columns_becomes_a_delete(world, car
     assert world.run() is None
     united = {"id": 2, "carrier_name": "United", "label": "UA:United"}
     assert world.delivered() == {"1": {"id": 1, "carrier_name": "American", "label": "AA:American"}, "2": united}
-    world.sql("UPDATE {t} SET carrier = 'ZZ' WHERE id = 1")  # neither true nor false: out
-    world.sql("UPDATE {t} SET qty = 2 WHERE id = 4")  # in
+    world.change("UPDATE {t} SET carrier = 'ZZ' WHERE id = 1")  # neither true nor false: out
+    world.change("UPDATE {t} SET qty = 2 WHERE id = 4")  # in
     world.insert("(5, 'ZZ', 1)", "(6, 'UA', 1)", "(6, 'ZZ', 1)", "(7, 'UA', 1)", "(7, 'AA', 1)")
     assert world.run() is None
     assert world.delivered() == {"2": united, "4": united | {"id": 4}, "6": united | {"id": 6}}
@@ -87,8 +87,8 @@ def test_row_that_fails_a_filter_over_joined_columns_becomes_a_delete(world, car
     assert sum(batch.applied.values()) == 3, "as the sink got them"
     assert batch.applied["update_postimage"] == 1
     carriers("UPDATE {c} SET key = 7 WHERE code = 'UA'")
-    world.sql("UPDATE {t} SET qty = 3 WHERE id = 4")
-    world.sql("DELETE FROM {t} WHERE id IN (3, 5, 6)")
+    world.change("UPDATE {t} SET qty = 3 WHERE id = 4")
+    world.change("DELETE FROM {t} WHERE id IN (3, 5, 6)")
     assert world.run() is None
     assert world.delivered() == {"2": united}, (
         "row 2 has not changed since; row 4 was filtered with the present carriers"

@@ -22,7 +22,7 @@ def changes(world, first=None):
 
 def test_guards_order_deletes_before_upserts_of_one_commit(world):
     world.create(rows=["(1, 'a')"])
-    world.sql("UPDATE {t} SET name = 'b'")
+    world.change("UPDATE {t} SET name = 'b'")
     assert changes(world, 1) == [
         ("1", guard_of(1, 1, upsert=True), "insert", {"id": 1, "name": "a"}),
         ("1", guard_of(1, 2, upsert=False), "update_preimage", {"id": 1, "name": "a"}),
@@ -32,14 +32,14 @@ def test_guards_order_deletes_before_upserts_of_one_commit(world):
 
 def test_a_change_of_key_deletes_the_old_key(world):
     world.create(rows=["(1, 'a')"])
-    world.sql("UPDATE {t} SET id = 9")
+    world.change("UPDATE {t} SET id = 9")
     assert [(key, kind) for key, _, kind, _ in changes(world)] == [("1", "update_preimage"), ("9", "update_postimage")]
 
 
 def test_a_row_that_stops_matching_the_filter_is_deleted(world):
     world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'draft'"
     world.create(rows=["(1, 'a')", "(2, 'draft')", "(3, 'c')"])
-    world.sql("UPDATE {t} SET name = CASE id WHEN 1 THEN 'draft' WHEN 2 THEN 'b' ELSE NULL END")
+    world.change("UPDATE {t} SET name = CASE id WHEN 1 THEN 'draft' WHEN 2 THEN 'b' ELSE NULL END")
     assert [(key, kind) for key, _, kind, _ in changes(world)] == [
         ("1", "update_preimage"),
         ("3", "update_preimage"),  # neither true nor false: it does not match

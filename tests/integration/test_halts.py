@@ -43,7 +43,7 @@ def test_duplicate_keys_in_a_snapshot_are_named(world):
     assert "several rows of 1 key: 2 (2 rows)." in decision.message
     assert "ON_DUPLICATE_KEYS=dead_letter" in decision.remedy
     assert world.delivered() == {}
-    world.sql("DELETE FROM {t} WHERE name = 'c'")
+    world.change("DELETE FROM {t} WHERE name = 'c'")
     mended(world)
 
 
@@ -99,7 +99,7 @@ def test_resync_applies_a_changed_definition(started):
     command = Command("resync", "orders_files")
     assert started.run(command=command) is None
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1")
-    started.sql("UPDATE {t} SET id = id - 1")
+    started.change("UPDATE {t} SET id = id - 1")
     assert started.run() is None
     assert started.delivered() == started.expected("SELECT * FROM {t} WHERE id > 1") == {}
 
@@ -113,7 +113,7 @@ def test_missing_target_is_not_filled_with_the_newest_changes_only(started):
 
 def test_target_filled_from_another_state_path_is_unchanged(started):
     started.environ["CDF_STATE_PATH"] = str(started.folder / "another")
-    started.sql("DELETE FROM {t} WHERE id = 1")
+    started.change("DELETE FROM {t} WHERE id = 1")
     halted(started, "target_claimed")
     assert started.delivered().keys() == {"1", "2"}
     mended(started)
@@ -125,7 +125,7 @@ def test_commits_removed_by_log_cleanup_are_not_skipped(started):
     started.insert("(4, 'd')")
     assert started.run() is None
     started.insert("(5, 'e')")
-    started.sql("DELETE FROM {t} WHERE id = 5")
+    started.change("DELETE FROM {t} WHERE id = 5")
     started.insert("(6, 'f')")
     started.forget_log_before(started.version())
     halted(started, "history_lost")
@@ -168,7 +168,7 @@ def test_filter_that_spark_cannot_parse_is_reported(world):
 
 def test_a_damaged_state_is_rebuilt_by_a_resync(started):
     (started.state_path.root / "routes" / "orders_files" / "route.json").write_text("{")
-    started.sql("DELETE FROM {t} WHERE id = 1")
+    started.change("DELETE FROM {t} WHERE id = 1")
     halted(started, "state_damaged")
     mended(started)
     assert (started.state().epoch, started.state().generation) == (2, 1)

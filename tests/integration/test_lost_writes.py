@@ -92,7 +92,7 @@ class History:
         first = self.runs * 100
         rows = self.world.spark.range(first, first + 3, 1, 3).selectExpr("id", "'b' AS name")
         rows.write.format("delta").mode("append").save(self.world.table)
-        self.world.sql(f"DELETE FROM {{t}} WHERE id = {first - 100}")
+        self.world.change(f"DELETE FROM {{t}} WHERE id = {first - 100}")
         self.go_on()
 
     def resync(self) -> None:

@@ -47,8 +47,8 @@ def shaped(world, sink, settings, route=()):
 def follow(world, route):
     """A snapshot, then an update, a delete and a row that leaves the filter."""
     assert world.run(route) is None
-    world.sql("UPDATE {t} SET guard = 33 WHERE `the id` = 7")
-    world.sql("DELETE FROM {t} WHERE `a.b` = 'gone'")
+    world.change("UPDATE {t} SET guard = 33 WHERE `the id` = 7")
+    world.change("DELETE FROM {t} WHERE `a.b` = 'gone'")
     assert world.run(route) is None
     return ROW | {"guard": 33}
 

@@ -35,9 +35,9 @@ def test_table_follows_its_source_through_changes_of_rows_keys_and_columns(world
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert world.run(ROUTE) is None
     assert held(db) == [(1, "a"), (2, "b"), (3, "c")]
-    world.sql("UPDATE {t} SET name = 'B' WHERE id = 2")
-    world.sql("DELETE FROM {t} WHERE id = 1")
-    world.sql("UPDATE {t} SET id = 30 WHERE id = 3")
+    world.change("UPDATE {t} SET name = 'B' WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 1")
+    world.change("UPDATE {t} SET id = 30 WHERE id = 3")
     assert world.run(ROUTE) is None
     assert held(db) == [(2, "B"), (30, "c")]
     world.sql("ALTER TABLE {t} ADD COLUMN price decimal(5,2)")
@@ -49,10 +49,10 @@ def test_table_follows_its_source_through_changes_of_rows_keys_and_columns(world
 def test_refused_row_is_a_dead_letter_and_its_older_row_is_deleted(world, db):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert world.run(ROUTE) is None
-    world.sql("UPDATE {t} SET name = decode(X'6100', 'UTF-8') WHERE id = 1")
+    world.change("UPDATE {t} SET name = decode(X'6100', 'UTF-8') WHERE id = 1")
     assert world.run(ROUTE) is None
     assert (held(db), world.dead_letters("key", "code")) == ([(2, "b")], [("1", "invalid_text")])
-    world.sql("UPDATE {t} SET name = 'corrected' WHERE id = 1")
+    world.change("UPDATE {t} SET name = 'corrected' WHERE id = 1")
     assert world.run(ROUTE) is None
     assert held(db) == [(1, "corrected"), (2, "b")]
     assert world.letters.known(ROUTE, 10).open == 0

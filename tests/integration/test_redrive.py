@@ -44,8 +44,8 @@ def test_repaired_sink_gets_the_rows(started):
 
 
 def test_redrive_writes_the_present_row_and_no_deleted_key(started):
-    started.sql("UPDATE {t} SET name = 'repaired' WHERE id = 3")
-    started.sql("DELETE FROM {t} WHERE id = 4")
+    started.change("UPDATE {t} SET name = 'repaired' WHERE id = 3")
+    started.change("DELETE FROM {t} WHERE id = 4")
     started.trouble("tolerant")
     assert redrive(started).message == "2 keys written as of version 4, 0 of them refused again"
     assert started.delivered() == started.expected()
@@ -53,7 +53,7 @@ def test_redrive_writes_the_present_row_and_no_deleted_key(started):
 
 
 def test_row_refused_again_is_one_dead_letter_of_the_present_row(started):
-    started.sql("UPDATE {t} SET name = 'bad still' WHERE id = 3")
+    started.change("UPDATE {t} SET name = 'bad still' WHERE id = 3")
     for _ in range(2):
         assert "1 of them refused again" in redrive(started, letter_of(started, "3")).message
         kept = [
@@ -105,7 +105,7 @@ def test_redrive_closes_letters_of_missing_and_duplicate_keys_after_source_repai
     assert world.run() is None
     assert redrive(world).message.endswith("2 of them refused again")
     assert {state for (state,) in world.dead_letters("state")} == {"open"}
-    world.sql("DELETE FROM {t} WHERE id IS NULL OR name = 'two'")
+    world.change("DELETE FROM {t} WHERE id IS NULL OR name = 'two'")
     assert world.run() is None
     assert redrive(world).message.endswith("0 of them refused again")
     assert world.delivered() == world.expected()
@@ -120,7 +120,7 @@ def test_replica_gets_the_present_row(world):
     assert world.run("orders_copy") is None
     world.insert("(5, 'one')", "(5, 'two')")
     assert world.run("orders_copy") is None
-    world.sql("DELETE FROM {t} WHERE name = 'two'")
+    world.change("DELETE FROM {t} WHERE name = 'two'")
     assert world.run("orders_copy") is None
     assert redrive(world, route="orders_copy").message.endswith("0 of them refused again")
     copy = world.spark.read.format("delta").load(str(world.folder / "copy" / "orders"))
@@ -178,7 +178,7 @@ def test_letters_of_a_removed_table_can_be_discarded(started):
 def test_redrive_omits_columns_that_the_route_omits(started):
     started.environ["CDF_ROUTES__ORDERS_FILES__SCHEMA_CHANGES"] = "ignore"
     started.sql("ALTER TABLE {t} ADD COLUMNS (extra STRING)")
-    started.sql("UPDATE {t} SET extra = 'not configured'")
+    started.change("UPDATE {t} SET extra = 'not configured'")
     started.trouble("tolerant")
     assert redrive(started).state == "done"
     assert {tuple(row) for row in started.delivered().values()} == {("id", "name")}

@@ -33,7 +33,7 @@ def damage(target, version: int) -> int:  # noqa: F811
 
 
 def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F811
-    world.sql("DELETE FROM {t} WHERE id = 19")
+    world.change("DELETE FROM {t} WHERE id = 19")
     assert world.run(ROUTE) is None
     unequal = damage(target, world.version())
     tried = here(world.environ, "verify", ROUTE, "--repair", "--dry-run")
@@ -81,7 +81,7 @@ def test_repair_beside_a_stream_of_commits_leaves_no_difference(world, target, l
         number = 100
         while not stop.wait(0.2):
             number += 1
-            world.sql(f"UPDATE {{t}} SET name = 'at {number}' WHERE id IN (16, 17)")
+            world.change(f"UPDATE {{t}} SET name = 'at {number}' WHERE id IN (16, 17)")
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -129,7 +129,7 @@ def test_repair_keeps_the_dead_letter_of_a_row_refused_again(world, refusing):
 
 
 def test_repair_closes_the_dead_letter_of_a_row_that_fits_now(world, refusing):
-    world.sql("UPDATE {t} SET tags = map('b', 2) WHERE id = 2")
+    world.change("UPDATE {t} SET tags = map('b', 2) WHERE id = 2")
     assert repaired(world, "2") == "1 entries written as of version 2"
     assert ("2", "redriven") in world.dead_letters("key", "state")
 

@@ -83,7 +83,7 @@ def test_replay_delivers_again_and_continues(world):
     assert world.run() is None
     for file in (world.files / "orders").glob("*.json"):
         file.unlink()
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     command = Command("replay", "orders_files", 1)
     assert world.run(command=command) is None
     assert world.delivered() == world.expected()
@@ -96,7 +96,7 @@ def test_replay_delivers_again_and_continues(world):
 
 def test_a_replay_does_not_bring_a_deleted_key_back(world):
     assert world.run() is None
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     assert world.run(command=Command("replay", "orders_files", 0)) is None
@@ -146,7 +146,7 @@ def test_replay_before_the_end_of_the_bootstrap_is_refused(world):
 
 def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
     assert world.run() is None
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
     world.forget_log_before(world.version())
     command = Command("resync", "orders_files")
@@ -157,11 +157,11 @@ def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
 
 def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
     assert world.run() is None
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     world.trouble("1")
     assert world.run(command=Command("resync", "orders_files")).reason == "bug"
     world.trouble(None)
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -183,8 +183,8 @@ def test_redis_follows_a_replay(world, redis_server):
     }
     del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     assert world.run("orders_cache") is None
-    world.sql("UPDATE {t} SET id = 20 WHERE id = 2")
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("UPDATE {t} SET id = 20 WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 1")
     assert world.run("orders_cache") is None
     assert entries(redis_server) == world.expected()
     assert world.run("orders_cache", command=Command("replay", "orders_cache", 0)) is None
@@ -236,7 +236,7 @@ def test_bounded_replay_across_a_rename_is_refused_with_the_alternative(world):
 
 def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, monkeypatch):
     """Seen before anything is switched; where a file goes only then, the route goes back to where it was."""
-    world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+    world.change("UPDATE {t} SET name = 'bb' WHERE id = 2")
     world.insert("(4, 'd')")
     assert world.run() is None
     state, newest = world.state(), world.version()
@@ -267,7 +267,7 @@ def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, m
 def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
     assert world.run() is None
     state = world.state()
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
     decision = world.run(start_version=5)
     assert (decision.action, decision.reason) == ("halt", "bad_request")
@@ -277,7 +277,7 @@ def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
     assert world.run(start_version=5) is None, "there is nothing left to leave out"
     assert reported_gaps(world) == ["from version 5 on, in epoch 2"]
     assert world.delivered().keys() == {"4"}
-    world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+    world.change("UPDATE {t} SET name = 'bb' WHERE id = 2")
     assert world.run(start_version=5) is None
     assert (world.delivered().keys(), world.state().generation) == ({"2", "4"}, 1)
 

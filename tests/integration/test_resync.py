@@ -53,7 +53,7 @@ def test_target_restored_from_before_a_resync_needs_another_resync(followed, tmp
     """Its version counts for nothing: what the resync removed is in it again."""
     world, held = followed, followed.files / "orders"
     shutil.copytree(held, tmp_path / "copy")
-    world.sql("DELETE FROM {t} WHERE id = 3")
+    world.change("DELETE FROM {t} WHERE id = 3")
     assert resynced(world)[0] is None
     shutil.rmtree(held)
     shutil.copytree(tmp_path / "copy", held)
@@ -68,7 +68,7 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
     world, ids = followed, list(range(10))
 
     def commit():
-        world.sql(f"DELETE FROM {{t}} WHERE id = {ids.pop(0)}")
+        world.change(f"DELETE FROM {{t}} WHERE id = {ids.pop(0)}")
         ids.append(ids[-1] + 1)
         world.insert(f"({ids[-1]}, 'later')")
 
@@ -108,7 +108,7 @@ def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     world = followed
     del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
     assert "target  10 entries, of which at least 0 (0.0%) would be removed" in dry_run(world)
-    world.sql("DELETE FROM {t} WHERE id < 5")
+    world.change("DELETE FROM {t} WHERE id < 5")
     world.forget_log_before(world.version())
     assert "source  5 rows in version 2" in dry_run(world)
     assert "target  10 entries, of which at least 5 (50.0%) would be removed" in dry_run(world)
@@ -144,7 +144,7 @@ def test_resync_overwrites_foreign_entries_of_the_sink(followed):
     assert resynced(world)[0] is None
     assert world.delivered() == world.expected()
     assert world.state().epoch == 10, "above what they wrote"
-    world.sql("UPDATE {t} SET name = 'b' WHERE id = 1")
+    world.change("UPDATE {t} SET name = 'b' WHERE id = 1")
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -184,12 +184,12 @@ def test_resync_repairs_elasticsearch_and_redis(world, elasticsearch, redis_serv
         high = {"version": guard_of(5, 0, upsert=True), "version_type": "external"}
         http.put("/orders/_doc/2", params=high, json={"id": 2, "name": "theirs"}).raise_for_status()
         http.delete("/orders/_doc/3").raise_for_status()
-        world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
+        world.change("UPDATE {t} SET name = 'bb' WHERE id = 2")
 
         for route in ("orders_cache", "orders_search"):
             assert world.run(route, command=Command("resync", route)) is None
             assert world.state(route).epoch == 6
-        world.sql("DELETE FROM {t} WHERE id = 4")
+        world.change("DELETE FROM {t} WHERE id = 4")
         for route in ("orders_cache", "orders_search"):
             assert world.run(route) is None
 
@@ -205,7 +205,7 @@ def test_sink_without_orphan_deletion_is_resynced_only_into_an_emptied_target(wo
     world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
     world.create(rows=[f"({number}, 'a')" for number in range(10)])
     assert world.run() is None
-    world.sql("DELETE FROM {t} WHERE id = 3")
+    world.change("DELETE FROM {t} WHERE id = 3")
     with pytest.raises(
         RouteHaltError, match="Sink files can't delete entries of keys that table orders no longer holds"
     ):
@@ -233,7 +233,7 @@ def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world, tmp_path
     assert world.run() is None
     shutil.rmtree(tmp_path / "state")
     shutil.copytree(tmp_path / "copy", tmp_path / "state")
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     decision = world.run()
     assert (decision.action, decision.reason) == ("halt", "not_resyncable")
     assert decision.remedy.startswith("Delete that target")
@@ -258,7 +258,7 @@ def test_refused_sweep_continues_under_a_later_lease(world, elasticsearch, monke
     world.create(rows=[f"({number}, 'a')" for number in range(10)])
     held = next(lease)
     assert world.run("orders_search") is None
-    world.sql("DELETE FROM {t} WHERE id < 5")
+    world.change("DELETE FROM {t} WHERE id < 5")
     held = next(lease)
     command = Command("resync", "orders_search", max_removed_share=0)
     assert world.run("orders_search", command=command).reason == "too_many_orphans"

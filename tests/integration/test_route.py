@@ -22,8 +22,8 @@ def test_a_snapshot_is_loaded_and_then_followed(world):
     assert world.delivered() == world.expected()
     assert world.last_batch().applied == {"snapshot": 2}
     world.insert("(3, 'c')")
-    world.sql("UPDATE {t} SET name = 'bb' WHERE id = 2")
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("UPDATE {t} SET name = 'bb' WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 1")
     assert world.run() is None
     assert world.delivered() == world.expected() == {"2": {"id": 2, "name": "bb"}, "3": {"id": 3, "name": "c"}}
     batch = world.last_batch()
@@ -47,7 +47,7 @@ def test_every_operation_in_small_micro_batches_leaves_the_rows_of_the_table(wor
     world.create()
     world.insert("(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, 'd')")
     kept = world.version()
-    world.sql("UPDATE {t} SET id = id + 10 WHERE id < 3")
+    world.change("UPDATE {t} SET id = id + 10 WHERE id < 3")
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (3, 'cc'), (4, NULL), (5, 'e') AS s(id, name)) s ON t.id = s.id "
         "WHEN MATCHED AND s.name IS NULL THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -55,7 +55,7 @@ def test_every_operation_in_small_micro_batches_leaves_the_rows_of_the_table(wor
     world.overwrite(world.spark.createDataFrame([(3, "o"), (5, "o"), (6, "o")], "id long, name string"))
     world.sql("OPTIMIZE {t}")
     world.sql(f"RESTORE TABLE {{t}} TO VERSION AS OF {kept}")
-    world.sql("UPDATE {t} SET name = upper(name) WHERE id = 1")
+    world.change("UPDATE {t} SET name = upper(name) WHERE id = 1")
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -80,7 +80,7 @@ def test_interrupted_bootstrap_continues_at_its_pinned_version(world):
     assert "the plug was pulled" in decision.message
     assert world.state().phase == "bootstrapping"
     assert world.delivered() != world.expected()
-    world.sql("DELETE FROM {t} WHERE id < 3")
+    world.change("DELETE FROM {t} WHERE id < 3")
     world.insert("(4, 'd')")
     world.trouble(None)
     assert world.run() is None
@@ -91,12 +91,12 @@ def test_interrupted_bootstrap_continues_at_its_pinned_version(world):
 def test_half_written_micro_batch_is_written_again(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert world.run() is None
-    world.sql("UPDATE {t} SET name = upper(name)")
+    world.change("UPDATE {t} SET name = upper(name)")
     world.trouble("1")
     assert world.run().reason == "bug"
     assert checkpoint.last_committed(world.state_path.checkpoint("orders_files", 0)) is None
     world.trouble(None)
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     assert world.delivered() == world.expected()
 
@@ -165,7 +165,7 @@ def test_live_route_follows_until_it_is_stopped(world):
         until(lambda: world.board.snapshot().routes[0].lag_versions == 0)
         route = world.board.snapshot().routes[0]
         assert (route.state, route.source_version, route.delivered_version) == ("running", 2, 2)
-        world.sql("DELETE FROM {t} WHERE id = 1")
+        world.change("DELETE FROM {t} WHERE id = 1")
         command = Command("resync", "orders_files")
         world.state_path.requests.mkdir()
         runner.submit(command)

@@ -151,7 +151,7 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     assert mapped.delivered()["4"] == {"id": 4, "name": "d", "cost": 40}
     assert mapped.delivered()["1"] == {"id": 1, "name": "a", "price": 10}, "until it changes, or a resync"
     del mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"]
-    mapped.sql("UPDATE {t} SET cost = 11 WHERE id = 1")
+    mapped.change("UPDATE {t} SET cost = 11 WHERE id = 1")
     assert mapped.run() is None, "an approval that was used is not needed again"
     assert mapped.delivered()["1"] == {"id": 1, "name": "a", "cost": 11}
 
@@ -177,7 +177,7 @@ def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, var
     world.create("id bigint, price int", rows=["(1, 10)", "(2, 20)"], **MAPPED)
     assert world.run() is None
     world.sql(f"ALTER TABLE {{t}} {statement}")
-    world.sql("DELETE FROM {t} WHERE true")
+    world.change("DELETE FROM {t} WHERE true")
     halted(world, statement.split()[2], "resync orders_files")
     world.environ[variable] = after
     command = Command("resync", "orders_files")
@@ -268,7 +268,7 @@ def test_temporarily_disabled_change_feed_is_detected(started, live):
     started.insert("(4, 'd', 40)")
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     off = started.version()
-    started.sql("UPDATE {t} SET name = 'x' WHERE id = 1")
+    started.change("UPDATE {t} SET name = 'x' WHERE id = 1")
     started.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     decision = started.run()
     assert (decision.action, decision.reason) == ("halt", "change_feed_off")
@@ -305,7 +305,7 @@ def test_route_configured_to_ignore_delivers_the_first_columns_of_its_epoch(worl
         world.sql(f"ALTER TABLE {{t}} ADD COLUMN {path} int")
     world.insert(row.format(2, ", 9"), "(3, null, null, null)")
     world.sql("ALTER TABLE {t} ADD COLUMN paid boolean")
-    world.sql("UPDATE {t} SET paid = true WHERE id = 1")
+    world.change("UPDATE {t} SET paid = true WHERE id = 1")
     assert world.run() is None
     rows = {key: {"id": key, "box": {"a": key}, "boxes": [{"a": key}], "named": {"k": {"a": key}}} for key in (1, 2)}
     assert world.delivered() == {

@@ -26,17 +26,19 @@ def test_rows_enter_and_leave_the_filter_in_every_way(world):
     world.create(rows=["(1, 'a')", "(2, 'draft')", "(3, NULL)", "(4, 'd')", "(5, 'draft')", "(6, 'f')"])
     assert world.run() is None
     assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
-    world.sql("UPDATE {t} SET name = 'draft' WHERE id = 1")  # out
-    world.sql("UPDATE {t} SET name = 'b' WHERE id = 2")  # in
-    world.sql("UPDATE {t} SET name = 'c' WHERE id = 3")  # in, from neither true nor false
-    world.sql("UPDATE {t} SET name = NULL WHERE id = 4")  # out, to neither
-    world.sql("UPDATE {t} SET id = 50, name = 'e' WHERE id = 5")  # in under another key
-    world.sql("UPDATE {t} SET id = 60, name = 'draft' WHERE id = 6")  # out under another key
+    world.change("UPDATE {t} SET name = 'draft' WHERE id = 1")  # out
+    world.change("UPDATE {t} SET name = 'b' WHERE id = 2")  # in
+    world.change("UPDATE {t} SET name = 'c' WHERE id = 3")  # in, from neither true nor false
+    world.change("UPDATE {t} SET name = NULL WHERE id = 4")  # out, to neither
+    world.change("UPDATE {t} SET id = 50, name = 'e' WHERE id = 5")  # in under another key
+    world.change("UPDATE {t} SET id = 60, name = 'draft' WHERE id = 6")  # out under another key
     assert world.run() is None
     assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
     assert set(world.delivered()) == {"2", "3", "50"}
-    world.sql("UPDATE {t} SET id = CASE id WHEN 2 THEN 3 WHEN 3 THEN 2 ELSE id END, name = if(id = 3, 'draft', name)")
-    world.sql("DELETE FROM {t} WHERE id IN (1, 50)")
+    world.change(
+        "UPDATE {t} SET id = CASE id WHEN 2 THEN 3 WHEN 3 THEN 2 ELSE id END, name = if(id = 3, 'draft', name)"
+    )
+    world.change("DELETE FROM {t} WHERE id IN (1, 50)")
     assert world.run() is None
     assert (
         world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'") == {"3": {"id": 3, "name": "b"}}
@@ -54,10 +56,10 @@ def test_computed_and_renamed_columns_follow_their_row(world):
     assert world.run() is None
     row = {"id": 1, "Title": "a", "Name": "A", "total": 2, "next day": "2026-02-01"}
     assert world.delivered() == {"1": row}
-    world.sql("UPDATE {t} SET qty = 5")
+    world.change("UPDATE {t} SET qty = 5")
     assert world.run() is None
     assert world.delivered() == {"1": row | {"total": 10}}
-    world.sql("UPDATE {t} SET qty = 0")
+    world.change("UPDATE {t} SET qty = 0")
     assert world.run() is None
     assert world.delivered() == {}
     world.environ[ROUTE + "COMPUTED"] = '{"total": "qty * 3"}'
@@ -72,7 +74,7 @@ def test_a_projection_may_keep_the_key_alone(world):
     world.environ[ROUTE + "COLUMNS"] = "id"
     world.create(rows=["(1, 'a')"])
     assert world.run() is None
-    world.sql("UPDATE {t} SET name = 'b'")
+    world.change("UPDATE {t} SET name = 'b'")
     world.insert("(2, 'c')")
     assert world.run() is None
     assert world.delivered() == {"1": {"id": 1}, "2": {"id": 2}}
@@ -153,7 +155,7 @@ def test_an_expression_that_fails_on_a_row_halts_and_loses_nothing(world):
     assert (decision.action, decision.reason) == ("halt", "bad_expression")
     assert "DIVIDE_BY_ZERO" in decision.message
     assert "try_divide" in decision.remedy
-    world.sql("DELETE FROM {t} WHERE id = 0")
+    world.change("DELETE FROM {t} WHERE id = 0")
     assert world.run().reason == "bad_expression", "the feed still has the row, and the route skips nothing"
 
 

@@ -61,7 +61,7 @@ def test_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
         at = world.version()
         step()
         world.trouble(None)
-        world.sql(f"DELETE FROM {{t}} WHERE id = {number}")
+        world.change(f"DELETE FROM {{t}} WHERE id = {number}")
         world.insert(f"({10 + number}, 'later')")
         assert world.run() is None
         assert world.delivered() == world.expected()
@@ -150,14 +150,14 @@ def test_starting_timestamp_uses_in_commit_timestamps_if_present(world):
 def test_resync_of_a_recreated_table_beats_versions_of_the_old_table(world):
     world.create(rows=["(1, 'old')", "(2, 'old')"])
     for _ in range(3):
-        world.sql("UPDATE {t} SET name = concat(name, '!')")
+        world.change("UPDATE {t} SET name = concat(name, '!')")
     assert world.run() is None
     shutil.rmtree(world.table)
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     world.create(rows=["(1, 'new')"])
     assert world.run().reason == "table_replaced"
     assert world.run(command=Command("resync", ROUTE)) is None
-    world.sql("UPDATE {t} SET name = 'newer'")
+    world.change("UPDATE {t} SET name = 'newer'")
     assert world.version() == 2
     assert world.run() is None
     assert world.delivered() == world.expected() == {"1": {"id": 1, "name": "newer"}}
@@ -167,7 +167,7 @@ def test_upsert_sink_refuses_bounded_replay_and_full_replay_restores_no_key(worl
     """Once its tombstone has expired, nothing but the later delete keeps a replayed row out."""
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     world.create(rows=["(1, 'a')", "(2, 'b')"])
-    world.sql("DELETE FROM {t} WHERE id = 1")
+    world.change("DELETE FROM {t} WHERE id = 1")
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "0"
     assert world.run() is None
     for file in (world.files / "orders").glob("*.json"):

@@ -119,8 +119,8 @@ def target(request, world, elasticsearch, redis_server, postgres_server):
 
 
 def test_equal_target_has_no_difference_at_any_version(world, target, here):
-    world.sql("UPDATE {t} SET name = 'later' WHERE id IN (11, 12)")
-    world.sql("DELETE FROM {t} WHERE id = 13")
+    world.change("UPDATE {t} SET name = 'later' WHERE id IN (11, 12)")
+    world.change("DELETE FROM {t} WHERE id = 13")
     behind = verified(world)
     assert world.run("orders_target") is None
     caught_up, earlier = verified(world), verified(world, at=2)
@@ -141,7 +141,7 @@ def test_equal_target_has_no_difference_at_any_version(world, target, here):
 
 
 def test_planted_damage_is_found_exactly(world, target, here):
-    world.sql("DELETE FROM {t} WHERE id = 19")
+    world.change("DELETE FROM {t} WHERE id = 19")
     assert world.run("orders_target") is None
     version = world.version()
     guard = guard_of(1, 1, upsert=True)

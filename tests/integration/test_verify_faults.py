@@ -37,7 +37,7 @@ def refused(world, here, *words: str) -> str:
 
 
 def test_version_that_vacuum_removed_is_reported_with_the_next_step(searched, here):
-    searched.sql("UPDATE {t} SET name = 'c'")
+    searched.change("UPDATE {t} SET name = 'c'")
     assert searched.run(ROUTE) is None
     searched.vacuum()
     assert "VACUUM has removed files" in refused(searched, here, "--at", "1")

@@ -55,8 +55,8 @@ def test_feature_table_is_compared_with_the_aggregates_of_the_delivered_version(
     )
     assert world.run("orders_features") is None
     loaded = verified(world)
-    world.sql("UPDATE {t} SET customer = 'c' WHERE id = 2")
-    world.sql("DELETE FROM {t} WHERE id = 3")
+    world.change("UPDATE {t} SET customer = 'c' WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 3")
     behind = verified(world)
     assert world.run("orders_features") is None
     caught_up, earlier = verified(world), verified(world, at=2)

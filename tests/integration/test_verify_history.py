@@ -42,9 +42,9 @@ def found(result):
 def change_everything(world):
     """Commit every change type, twins, a null key and a moved key: versions 2 to 6."""
     world.insert("(4, 'twin')", "(4, 'twin')", "(NULL, 'keyless')", "(5, 'one')", "(5, 'other')")
-    world.sql("UPDATE {t} SET name = 'later' WHERE id IN (1, 4)")
-    world.sql("UPDATE {t} SET id = 7 WHERE id = 2")
-    world.sql("DELETE FROM {t} WHERE id = 3")
+    world.change("UPDATE {t} SET name = 'later' WHERE id IN (1, 4)")
+    world.change("UPDATE {t} SET id = 7 WHERE id = 2")
+    world.change("DELETE FROM {t} WHERE id = 3")
     world.insert("(3, NULL)")
 
 
@@ -151,8 +151,8 @@ def test_replay_and_resync_keep_the_audit_equal(world):
 def test_versions_that_the_feed_no_longer_has_are_not_compared(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     run(world)
-    world.sql("UPDATE {t} SET name = 'later'")
-    world.sql("DELETE FROM {t} WHERE id = 2")
+    world.change("UPDATE {t} SET name = 'later'")
+    world.change("DELETE FROM {t} WHERE id = 2")
     world.insert("(3, 'c')")
     run(world)
     assert verified(world).first_version == 1

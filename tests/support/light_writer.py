@@ -1,0 +1,105 @@
+"""Write a test's source table by ``deltalake``, another implementation of Delta, and leave to Spark what it does not have.
+
+Spark takes 0.6 s of processor time for an UPDATE of one row, and ``deltalake`` 0.03 s. Both leave the same change feed, save
+for an UPDATE that changes no value: ``deltalake`` writes no images for it. Tables with further properties are Spark's. Each
+function returns False if the table or the statement needs Spark; the table is unchanged then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+UPDATE: Final = re.compile(r"UPDATE \{t\} SET (?P<changes>.+?)(?: WHERE (?P<where>.+))?")
+DELETE: Final = re.compile(r"DELETE FROM \{t\}(?: WHERE (?P<where>.+))?")
+NEXT_CHANGE: Final = re.compile(r", (?=\w+ = )")
+PLAIN_TYPES: Final = {"long", "integer", "string", "double", "boolean"}
+PLAIN_PROPERTIES: Final = {"delta.enableChangeDataFeed"}
+SPARKS_OWN: Final = set('`\\"')
+"""Characters that quote in Spark, and have another meaning in DataFusion."""
+
+
+def created(path: str, columns: str, properties: Mapping[str, str]) -> bool:
+    """Create a table of plain columns.
+
+    Args:
+        path: Of the table.
+        columns: In the DDL of Spark.
+        properties: Of the table.
+    """
+    try:
+        schema = StructType.fromDDL(columns).json()
+    except PySparkException:
+        return False
+    if not properties.keys() <= PLAIN_PROPERTIES or not _plain(schema):
+        return False
+    DeltaTable.create(path, Schema.from_json(schema), configuration=dict(properties))
+    return True
+
+
+def inserted(path: str, rows: Sequence[str]) -> bool:
+    """Append rows in two files, as Spark with two cores does.
+
+    Args:
+        path: Of the table.
+        rows: Each the text of an SQL tuple.
+    """
+    try:
+        table = _opened(path, "".join(rows))
+        if table is None or not _plain(table.schema().to_json()) or table.metadata().partition_columns:
+            return False
+        values = pa.table(QueryBuilder().execute(f"VALUES {', '.join(rows)}").read_all())
+        schema = pa.schema(table.schema().to_arrow())
+        named = values.combine_chunks().rename_columns(schema.names).cast(schema)
+        half = len(rows) // 2
+        files = [named.slice(0, half), named.slice(half)] if half else [named]
+        write_deltalake(table, pa.concat_tables(files).to_reader(), mode="append", target_file_size=1)
+    except DeltaError:
+        return False
+    return True
+
+
+def changed(path: str, statement: str) -> bool:
+    """Carry out an UPDATE or a DELETE.
+
+    Args:
+        path: Of the table.
+        statement: In SQL, with ``{t}`` for the table.
+    """
+    update, delete = UPDATE.fullmatch(statement), DELETE.fullmatch(statement)
+    try:
+        table = _opened(path, statement)
+        if table is None:
+            return False
+        if update:
+            changes = dict(change.split(" = ", 1) for change in NEXT_CHANGE.split(update["changes"]))
+            table.update(changes, predicate=update["where"])
+        elif delete:
+            table.delete(delete["where"])
+    except DeltaError:
+        return False
+    return bool(update or delete)
+
+
+def _opened(path: str, statement: str) -> DeltaTable | None:
+    """Return the table if neither it nor the statement has something of Spark's own."""
+    if SPARKS_OWN & set(statement):
+        return None
+    table = DeltaTable(path)
+    return table if table.metadata().configuration.keys() <= PLAIN_PROPERTIES else None
+
+
+def _plain(schema: str) -> bool:
+    """Return whether both implementations write each column alike; ``schema`` is JSON."""
+    fields = json.loads(schema)["fields"]
+    return all(str(field["type"]) in PLAIN_TYPES and field["nullable"] and not field["metadata"] for field in fields)
