@@ -1,4 +1,4 @@
-"""PostgreSQL: a bare COPY of prebuilt lines, ours, and ``executemany`` in foreachPartition."""
+"""PostgreSQL: a bare COPY of prebuilt lines with the primary key made after it, ours, and ``executemany`` in foreachPartition."""
 
 from __future__ import annotations
 
@@ -39,11 +39,17 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
         emptied(server)
         route.prepare()
 
+    def keyed() -> None:
+        empty()
+        if work.versions is None:
+            route.save_loaded()
+
     def bare() -> int:
         if not lines:
             lines.extend(_lines(route))
         with ThreadPoolExecutor(SENDERS) as senders:
             list(senders.map(lambda number: _copy(server.url, lines[number::SENDERS]), range(SENDERS)))
+        route.save_loaded()  # makes the primary key
         return work.rows
 
     def many() -> int:
@@ -53,7 +59,7 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
     arms = [Arm("ours", route.deliver, [jvm], empty, route.sent)]
     if work.versions is None:
         arms.append(Arm("bare COPY", bare, [], empty))
-    arms.append(Arm("executemany", many, [jvm], empty))
+    arms.append(Arm("executemany", many, [jvm], keyed))
     sample = newest(work.frame(spark), work.keys).limit(SAMPLE).collect()
 
     def check(arm: Arm) -> None:
