@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from connectors.postgres.target import Target
 
 STAGE: Final = (
+    "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
     "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
 )
+"""A chunk is small beside its table: its rows are looked up by the key. Other joins would read the whole table."""
 INTO_STAGE: Final = "COPY {stage} ({columns}) FROM STDIN"
 INTO_TABLE: Final = "COPY {table} ({columns}) FROM STDIN"
 MERGE: Final = (
@@ -52,7 +54,8 @@ LEAVE_TOMBSTONES: Final = (
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
 OVERTAKEN: Final = (
-    "DELETE FROM {table} t USING {stage} s, {tombstones} d WHERE {same} AND {same_tombstone} AND t.{guard} < d.{guard}"
+    "WITH late AS MATERIALIZED (SELECT d.* FROM {stage} s JOIN {tombstones} d ON {same_tombstone} WHERE s.{guard} < d.{guard}) "
+    "DELETE FROM {table} t USING late s WHERE {same} AND t.{guard} < s.{guard}"
 )
 NUMBERED: Final = SQL("(SELECT row_number() OVER (ORDER BY ctid) - 1 AS cdf_position, * FROM {stage}) s")
 STALE: Final = (
