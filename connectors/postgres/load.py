@@ -13,6 +13,8 @@ import psycopg
 import pyarrow.compute as pc
 
 from connectors.change import CHANGE_TYPE, KEY
+from connectors.errors import PermanentError
+from connectors.postgres.errors import is_row_error, reason_of
 from connectors.postgres.target import take
 
 if TYPE_CHECKING:
@@ -45,10 +47,21 @@ def finish(database: Database, target: Target, route: RouteSpec) -> None:
 
 
 def make_key(cursor: psycopg.Cursor[Any], target: Target) -> None:
-    """Make the primary key. Of the rows with the same key, the one with the highest guard stays."""
+    """Make the primary key; raises ``PermanentError`` if a row of another writer has no place in it.
+
+    Of the rows with the same key, the one with the highest guard stays.
+    """
     try:
-        with cursor.connection.transaction():
+        try:
+            with cursor.connection.transaction():
+                cursor.execute(target.query(MAKE_KEY))
+        except psycopg.errors.UniqueViolation:
+            cursor.execute(target.query(DELETE_TWINS))
             cursor.execute(target.query(MAKE_KEY))
-    except psycopg.errors.UniqueViolation:
-        cursor.execute(target.query(DELETE_TWINS))
-        cursor.execute(target.query(MAKE_KEY))
+    except psycopg.Error as error:
+        if not is_row_error(error):
+            raise
+        raise PermanentError(
+            f"Table {target} does not take its primary key: {reason_of(error)}.",
+            "Delete the rows of other writers, or drop the table and resync, then restart.",
+        ) from error
