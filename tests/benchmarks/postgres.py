@@ -32,7 +32,6 @@ SAMPLE = 200
 def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Contest:
     """The bare COPY takes part in a bootstrap only, since it neither updates nor deletes."""
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "postgres", "CDF_SINKS__SINK__URL": server.url})
-    lines: list[tuple[list[str], bytes]] = []
 
     def empty() -> None:
         route.sink.close()
@@ -44,21 +43,13 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
         if work.versions is None:
             route.save_loaded()
 
-    def bare() -> int:
-        if not lines:
-            lines.extend(_lines(route))
-        with ThreadPoolExecutor(SENDERS) as senders:
-            list(senders.map(lambda number: _copy(server.url, lines[number::SENDERS]), range(SENDERS)))
-        route.save_loaded()  # makes the primary key
-        return work.rows
-
     def many() -> int:
         write = _many(server.url, work.keys)
         return work.read(spark, lambda frame: newest(frame, work.keys).foreachPartition(write))
 
     arms = [Arm("ours", route.deliver, [jvm], empty, route.sent)]
     if work.versions is None:
-        arms.append(Arm("bare COPY", bare, [], empty))
+        arms.append(_bare(route, server.url, work.rows, empty))
     arms.append(Arm("executemany", many, [jvm], keyed))
     sample = newest(work.frame(spark), work.keys).limit(SAMPLE).collect()
 
@@ -72,6 +63,20 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
                     raise AssertionError(f"{arm.name} left {row} {'there' if there else 'out'}")
 
     return Contest(f"postgres {work.name}", work.what, arms, check)
+
+
+def _bare(route: OurRoute, url: str, rows: int, before: Callable[[], None]) -> Arm:
+    lines: list[tuple[list[str], bytes]] = []
+
+    def run() -> int:
+        if not lines:
+            lines.extend(_lines(route))
+        with ThreadPoolExecutor(SENDERS) as senders:
+            list(senders.map(lambda number: _copy(url, lines[number::SENDERS]), range(SENDERS)))
+        route.save_loaded()  # makes the primary key
+        return rows
+
+    return Arm("bare COPY", run, [], before)
 
 
 def _lines(route: OurRoute) -> Iterator[tuple[list[str], bytes]]:
