@@ -16,6 +16,7 @@ from connectors import PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.contract import assert_applied
 from deploy.local.servers import Postgres
+from tests.chaos.proxy import Proxy
 from tests.contract.postgres_reader import route_to, sink_to
 from tests.support.waiting import until
 
@@ -89,6 +90,19 @@ def test_server_that_hangs_is_left_after_the_timeout(own_server, written, monkey
         finally:
             own_server.resume()
         assert_applied(write(upsert("a", 1)))
+
+
+def test_answer_of_another_protocol_is_unreachable_until_it_is_gone(postgres_server, written, route):
+    with Proxy(postgres_server.port) as proxy:
+        url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
+        with closing(sink_to(url)) as sink:
+            write = written(sink, route)
+            proxy.mode = "garbage"
+            for _ in range(2):
+                with pytest.raises(RetryableError, match="unreachable"):
+                    write(upsert("a", 1))
+            proxy.mode = "pass"
+            assert_applied(write(upsert("a", 1)))
 
 
 def test_promoted_standby_has_lost_acknowledged_writes_and_refuses_writes_before(own_server, written):
