@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, ClassVar
 
 import psycopg
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONNECTIONS = 4
-"""Fewer than the clients have, so that transactions of one client run on several of them, in turns."""
+"""Transactions of one client run on several of them, in turns."""
 DISK = "24m"
 
 
@@ -69,6 +69,9 @@ def postgres_server(installed) -> Iterator[Pooler]:
     installed("postgresql", "pgbouncer")
     certificate = pair(trustme.CA().issue_cert("127.0.0.1"))  # with which the installed server is started
     with Postgres.start(certificate=certificate) as server, Pooler(server).started() as pooler:
+        with ExitStack() as clients:  # each in a transaction, so that each gets a connection of its own
+            for _ in range(CONNECTIONS):
+                clients.enter_context(psycopg.connect(pooler.url)).execute("SELECT 1")
         yield pooler
 
 
