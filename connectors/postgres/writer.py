@@ -41,7 +41,7 @@ STAGE: Final = (
     "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
     "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
 )
-"""A chunk is small beside its table: its rows are looked up by the key. Other joins would read the whole table."""
+"""A chunk is small beside its table, so its rows are found by the index of the key. Other joins would read the whole table."""
 INTO_STAGE: Final = "COPY {stage} ({columns}) FROM STDIN"
 INTO_TABLE: Final = "COPY {table} ({columns}) FROM STDIN"
 MERGE: Final = (
