@@ -73,6 +73,10 @@ class Database:
                     most = Literal(wait if bounded else 0)
                     cursor.execute(OPTIONS.format(wait=Literal(wait), most=most))
                     yield cursor
+            except psycopg.Error as error:
+                if error.sqlstate is None:  # the server did not say so: its next answer may belong to another statement
+                    self.close()
+                raise
             finally:
                 timer.cancel()
 

@@ -97,8 +97,8 @@ def line_of(error: psycopg.Error) -> int | None:
 
 
 def _no_state(error: psycopg.Error, server: str, text: str) -> Exception:
-    """Classify a failed connection, whose error has a text only."""
-    if not isinstance(error, psycopg.OperationalError):
+    """Classify an error of the connection or of the protocol, which has a text only."""
+    if not isinstance(error, (psycopg.OperationalError, psycopg.InternalError)):
         return error
     everything = " ".join(str(error).split())
     if "does not match host name" in everything:

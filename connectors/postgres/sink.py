@@ -87,6 +87,7 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
         from connectors.postgres import target
+        from connectors.postgres.load import make_key
         from connectors.postgres.table import align, wanted_types
 
         named, vectors = self._target(route), parse_vectors(_options(route).vectors)
@@ -95,7 +96,8 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         with self._connected().transaction() as cursor:
             target.create_claims(cursor, named)
         with self._connected().transaction(bounded=False) as cursor:
-            target.take(cursor, named, route)
+            if target.take(cursor, named, route):
+                make_key(cursor, named)  # an interrupted load starts again, and merges
             align(cursor, named, types, vectors)
             target.record(cursor, named, route)
         return []
@@ -142,11 +144,13 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         return self._writer.write(chunk, lines, json.loads(lines))
 
     def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
-        from connectors.postgres import target
+        from connectors.postgres import load, target
         from connectors.postgres.client import identity_of
 
         if self._server is not None and identity_of(self._connected()) != self._server:
             raise lost(f"PostgreSQL at {self.endpoint} was restarted, or failed over")
+        if route.watermark is None:
+            load.finish(self._connected(), self._target(route), route)
         with self._connected().transaction() as cursor:
             target.save_mark(cursor, self._target(route), route, watermark)
 

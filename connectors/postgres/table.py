@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.sql import SQL, Identifier
 
 from connectors.errors import PermanentError
+from connectors.postgres.load import make_key
 from connectors.postgres.settings import LONGEST_NAME, METRICS
 from connectors.postgres.target import GUARD_COLUMN
 from connectors.postgres.types import accepts, is_widening, postgres_type
@@ -63,7 +64,7 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
         declared = [SQL("{} {}").format(Identifier(name), _type(kind)) for name, kind in types.items()]
         cursor.execute(
             target.query(
-                "CREATE TABLE {table} ({columns}, {guard} bigint, PRIMARY KEY ({keys}))",
+                "CREATE TABLE {table} ({columns}, {guard} bigint)",
                 columns=SQL(", ").join(declared),
             )
         )
@@ -75,6 +76,8 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
             elif not accepts(held[name].type, _plain(kind)):
                 _alter(cursor, target, "ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind}", name, kind)
     _align_tombstones(cursor, target)
+    if held is None and cursor.execute(target.query("SELECT FROM {tombstones} LIMIT 1")).rowcount:
+        make_key(cursor, target)  # a former table left tombstones, with which a merge compares each row
     for name, (_, metric) in vectors.items():
         if metric is not None:
             _index(cursor, target, name, extension, metric)

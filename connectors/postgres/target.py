@@ -71,13 +71,17 @@ def columns(names: tuple[str, ...] | list[str], of: str | None = None) -> Compos
     return SQL(", ").join(Identifier(name) if of is None else Identifier(of, name) for name in names)
 
 
-HELD: Final = "SELECT owner, route, epoch, fence, mark FROM {claims} WHERE target = {target} AND relation = to_regclass({regclass})"
+HELD: Final = (
+    "SELECT owner, route, epoch, fence, mark, mark IS NULL AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = relation AND "
+    "indisunique) FROM {claims} WHERE target = {target} AND relation = to_regclass({regclass})"
+)
+"""The last column is true while the first load of a new table runs, which has no primary key yet."""
 
 
-def hold(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, then: Composed | None = None) -> None:
+def hold(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, then: Composed | None = None) -> bool:
     """Keep the claim until the transaction ends; raises ``SinkError`` if the route does not have it.
 
-    ``then`` is a further statement of the same round trip.
+    Returns whether the table has no primary key yet (``load``). ``then`` is a further statement of the same round trip.
     """
     cursor.execute(
         SQL("; ").join(
@@ -88,11 +92,12 @@ def hold(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, then: Co
     held = cursor.fetchone()
     if held is None:
         raise target_missing(f"table {target} was dropped, or has lost its claim")
-    owner, name, _, fence, mark = held
+    owner, name, _, fence, mark, loading = held
     if (owner, name) != (route.owner, route.name) or fence > route.fence:
         raise fenced_off(f"table {target}")
     if is_older(mark, route):
         raise lost(f"table {target} was restored from a copy")
+    return bool(loading)
 
 
 def read(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> Claim | None:
@@ -106,7 +111,7 @@ def read(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> Claim
     held = cursor.fetchone()
     if held is None:
         return None
-    owner, name, epoch, _, mark = held
+    owner, name, epoch, _, mark, _ = held
     reached = None if mark is None else Watermark.parse(mark)
     claim = Claim(owner, epoch, reached, is_older(mark, route), route=name)
     known = -1 if reached is None or not claim.is_of(route) else reached.txn_version
@@ -128,18 +133,22 @@ def create_claims(cursor: psycopg.Cursor[Any], target: Target) -> None:
     )
 
 
-def take(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> None:
-    """Wait for running writers, and check that the route may take the table; raises ``PermanentError``."""
+def take(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> bool:
+    """Wait for running writers, and check that the route may take the table; raises ``PermanentError``.
+
+    Returns whether the table has no primary key yet (``load``).
+    """
     cursor.execute(target.query("SELECT pg_advisory_xact_lock({lock})"))
     cursor.execute(target.query(HELD))
     held = cursor.fetchone()
     if held is None:
-        return
+        return False
     claim = Claim(held[0], held[2], route=held[1])
     if claim.is_of(route) and held[3] > route.fence:
         raise fenced_off(f"table {target}")
     if (other := claim.other(route)) is not None:
         raise claimed(f"table {target}", other, "TARGET_TABLE")
+    return bool(held[5])
 
 
 def record(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> None:

@@ -1,5 +1,7 @@
 """Write a chunk in one transaction: COPY into a temporary table, then merge by guard.
 
+The rows of the first load of a new table are copied into the table itself (``load``). Each other chunk is merged:
+
     1. The rows of deletes are placeholders: the key and the guard alone. They are inserted like the others, and wait for
        a concurrent writer of the same key at the unique index.
     2. The placeholders that are now in the table become tombstones.
@@ -23,6 +25,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from connectors.change import CHANGE_TYPE, DELETES
 from connectors.errors import target_missing
 from connectors.postgres.errors import code_of, is_row_error, is_value_error, line_of, reason_of
+from connectors.postgres.load import finish, is_load
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import columns, hold
 from connectors.result import Rejected, WriteResult
@@ -35,8 +38,12 @@ if TYPE_CHECKING:
     from connectors.postgres.target import Target
 
 STAGE: Final = (
+    "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
     "CREATE TEMP TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
 )
+"""A chunk is small beside its table, so its rows are found by the index of the key. Other joins would read the whole table."""
+INTO_STAGE: Final = "COPY {stage} ({columns}) FROM STDIN"
+INTO_TABLE: Final = "COPY {table} ({columns}) FROM STDIN"
 MERGE: Final = (
     "INSERT INTO {table} AS t ({columns}) SELECT {columns} FROM {stage} ORDER BY {keys} ON CONFLICT ({keys}) DO UPDATE SET {updates} "
     "WHERE coalesce(t.{guard}, 0) <= excluded.{guard}"
@@ -47,7 +54,8 @@ LEAVE_TOMBSTONES: Final = (
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
 OVERTAKEN: Final = (
-    "DELETE FROM {table} t USING {stage} s, {tombstones} d WHERE {same} AND {same_tombstone} AND t.{guard} < d.{guard}"
+    "WITH late AS MATERIALIZED (SELECT d.* FROM {stage} s JOIN {tombstones} d ON {same_tombstone} WHERE s.{guard} < d.{guard}) "
+    "DELETE FROM {table} t USING late s WHERE {same} AND t.{guard} < s.{guard}"
 )
 NUMBERED: Final = SQL("(SELECT row_number() OVER (ORDER BY ctid) - 1 AS cdf_position, * FROM {stage}) s")
 STALE: Final = (
@@ -97,7 +105,7 @@ class Writer:
             body = body_of(part.column(lines))
             sent += len(body)
             try:
-                self._merge(part, body, offset, names, outcome)
+                self._write(part, body, offset, names, outcome)
             except psycopg.Error as error:
                 if not is_row_error(error):
                     raise
@@ -111,24 +119,35 @@ class Writer:
                     outcome.rejected.append(Rejected(offset, code_of(error), reason_of(error)))
         return WriteResult(stale=outcome.stale, noop=outcome.noop, rejected=outcome.rejected, sent_bytes=sent)
 
-    def _merge(self, part: pa.RecordBatch, body: bytes, offset: int, names: list[str], outcome: Outcome) -> None:
-        deletes = pc.any(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
-        absent: list[int] = []
-        stale: list[int] = []
+    def _write(self, part: pa.RecordBatch, body: bytes, offset: int, names: list[str], outcome: Outcome) -> None:
+        load, stale, absent = is_load(part), set[int](), set[int]()
         with self.database.transaction() as cursor:
-            hold(cursor, self.target, self.route, self._query(STAGE, names))
-            with cursor.copy(self._query("COPY {stage} ({columns}) FROM STDIN", names)) as copy:
-                copy.write(body)
-            if deletes:
-                absent = [at for (at,) in cursor.execute(self._query(ABSENT, names)).fetchall()]
-            written = cursor.execute(self._query(MERGE, names)).rowcount
-            if deletes:
-                cursor.execute(self._query(LEAVE_TOMBSTONES, names))
-            overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
-            if written != part.num_rows or overtaken:
-                stale = [at for (at,) in cursor.execute(self._query(STALE, names)).fetchall()]
-        outcome.stale += [offset + at for at in stale]
-        outcome.noop += [offset + at for at in sorted({*absent} - {*stale})]
+            loading = hold(cursor, self.target, self.route, self._query(STAGE, names))
+            if load or not loading:
+                into = INTO_TABLE if loading else INTO_STAGE
+                with cursor.copy(self._query(into, names)) as copy:
+                    copy.write(body)
+                if not loading:
+                    stale, absent = self._merge(cursor, part, names)
+        if loading and not load:
+            finish(self.database, self.target, self.route)
+            self._write(part, body, offset, names, outcome)
+        outcome.stale += [offset + at for at in sorted(stale)]
+        outcome.noop += [offset + at for at in sorted(absent - stale)]
+
+    def _merge(self, cursor: psycopg.Cursor[Any], part: pa.RecordBatch, names: list[str]) -> tuple[set[int], set[int]]:
+        """Merge the rows of the stage; return the positions of those that lost, and of deletes whose key had no row."""
+        deletes = pc.any(pc.is_in(part.column(CHANGE_TYPE), value_set=pa.array(DELETES))).as_py()
+        absent = self._positions(cursor, ABSENT, names) if deletes else set()
+        written = cursor.execute(self._query(MERGE, names)).rowcount
+        if deletes:
+            cursor.execute(self._query(LEAVE_TOMBSTONES, names))
+        overtaken = cursor.execute(self._query(OVERTAKEN, names)).rowcount
+        lost = written != part.num_rows or overtaken
+        return self._positions(cursor, STALE, names) if lost else set(), absent
+
+    def _positions(self, cursor: psycopg.Cursor[Any], text: LiteralString, names: list[str]) -> set[int]:
+        return {at for (at,) in cursor.execute(self._query(text, names)).fetchall()}
 
     def _query(self, text: LiteralString, names: list[str]) -> Composed:
         updates = (SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names if name not in self.target.keys)

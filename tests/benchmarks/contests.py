@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark.session import jvm_pid, start
+from deploy.local.jars.fetch import fetch
 from deploy.local.servers import Elasticsearch, Postgres, Redis
 from tests.benchmarks import delta, elasticsearch, postgres, redis, verify, works
 from tests.benchmarks.rivals.arms import rivals
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
     from tests.benchmarks.works import Work
 
 REDIS = {"appendonly": "no"}
+JDBC = works.FOLDER / "jdbc"
+"""The folder of PostgreSQL's driver for Spark's own writer."""
 ELASTICSEARCH_HEAP = "1g"
 
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
     """As the service starts it, on the two cores that the servers share."""
-    spark = start(Spark(master="local[2]"))
+    fetch("jdbc", JDBC)
+    spark = start(Spark(master="local[2]", conf={"spark.driver.extraClassPath": f"{JDBC}/*"}))
     try:
         yield spark
     finally:

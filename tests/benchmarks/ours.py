@@ -17,6 +17,7 @@ from cdf_replicator.pipeline.context import RouteContext
 from cdf_replicator.pipeline.target import TargetFactory
 from cdf_replicator.settings import load
 from cdf_replicator.source.table import SourceTable
+from cdf_replicator.state import watermark
 from cdf_replicator.state.route_state import RouteState
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
@@ -109,6 +110,7 @@ class OurRoute:
         target = self._targets.target(self.sink)
         if self._work.versions is None:
             target.write_snapshot(self._state, self._source)
+            self.save_loaded()
         else:
             self._work.read(
                 self._spark,
@@ -117,6 +119,10 @@ class OurRoute:
             )
         assert not self.last.rejected, self.last.rejected
         return self._work.rows
+
+    def save_loaded(self) -> None:
+        """Save the watermark of a load, as the service does after it."""
+        self._targets.target(self.sink).save_watermark(self.spec, watermark.bootstrapped(self._state))
 
     def new_sink(self) -> Sink:
         return self._targets.new_sink()

@@ -1,4 +1,7 @@
-"""PostgreSQL: a bare COPY of prebuilt lines, ours, and ``executemany`` in foreachPartition."""
+"""PostgreSQL: ours, a bare COPY of prebuilt lines, Spark's own JDBC writer, and ``executemany`` in foreachPartition.
+
+The primary key is made after the rows, except for ``executemany``, whose upserts need it.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +33,18 @@ SAMPLE = 200
 
 
 def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Contest:
-    """The bare COPY takes part in a bootstrap only, since it neither updates nor deletes."""
+    """The bare COPY and Spark's writer take part in a bootstrap only, since they neither update nor delete."""
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "postgres", "CDF_SINKS__SINK__URL": server.url})
-    lines: list[tuple[list[str], bytes]] = []
 
     def empty() -> None:
         route.sink.close()
         emptied(server)
         route.prepare()
 
-    def bare() -> int:
-        if not lines:
-            lines.extend(_lines(route))
-        with ThreadPoolExecutor(SENDERS) as senders:
-            list(senders.map(lambda number: _copy(server.url, lines[number::SENDERS]), range(SENDERS)))
-        return work.rows
+    def keyed() -> None:
+        empty()
+        if work.versions is None:
+            route.save_loaded()
 
     def many() -> int:
         write = _many(server.url, work.keys)
@@ -52,8 +52,9 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
 
     arms = [Arm("ours", route.deliver, [jvm], empty, route.sent)]
     if work.versions is None:
-        arms.append(Arm("bare COPY", bare, [], empty))
-    arms.append(Arm("executemany", many, [jvm], empty))
+        arms.append(_bare(route, server.url, work.rows, empty))
+        arms.append(Arm("Spark's JDBC append", lambda: _jdbc(spark, work, route, server.port), [jvm], empty))
+    arms.append(Arm("executemany", many, [jvm], keyed))
     sample = newest(work.frame(spark), work.keys).limit(SAMPLE).collect()
 
     def check(arm: Arm) -> None:
@@ -66,6 +67,29 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
                     raise AssertionError(f"{arm.name} left {row} {'there' if there else 'out'}")
 
     return Contest(f"postgres {work.name}", work.what, arms, check)
+
+
+def _bare(route: OurRoute, url: str, rows: int, before: Callable[[], None]) -> Arm:
+    lines: list[tuple[list[str], bytes]] = []
+
+    def run() -> int:
+        if not lines:
+            lines.extend(_lines(route))
+        with ThreadPoolExecutor(SENDERS) as senders:
+            list(senders.map(lambda number: _copy(url, lines[number::SENDERS]), range(SENDERS)))
+        route.save_loaded()  # makes the primary key
+        return rows
+
+    return Arm("bare COPY", run, [], before)
+
+
+def _jdbc(spark: SparkSession, work: Work, route: OurRoute, port: int) -> int:
+    """Tuned: several rows in a statement, as many in a batch as ours has in a chunk."""
+    url = f"jdbc:postgresql://127.0.0.1:{port}/postgres?user=cdf&reWriteBatchedInserts=true"
+    settings = {"driver": "org.postgresql.Driver", "batchsize": str(CHUNK)}
+    work.read(spark, lambda frame: frame.write.jdbc(url, TABLE, mode="append", properties=settings))
+    route.save_loaded()
+    return work.rows
 
 
 def _lines(route: OurRoute) -> Iterator[tuple[list[str], bytes]]:

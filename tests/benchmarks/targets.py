@@ -44,6 +44,7 @@ TARGETS = (
     Target("redis changes", "spark-redis", 1.1),
     Target("postgres bootstrap", "bare COPY", 0.6),
     Target("postgres bootstrap", "executemany", 2.5),
+    Target("postgres bootstrap", "Spark's JDBC append", 1.0),
     Target("postgres changes", "executemany", 2.5),
     Target("delta audit bootstrap", "append of the same frame", 0.9),
     Target("delta audit changes", "append of the same frame", 0.9),

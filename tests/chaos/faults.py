@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import psutil
+import psycopg
 import redis
+from psycopg.sql import SQL, Identifier
 
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+
+    from typing_extensions import LiteralString
 
     from deploy.local.servers.server import Server
     from tests.chaos.proxy import Mode, Proxy
@@ -179,6 +183,29 @@ def _block(world: World, *, held: Any) -> None:
         httpx.put(f"{world.elasticsearch.url}/{name}/_settings", json=setting, trust_env=False).raise_for_status()
 
 
+@contextmanager
+def _postgres_read_only(world: World) -> Iterator[None]:
+    """As an administrator does before a switch to another server."""
+    _configure(world, "SET default_transaction_read_only = on")
+    yield
+    _configure(world, "RESET default_transaction_read_only")
+
+
+def _configure(world: World, change: LiteralString) -> None:
+    with psycopg.connect(world.postgres.url, autocommit=True, options="-c default_transaction_read_only=off") as admin:
+        admin.execute(SQL("ALTER SYSTEM ") + SQL(change))
+        admin.execute("SELECT pg_reload_conf()")
+
+
+@contextmanager
+def _postgres_locked(world: World) -> Iterator[None]:
+    """A session that holds a lock on every table, as a migration does."""
+    with psycopg.connect(world.postgres.url) as other:
+        for name in world.tables:
+            other.execute(SQL("LOCK TABLE {}").format(Identifier(name)))
+        yield
+
+
 PROCESS_FAULTS: Final[dict[str, Fault]] = {
     "driver killed": driver_killed,
     "jvm killed": jvm_killed,
@@ -206,7 +233,18 @@ REDIS_FAULTS: Final[dict[str, Fault]] = {
     "redis garbage": lambda world: _retried(world, "cache", _faulty(world.cache, "garbage")),
     "redis slow": lambda world: _slow(world.cache),
 }
-FAULTS: Final = PROCESS_FAULTS | ELASTICSEARCH_FAULTS | REDIS_FAULTS
+POSTGRES_FAULTS: Final[dict[str, Fault]] = {
+    "postgres down": lambda world: _retried(world, "db", _down(world.postgres)),
+    "postgres paused": lambda world: _retried(world, "db", _paused(world.postgres)),
+    "postgres read only": lambda world: _retried(world, "db", _postgres_read_only(world)),
+    "postgres locked": lambda world: _retried(world, "db", _postgres_locked(world)),
+    "postgres refuse": lambda world: _retried(world, "db", _faulty(world.db, "refuse")),
+    "postgres hang": lambda world: _retried(world, "db", _faulty(world.db, "hang")),
+    "postgres cut": lambda world: _retried(world, "db", _faulty(world.db, "cut")),
+    "postgres garbage": lambda world: _retried(world, "db", _faulty(world.db, "garbage")),
+    "postgres slow": lambda world: _slow(world.db),
+}
+FAULTS: Final = PROCESS_FAULTS | ELASTICSEARCH_FAULTS | REDIS_FAULTS | POSTGRES_FAULTS
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A service that follows tables into an audit table, Elasticsearch and Redis, each behind a proxy; and what must be so at the end."""
+"""A service that follows tables into an audit table and servers, each behind a proxy; and what must be so at the end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator.settings import load
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
-from deploy.local.servers import Elasticsearch, Redis
+from deploy.local.servers import Elasticsearch, Postgres, Redis
 from tests.chaos.progress import is_inside_a_commit
 from tests.chaos.proxy import Proxy
-from tests.support.reading import documents, entries, folded, table
+from tests.support.reading import documents, entries, folded, table, table_rows
 from tests.support.service import Service, Status, environment
 from tests.support.verified import verified
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = ("orders", "items")
-SINKS = ("audit", "search", "cache")
+SINKS = ("audit", "search", "cache", "db")
 REFUSED_KEY = "concat('a', chr(0))"
-"""A key of the map ``tags`` that Elasticsearch never accepts (docs/types.md): the row becomes a dead letter."""
+"""A key of the map ``tags`` that Elasticsearch and PostgreSQL never accept (docs/types.md): the row becomes a dead letter."""
 CAUGHT_UP_SECONDS = 300
 
 
@@ -44,8 +44,10 @@ class World:
     folder: Path
     elasticsearch: Elasticsearch
     redis: Redis
+    postgres: Postgres
     search: Proxy
     cache: Proxy
+    db: Proxy
     service: Service
     random: random.Random
     tables: Sequence[str] = TABLES
@@ -104,6 +106,7 @@ class World:
         shown: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "elasticsearch": (documents(self.elasticsearch.url, name), taken),
             "redis": (entries(self.redis.url, f"{name}:"), everything),
+            "postgres": ({str(row["id"]): row for row in table_rows(self.postgres.url, name)}, taken),
             "audit": (folded(self.spark, self.folder / "audit" / name, ["id"]), everything),
         }
         for sink, (held, expected) in shown.items():
@@ -113,7 +116,7 @@ class World:
         yield from self._audited(name)
         letters = self.letters(name)
         if letters != (absent := everything.keys() - taken.keys()):
-            yield f"{name}: open dead letters of {sorted(letters)}, rows that Elasticsearch refuses of {sorted(absent)}"
+            yield f"{name}: open dead letters of {sorted(letters)}, rows that servers refuse of {sorted(absent)}"
 
     def _audited(self, name: str) -> Iterator[str]:
         columns = ["id", "name", "amount", "CAST(tags AS string) AS tags"]
@@ -157,8 +160,10 @@ def world(
     """
     with ExitStack() as stack:
         search, cache = stack.enter_context(Elasticsearch.start()), stack.enter_context(Redis.start())
-        before_search = stack.enter_context(Proxy(search.port))
-        before_cache = stack.enter_context(Proxy(cache.port))
+        db = stack.enter_context(Postgres.start())
+        before_search, before_cache, before_db = (
+            stack.enter_context(Proxy(server.port)) for server in (search, cache, db)
+        )
         given = environment(
             folder,
             SINKS__AUDIT__TYPE="delta_audit",
@@ -171,6 +176,10 @@ def world(
             SINKS__CACHE__URL=f"redis://127.0.0.1:{before_cache.port}/0",
             SINKS__CACHE__TIMEOUT_SECONDS=3,
             SINKS__CACHE__CHUNK_ROWS=100,
+            SINKS__DB__TYPE="postgres",
+            SINKS__DB__URL=db.url.replace(str(db.port), str(before_db.port)),
+            SINKS__DB__TIMEOUT_SECONDS=3,
+            SINKS__DB__CHUNK_ROWS=100,
             TRIGGER_SECONDS=0.2,
             DELIVERY__MAX_REJECTED_SHARE=1,
             SHUTDOWN_SECONDS=60,
@@ -191,8 +200,10 @@ def world(
             folder,
             search,
             cache,
+            db,
             before_search,
             before_cache,
+            before_db,
             stack.enter_context(command(given)),
             random.Random(seed),
             tables,

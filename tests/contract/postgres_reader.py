@@ -15,7 +15,7 @@ from connectors.postgres import PostgresOptions, PostgresSettings, PostgresSink
 
 class Reader:
     def __init__(self, url: str) -> None:
-        self.connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+        self.connection = psycopg.connect(url, autocommit=True, row_factory=dict_row, prepare_threshold=None)
 
     def __call__(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self.connection.execute(query, values or None)

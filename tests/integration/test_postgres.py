@@ -9,6 +9,7 @@ import pytest
 from cdf_replicator.state.command_queue import Command
 from tests.contract.postgres_reader import Reader
 from tests.support.postgres import emptied
+from tests.support.verified import verified
 
 ROUTE = "orders_db"
 
@@ -44,6 +45,23 @@ def test_table_follows_its_source_through_changes_of_rows_keys_and_columns(world
     world.sql("INSERT INTO {t} VALUES (4, 'd', 1.50)")
     assert world.run(ROUTE) is None
     assert held(db, "id, name, price::text") == [(2, "B", None), (4, "d", "1.50"), (30, "c", None)]
+
+
+def test_load_that_ends_before_its_key_is_made_is_repeated(world, db):
+    db("CREATE FUNCTION pull() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''the plug was pulled''; END'")
+    db("CREATE EVENT TRIGGER plug ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION pull()")
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    world.sql("INSERT INTO {t} SELECT 3, decode(X'6100', 'UTF-8')")
+    try:
+        assert "the plug was pulled" in world.run(ROUTE).message
+    finally:
+        db("DROP EVENT TRIGGER plug")
+    assert (world.state(ROUTE).phase, held(db)) == ("bootstrapping", [(1, "a"), (2, "b")])
+    world.sql("UPDATE {t} SET name = 'A' WHERE id = 1")
+    world.sql("DELETE FROM {t} WHERE id = 2")
+    assert world.run(ROUTE) is None
+    assert (held(db), world.dead_letters("key", "code")) == ([(1, "A")], [("3", "invalid_text")])
+    assert verified(world.spark, world.settings, world.state_path) == []
 
 
 def test_refused_row_is_a_dead_letter_and_its_older_row_is_deleted(world, db):

@@ -7,8 +7,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psycopg
-from psycopg.rows import dict_row
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
@@ -23,6 +21,7 @@ from tests.oracle.moments import Moments
 from tests.oracle.states import RecordedStates
 from tests.oracle.targets import Entries, Folder, Index
 from tests.support import reading
+from tests.support.reading import table_rows
 from tests.support.verified import verified
 
 if TYPE_CHECKING:
@@ -254,9 +253,7 @@ class Replicator:
 
     def table_rows(self) -> list[Row]:
         """Return the rows of the table in PostgreSQL."""
-        with psycopg.connect(self.database.url, row_factory=dict_row) as connection:
-            rows = connection.execute(f'SELECT * FROM "{self.slug}"').fetchall()
-        return [{name: value for name, value in row.items() if name != "_cdf_guard"} for row in rows]
+        return table_rows(self.database.url, self.slug)
 
     def features(self) -> dict[str, Row]:
         frame = self.table.spark.read.format("delta").load(str(self.folder / "features" / f"{self.slug}_features"))

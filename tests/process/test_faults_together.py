@@ -1,4 +1,4 @@
-"""Tests of simultaneous faults of both servers and of the service's processes: afterwards it catches up, and nothing differs.
+"""Tests of simultaneous faults of the servers and of the service's processes: afterwards it catches up, and nothing differs.
 
 ``tests/nightly/test_faults.py`` has each fault alone.
 """
@@ -9,7 +9,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from tests.chaos.faults import ELASTICSEARCH_FAULTS, PROCESS_FAULTS, REDIS_FAULTS, held
+from tests.chaos.faults import ELASTICSEARCH_FAULTS, POSTGRES_FAULTS, PROCESS_FAULTS, REDIS_FAULTS, held
 from tests.chaos.world import world
 
 if TYPE_CHECKING:
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = 18
-PAIRS = 4
+ROUNDS = 4
 HELD_SECONDS = 3
 
 
 def schedule(seed: int) -> list[tuple[str, ...]]:
-    """Draw pairs of a fault of Elasticsearch and one of Redis, among all faults of a process."""
+    """Draw rounds of a fault of each server, among all faults of a process."""
     drawn = random.Random(seed)
-    pairs = zip(drawn.sample(list(ELASTICSEARCH_FAULTS), PAIRS), drawn.sample(list(REDIS_FAULTS), PAIRS), strict=True)
-    rounds = [*pairs, *((name,) for name in PROCESS_FAULTS)]
+    servers = (ELASTICSEARCH_FAULTS, REDIS_FAULTS, POSTGRES_FAULTS)
+    rounds = [
+        *zip(*(drawn.sample(list(faults), ROUNDS) for faults in servers), strict=True),
+        *((name,) for name in PROCESS_FAULTS),
+    ]
     drawn.shuffle(rounds)
     return rounds
 

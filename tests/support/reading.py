@@ -12,7 +12,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import psycopg
 import redis
+from psycopg.rows import dict_row
+from psycopg.sql import SQL, Identifier
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -71,6 +74,13 @@ def entries(url: str, prefix: str) -> Rows:
         names = [name for name in client.scan_iter(f"{prefix}*", count=5000) if client.type(name) == "string"]
         values = client.mget(names) if names else []
         return {name.removeprefix(prefix): _parsed(value) for name, value in zip(names, values, strict=True)}
+
+
+def table_rows(url: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table in PostgreSQL, without their guards."""
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        rows = connection.execute(SQL("SELECT * FROM {}").format(Identifier(name))).fetchall()
+    return [{name: value for name, value in row.items() if name != "_cdf_guard"} for row in rows]
 
 
 def folded(spark: SparkSession, path: Path, keys: Sequence[str]) -> Rows:

@@ -6,8 +6,10 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 import yaml
 
+from cdf_replicator.settings import load
 from docs.generate.readme import DASHBOARD, ROOT, RULES
 
 FOLDER = ROOT / "deploy"
@@ -54,3 +56,18 @@ def test_grafana_finds_prometheus_and_the_dashboard():
     board = files[str(DASHBOARD.relative_to(FOLDER))]
     assert PurePosixPath(provider["options"]["path"]) == board.parent
     assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == str(board)
+
+
+@pytest.mark.parametrize(
+    ("names", "endpoints"),
+    [
+        ("audit,search,cache", {"/lake/audit", "http://elasticsearch:9200", "redis:6379/0"}),
+        ("audit,db", {"/lake/audit", "postgres:5432/postgres"}),
+    ],
+)
+def test_sinks_of_the_replicator_are_services_or_its_volume(names, endpoints):
+    environ = {**SERVICES["replicator"]["environment"], "CDF_STATE_PATH": "/state", "CDF_TABLES__FLIGHTS__SINKS": names}
+    settings = load(environ)
+    assert {settings.sink(route.sink).endpoint for route in settings.routes.values()} == endpoints
+    named = {endpoint.rpartition("//")[2].partition(":")[0] for endpoint in endpoints if ":" in endpoint}
+    assert named <= set(SERVICES)

@@ -4,17 +4,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from random import Random
 from threading import Barrier
 
 import psycopg
 import pytest
-from pyspark.sql.types import DateType, StringType, StructField, StructType
+from pyspark.sql.types import DateType, DecimalType, LongType, StringType, StructField, StructType
 
 from connectors import PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.contract import assert_applied
 from deploy.local.servers import Postgres
+from tests.chaos.proxy import Proxy
 from tests.contract.postgres_reader import route_to, sink_to
 from tests.support.waiting import until
 
@@ -88,6 +90,19 @@ def test_server_that_hangs_is_left_after_the_timeout(own_server, written, monkey
         finally:
             own_server.resume()
         assert_applied(write(upsert("a", 1)))
+
+
+def test_answer_of_another_protocol_is_unreachable_until_it_is_gone(postgres_server, written, route):
+    with Proxy(postgres_server.port) as proxy:
+        url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
+        with closing(sink_to(url)) as sink:
+            write = written(sink, route)
+            proxy.mode = "garbage"
+            for _ in range(2):
+                with pytest.raises(RetryableError, match="unreachable"):
+                    write(upsert("a", 1))
+            proxy.mode = "pass"
+            assert_applied(write(upsert("a", 1)))
 
 
 def test_promoted_standby_has_lost_acknowledged_writes_and_refuses_writes_before(own_server, written):
@@ -251,6 +266,17 @@ def test_altered_table_halts_and_a_restart_adds_the_column_again(sink, written, 
     with pytest.raises(PermanentError, match="Restart the route"):
         write(upsert("a", 1, "one"))
     assert_applied(written(sink, route)(upsert("a", 1, "one")))
+
+
+def test_row_that_overflows_a_narrowed_column_is_rejected(sink, written, route, db):
+    schema = StructType([*SCHEMA.fields, StructField("n", LongType()), StructField("price", DecimalType(20, 2))])
+    write = written(sink, route, schema)
+    assert_applied(write(upsert("a", 1, n=1, price=Decimal(1))))
+    db(f'ALTER TABLE "{route.table}" ALTER COLUMN n TYPE smallint, ALTER COLUMN price TYPE numeric(5, 2)')
+    rows = [upsert("b", 1, n=2**15), upsert("c", 1, price=Decimal(1000)), upsert("d", 1, n=1, price=Decimal(999))]
+    result = write(*rows)
+    assert [(entry.position, entry.code) for entry in result.rejected] == [(0, "out_of_range"), (1, "out_of_range")]
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}" ORDER BY id')] == ["a", "d"]
 
 
 def test_rows_that_a_table_can_not_take_are_rejected_with_their_reasons(sink, written, route, db):
