@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cdf_replicator.monitoring.metrics.latency import delivery_latencies
 from cdf_replicator.monitoring.totals import PHASES, BatchStatus
 from connectors.change import KEY_CODES
 
@@ -44,6 +46,7 @@ class RouteReporter:
         self._said: dict[object, float] = {}
         labels = (route.name, route.source.slug, route.sink)
         self._durations = {phase: metrics.batch_duration.labels(*labels, phase) for phase in PHASES}
+        self._latency = metrics.delivery_latency.labels(*labels)
         self._request_duration = metrics.request_duration.labels(route.sink)
         codes = (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
         self._board.add_route(*labels, codes)
@@ -103,6 +106,7 @@ class RouteReporter:
         versions: tuple[int, int] | None,
         seconds: Mapping[str, float],
         ended: BatchOutcome,
+        followed_since: float = math.inf,
     ) -> None:
         """Report a micro-batch that ended.
 
@@ -112,9 +116,15 @@ class RouteReporter:
             versions: First and last commit version; None if not known.
             seconds: Duration by phase.
             ended: Result of the micro-batch.
+            followed_since: Time in epoch seconds from which on commits are timed until their delivery.
         """
         for phase, duration in {**seconds, "total": sum(seconds.values())}.items():
             self._durations[phase].observe(duration)
+        now = datetime.now(timezone.utc)
+        if ended == "delivered":
+            commits = delivery_latencies(versions, outcome.commit_times, since=followed_since, now=now.timestamp())
+            for latency in commits:
+                self._latency.observe(latency)
         self._board.batch(
             self._route,
             BatchStatus(
@@ -123,7 +133,7 @@ class RouteReporter:
                 received=dict(outcome.received),
                 seconds=dict(seconds),
                 outcome=ended,
-                at=datetime.now(timezone.utc),
+                at=now,
                 applied=dict(outcome.applied),
                 stale=outcome.stale,
                 noop=outcome.noop,

@@ -116,13 +116,14 @@ class RouteStream:
         if not state.query_started:
             state = replace(state, query_started=True)
             store.save(state)
+        followed_since = checkpoint.first_started_at(folder)
 
         def deliver(rows: DataFrame, number: int) -> None:
             planned = checkpoint.last_offset(folder)
             if planned:
                 guard.check(planned.started_version)
             batch = target.batch(state, number + 1)
-            target.writer.write(rows, batch)
+            target.writer.write(rows, batch, followed_since=followed_since)
             if planned:
                 target.save_watermark(batch.route, watermark.after(state, number, planned.completed_version))
 

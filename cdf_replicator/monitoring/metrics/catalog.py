@@ -82,6 +82,12 @@ BATCH_DURATION: Final = MetricSpec(
     (*_ROUTE, "phase"),
     buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
+DELIVERY_LATENCY: Final = MetricSpec(
+    "cdf_delivery_latency_seconds",
+    "Time from each commit of the source table until its changes are in the sink; only of commits made while the route follows the table.",
+    _ROUTE,
+    buckets=(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
 REQUEST_DURATION: Final = MetricSpec(
     "cdf_sink_request_duration_seconds",
     "Duration of a request to the sink.",
@@ -163,6 +169,7 @@ METRICS: Final = (
         lambda route: route.totals.rejected,
         "reason",
     ),
+    DELIVERY_LATENCY,
     _route("cdf_dead_letters", "Number of open dead letters.", lambda route: route.dead_letters),
     _route("cdf_batches_total", "Micro-batches by outcome.", lambda route: route.totals.batches, "outcome"),
     BATCH_DURATION,

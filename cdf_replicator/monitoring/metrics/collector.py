@@ -12,7 +12,13 @@ from prometheus_client import CollectorRegistry, GCCollector, Histogram, Process
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cdf_replicator.monitoring.metrics.catalog import BATCH_DURATION, METRICS, REQUEST_DURATION, MetricSpec
+from cdf_replicator.monitoring.metrics.catalog import (
+    BATCH_DURATION,
+    DELIVERY_LATENCY,
+    METRICS,
+    REQUEST_DURATION,
+    MetricSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +38,11 @@ class Metrics(Collector):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.board = board
         self.batch_duration = _histogram(BATCH_DURATION)
+        self.delivery_latency = _histogram(DELIVERY_LATENCY)
         self.request_duration = _histogram(REQUEST_DURATION)
         self._histograms = {
             BATCH_DURATION.name: self.batch_duration,
+            DELIVERY_LATENCY.name: self.delivery_latency,
             REQUEST_DURATION.name: self.request_duration,
         }
         self.registry = CollectorRegistry(auto_describe=True)

@@ -60,6 +60,7 @@ PROMISED = {
             "cdf_headroom_seconds": [],
             "cdf_headroom_versions": [],
             "cdf_replay_progress_ratio": [],
+            "cdf_delivery_latency_seconds": [],
             "cdf_verified_version": [],
             "cdf_verified_timestamp_seconds": [],
             "cdf_verify_differences": ["kind"],
