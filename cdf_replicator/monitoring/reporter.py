@@ -125,27 +125,26 @@ class RouteReporter:
             commits = delivery_latencies(versions, outcome.commit_times, since=followed_since, now=now.timestamp())
             for latency in commits:
                 self._latency.observe(latency)
-        self._board.batch(
-            self._route,
-            BatchStatus(
-                batch_id=number,
-                versions=versions,
-                received=dict(outcome.received),
-                seconds=dict(seconds),
-                outcome=ended,
-                at=now,
-                applied=dict(outcome.applied),
-                stale=outcome.stale,
-                noop=outcome.noop,
-                rejected=dict(outcome.rejected),
-            ),
+        batch = BatchStatus(
+            batch_id=number,
+            versions=versions,
+            received=dict(outcome.received),
+            seconds=dict(seconds),
+            outcome=ended,
+            at=now,
+            applied=dict(outcome.applied),
+            stale=outcome.stale,
+            noop=outcome.noop,
+            rejected=dict(outcome.rejected),
         )
+        self._board.batch(self._route, batch)
         self._log.info(
             "batch " + ended,
             batch_id=number,
             versions=f"{versions[0]}-{versions[1]}" if versions else None,
-            received=sum(outcome.received.values()),
+            received=batch.rows,
             applied=sum(outcome.applied.values()),
+            superseded=batch.superseded,
             stale=outcome.stale,
             noop=outcome.noop,
             rejected=sum(outcome.rejected.values()),

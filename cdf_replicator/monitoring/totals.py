@@ -43,6 +43,7 @@ class BatchStatus:
     """A micro-batch that ended.
 
     ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase, without total.
+    ``superseded`` counts the received changes that a later change of the micro-batch replaced before the write.
     """
 
     batch_id: int
@@ -56,14 +57,20 @@ class BatchStatus:
     noop: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     rows: int = field(init=False)
+    superseded: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", sum(self.received.values()))
+        rows, given = sum(self.received.values()), sum(self.applied.values()) + sum(self.rejected.values())
+        object.__setattr__(self, "rows", rows)
+        left = rows - given - self.stale - self.noop if self.outcome == "delivered" else 0
+        object.__setattr__(self, "superseded", left)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Counts since the start of the service. Each known label value is present from the start, with 0.
+
+    Changes count when their micro-batch is delivered, so that received = applied + superseded + stale + no-op + rejected.
 
     ``received`` and ``applied`` are by change type, ``rejected`` is by the sink's code, ``batches`` by outcome,
     ``retries`` and ``restarts`` by reason.
@@ -71,6 +78,7 @@ class Totals:
 
     received: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
     applied: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
+    superseded: int = 0
     stale: int = 0
     noop: int = 0
     rejected: dict[str, int] = field(default_factory=lambda: {OTHER: 0})
@@ -79,15 +87,15 @@ class Totals:
     restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESTART_REASONS, 0))
 
     def plus_batch(self, batch: BatchStatus) -> Totals:
-        """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""
-        ended = replace(
-            self, received=_sum(self.received, batch.received), batches=_sum(self.batches, {batch.outcome: 1})
-        )
+        """Return the totals plus a batch. The changes of a batch that was not delivered do not count."""
+        ended = replace(self, batches=_sum(self.batches, {batch.outcome: 1}))
         if batch.outcome != "delivered":
             return ended
         return replace(
             ended,
+            received=_sum(self.received, batch.received),
             applied=_sum(self.applied, batch.applied),
+            superseded=self.superseded + batch.superseded,
             stale=self.stale + batch.stale,
             noop=self.noop + batch.noop,
             rejected=_sum(self.rejected, batch.rejected, limit=REJECTION_CODES_LIMIT),

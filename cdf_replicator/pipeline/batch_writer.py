@@ -77,8 +77,9 @@ class BatchWriter:
         if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
             return DeliveryResult()
         observation = self._observation(batch)
-        counted = frame if observation is None else frame.observe(observation, *_counts())
-        selected = change_frame.reduced(self._drop_unused_rows(shaped(counted), batch), self.sink, batch)
+        given = shaped(frame)
+        counted = given if observation is None else given.observe(observation, *_counts())
+        selected = change_frame.reduced(self._drop_unused_rows(counted, batch), self.sink, batch)
         several = [] if doubled is None else several_rows(shaped(frame), doubled)
         clock.append(time.monotonic())
         outcome, delivered, interrupted = DeliveryResult(), False, False
@@ -87,7 +88,7 @@ class BatchWriter:
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
-                self._received(frame, observation, outcome, snapshot_version)
+                self._received(observation, outcome, snapshot_version)
             outcome.raise_failure()
             self.report.sink_up()
             self.rejections.handle_rejected(lambda: shaped(frame), outcome, batch)
@@ -131,16 +132,12 @@ class BatchWriter:
         if batch.is_bootstrap:
             return None
         by_sink = isinstance(self.sink, FrameSink) and self.sink.capabilities.exact_counts
-        return None if by_sink and not (batch.may_exist or self.route.enrich) else Observation()
+        return None if by_sink and not batch.may_exist else Observation()
 
-    def _received(
-        self, frame: DataFrame, observation: Observation | None, outcome: DeliveryResult, snapshot_version: int | None
-    ) -> None:
+    def _received(self, observation: Observation | None, outcome: DeliveryResult, snapshot_version: int | None) -> None:
         """Set the numbers of received changes, and their first and last commit."""
         if snapshot_version is not None:
-            joined = self.route.enrich and outcome.failure is None  # a filter over joined columns may have removed rows
-            rows = frame.count() if joined else outcome.changes
-            outcome.received.update({"snapshot": rows} if rows else {})
+            outcome.received.update({"snapshot": outcome.changes} if outcome.changes else {})
             outcome.versions = snapshot_version, snapshot_version
             return
         if observation is None:
@@ -148,6 +145,8 @@ class BatchWriter:
             return
         seen = observation.get
         outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
+        if self.sink.mode == "upsert":
+            outcome.noop += seen["keyless"]
         if seen["first"] is not None:
             outcome.versions = seen["first"], seen["last"]
         if seen["oldest"] is not None:  # a delete of a redrive has no commit
@@ -175,4 +174,5 @@ def _counts() -> list[Column]:
     by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
     version, at = F.col(change.COMMIT_VERSION), F.unix_micros(change.COMMIT_TIMESTAMP)
     ends = [F.min(version).alias("first"), F.max(version).alias("last")]
-    return [*by_type, *ends, F.min(at).alias("oldest"), F.max(at).alias("newest")]
+    keyless = F.count_if(F.col(change.KEY).isNull() & change.is_delete())  # the reduction drops them
+    return [*by_type, *ends, F.min(at).alias("oldest"), F.max(at).alias("newest"), keyless.alias("keyless")]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+from tests.oracle.counts import unequal_sums
+
+if TYPE_CHECKING:
+    from cdf_replicator.monitoring.totals import Totals
 
 
 def timed(world) -> tuple[int, float]:
@@ -29,3 +36,52 @@ def test_only_commits_made_while_the_route_follows_are_timed(world, sink):
     assert world.run(route, start_version=1) is None
     assert world.last_batch().received
     assert timed(world) == (0, 0), "a replay"
+
+
+def test_every_received_change_is_applied_superseded_stale_noop_or_rejected(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "name <> 'out'"
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, 'd')", "(NULL, 'n')"])
+    assert world.run() is None
+    totals = counted(world)
+    assert (totals.applied["snapshot"], totals.rejected["null_key"], totals.superseded) == (4, 1, 0)
+
+    for change in (
+        "UPDATE {t} SET name = 'a1' WHERE id = 1",
+        "UPDATE {t} SET name = 'a2' WHERE id = 1",
+        "UPDATE {t} SET id = 20 WHERE id = 2",
+        "UPDATE {t} SET name = 'out' WHERE id = 3",
+        "DELETE FROM {t} WHERE id = 4",
+        "INSERT INTO {t} VALUES (4, 'again'), (5, 'bad'), (6, 'x')",
+        "DELETE FROM {t} WHERE id = 6 OR id IS NULL",
+    ):
+        world.sql(change)
+    assert world.run() is None
+    totals = counted(world)
+    assert nonzero(totals.received) == {"update_preimage": 4, "update_postimage": 3, "delete": 3, "insert": 3}
+    assert nonzero(totals.applied) == {"update_preimage": 2, "update_postimage": 2, "insert": 1}
+    assert totals.superseded == 5, "three images of key 1, the delete of key 4, the insert of key 6"
+    assert totals.noop == 2, "the deletes of key 6, which the sink never had, and of the null key"
+    assert nonzero(totals.rejected) == {"bad_name": 1}
+
+
+def test_changes_of_a_micro_batch_count_once_it_is_delivered(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(2, 'b')", "(3, 'c')")
+    world.trouble("1")  # after the first row
+    assert world.run() is not None
+    assert nonzero(counted(world).received) == nonzero(counted(world).applied) == {}
+    world.trouble(None)
+    assert world.run() is None
+    assert nonzero(counted(world).received) == nonzero(counted(world).applied) == {"insert": 2}
+
+
+def counted(world) -> Totals:
+    """Return the counts of the last run, of which each received change is in one."""
+    (route,) = world.board.snapshot().routes
+    assert list(unequal_sums([route])) == []
+    return route.totals
+
+
+def nonzero(counts: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}

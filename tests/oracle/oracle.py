@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.oracle import engines
 from tests.oracle.acts import ACTS, halts
+from tests.oracle.counts import miscounted
 from tests.oracle.dimension import label
 from tests.oracle.history import REWRITES, SERVICE
 from tests.oracle.operations import OPERATIONS
@@ -95,6 +96,10 @@ def _compare(table: Table, service: Replicator, found: Findings, halted: Collect
     found.differences += service.verified(halted)
     if service.audit not in halted:
         _compare_audit(table, service, found)
+    found.differences += service.miscounted
+    for route, batches in service.delivered.items():
+        if route != "narrow":
+            found.differences += miscounted(route, batches, table.spark_feed, table.shape.keys)
     if letters := service.letters():
         found.differences.append(f"{letters} dead letters, none expected")
 

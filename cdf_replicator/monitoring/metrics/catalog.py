@@ -143,7 +143,7 @@ METRICS: Final = (
     ),
     _route(
         "cdf_changes_received_total",
-        "Changes read from the feed, including repeated reads; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
+        "Changes of delivered micro-batches that pass the route's filter; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
         lambda route: route.totals.received,
         "change_type",
     ),
@@ -152,6 +152,11 @@ METRICS: Final = (
         "Changes that the sink applied.",
         lambda route: route.totals.applied,
         "change_type",
+    ),
+    _route(
+        "cdf_changes_superseded_total",
+        "Changes that a later change of the same key in the micro-batch replaced before the write.",
+        lambda route: route.totals.superseded,
     ),
     _route(
         "cdf_changes_stale_total",

@@ -46,6 +46,7 @@ PROMISED = {
             "cdf_lag_seconds": [],
             "cdf_changes_received_total": ["change_type"],
             "cdf_changes_applied_total": ["change_type"],
+            "cdf_changes_superseded_total": [],
             "cdf_changes_stale_total": [],
             "cdf_changes_noop_total": [],
             "cdf_changes_rejected_total": ["reason"],

@@ -53,7 +53,7 @@ def deliver(audit, cache, search, board):
     """Report whatever a route can report, to a known value and to an unknown value of each label."""
     board.runtime(spark="4.2.0", delta="4.4.0", java="17")
     outcome = DeliveryResult(
-        received=Counter(snapshot=7, insert=5, update_postimage=3, update_preimage=3, delete=1),
+        received=Counter(snapshot=7, insert=5, update_postimage=403, update_preimage=403, delete=1),
         applied=Counter(insert=4, delete=1),
         stale=2,
         noop=1,
