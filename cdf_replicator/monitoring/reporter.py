@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 AGAIN_SECONDS: Final = 60
 """Minimum time between log entries of a repeated failure. The status counts each repetition."""
+PLANNING: Final = "planning"
+"""Phase before a micro-batch is passed to the route; Spark reports its duration afterwards."""
 MOST_KEYS: Final = 3
 """Maximum number of keys of rejected rows in a log entry."""
 
@@ -45,7 +47,8 @@ class RouteReporter:
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
         self._said: dict[object, float] = {}
         labels = (route.name, route.source.slug, route.sink)
-        self._durations = {phase: metrics.batch_duration.labels(*labels, phase) for phase in PHASES}
+        self._phases = {phase: metrics.batch_duration.labels(*labels, phase) for phase in (PLANNING, *PHASES)}
+        self._duration = metrics.micro_batch_duration.labels(*labels)
         self._latency = metrics.delivery_latency.labels(*labels)
         self._request_duration = metrics.request_duration.labels(route.sink)
         codes = (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
@@ -89,6 +92,14 @@ class RouteReporter:
     def rates(self, input_rows: float, processed_rows: float) -> None:
         self._board.update(self._route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
 
+    def planning(self, seconds: float) -> None:
+        """Report how long Spark planned a micro-batch before it was delivered."""
+        self._phases[PLANNING].observe(seconds)
+
+    def bootstrap(self, ratio: float) -> None:
+        """Report the progress of a snapshot's load. Ratio 1 ends it."""
+        self._board.update(self._route, bootstrap_progress=ratio)
+
     def dead_letters(self, count: int) -> None:
         self._board.update(self._route, dead_letters=count)
 
@@ -118,8 +129,9 @@ class RouteReporter:
             ended: Result of the micro-batch.
             followed_since: Time in epoch seconds from which on commits are timed until their delivery.
         """
-        for phase, duration in {**seconds, "total": sum(seconds.values())}.items():
-            self._durations[phase].observe(duration)
+        for phase, duration in seconds.items():
+            self._phases[phase].observe(duration)
+        self._duration.observe(sum(seconds.values()))
         now = datetime.now(timezone.utc)
         if ended == "delivered":
             commits = delivery_latencies(versions, outcome.commit_times, since=followed_since, now=now.timestamp())

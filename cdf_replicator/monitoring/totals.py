@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BatchOutcome = Literal["delivered", "failed", "cancelled"]
 
 OUTCOMES: Final[tuple[BatchOutcome, ...]] = get_args(BatchOutcome)
-PHASES: Final = ("prepare", "write", "record", "total")
+PHASES: Final = ("prepare", "write", "record")
 OTHER: Final = "other"
 DIFFERENCES: Final = ("missing", "extra", "different", "foreign")
 RETRY_REASONS: Final = (
@@ -34,6 +34,14 @@ RETRY_REASONS: Final = (
     OTHER,
 )
 RESTART_REASONS: Final = (*dict.fromkeys((*condition_table.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
+_RARE: Final = dict.fromkeys(("out_of_memory", "read_only", "certificate_expired", "lost"), OTHER)
+_BY_SINK: Final = dict.fromkeys(RETRY_REASONS[:-1], "sink")
+_BY_SOURCE: Final = dict.fromkeys(("history_lost", "table_missing", "storage"), "source")
+RETRY_LABELS: Final = {reason: _RARE.get(reason, reason) for reason in RETRY_REASONS}
+RESTART_LABELS: Final = {
+    reason: ({"interrupted": OTHER} | _BY_SINK | _BY_SOURCE).get(reason, reason) for reason in RESTART_REASONS
+}
+"""Labels of the metrics by reason. A metric has fewer labels than ``/status`` has reasons, to keep a route's series few."""
 REJECTION_CODES_LIMIT: Final = 32
 """Maximum number of codes of a route. Rejections with further codes count as ``OTHER``."""
 
@@ -42,7 +50,7 @@ REJECTION_CODES_LIMIT: Final = 32
 class BatchStatus:
     """A micro-batch that ended.
 
-    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase, without total.
+    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase.
     ``superseded`` counts the received changes that a later change of the micro-batch replaced before the write.
     """
 
@@ -106,6 +114,14 @@ class Totals:
 
     def plus_restart(self, reason: str) -> Totals:
         return replace(self, restarts=_sum(self.restarts, {reason: 1}))
+
+
+def labelled(counts: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, int]:
+    """Return counts by reason as counts by the label of a metric."""
+    total = dict.fromkeys(labels.values(), 0)
+    for reason, count in counts.items():
+        total[labels[reason]] += count
+    return total
 
 
 def _sum(counts: dict[str, int], more: Mapping[str, int], *, limit: int = 0) -> dict[str, int]:

@@ -55,9 +55,11 @@ class RouteStream:
             self._set_job_group()
             if state.phase == "bootstrapping":
                 self.context.report.state("bootstrapping")
+                self.context.report.bootstrap(0.0)
                 share = self.context.settings.delivery.max_removed_share
                 with self.lag.polled_in_background():
                     state = Bootstrap(source, target, share).run(state)
+                self.context.report.bootstrap(1.0)
             spec = self.context.state_store.route_spec(self.context.route, state)
             maintenance = MaintenanceRunner(self.context.spark, sink, spec, self.context.report)
             try:

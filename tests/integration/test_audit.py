@@ -10,7 +10,7 @@ import pytest
 
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
-from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
+from connectors import Batch, PermanentError, RouteOptions, RouteSpec
 from connectors.delta import audit
 from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.tables import transactions

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cdf_replicator.monitoring import lag
+from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.runtime.memory_sampler import memory_sampled
+from cdf_replicator.spark import jobs
 from tests.oracle.counts import unequal_sums
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cdf_replicator.monitoring.totals import Totals
@@ -74,6 +80,47 @@ def test_changes_of_a_micro_batch_count_once_it_is_delivered(world):
     world.trouble(None)
     assert world.run() is None
     assert nonzero(counted(world).received) == nonzero(counted(world).applied) == {"insert": 2}
+
+
+def test_planning_of_a_micro_batch_is_timed(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(2, 'b')")
+    assert world.run() is None
+    (family,) = (f for f in world.metrics.registry.collect() if f.name == "cdf_batch_duration_seconds")
+    timed = {(s.labels["phase"], s.name.rpartition("_")[2]): s.value for s in family.samples}
+    assert {phase for phase, what in timed if timed[phase, "count"] == 1} == {"planning", "prepare", "write", "record"}
+    assert 0 < timed["planning", "sum"] < 60
+
+
+def test_progress_of_a_load_is_the_share_of_its_finished_tasks(world, monkeypatch):
+    monkeypatch.setattr(lag, "BOOTSTRAP_SECONDS", 0.02)
+    world.create()
+    world.overwrite(world.spark.range(40).selectExpr("id", "cast(id AS string) AS name"), files=4)
+    seen = []
+    monkeypatch.setattr(RouteReporter, "bootstrap", lambda self, ratio: seen.append(ratio))
+    world.trouble("hang")
+    runner = world.runner()
+    runner.start()
+    until(lambda: len(seen) > 2, 60)
+    assert set(seen) == {0.0}, "no task has finished"
+    world.trouble(None)
+    runner.join(60)
+    assert runner.failure is None
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    assert jobs.finished_share(world.spark, jobs.load_tag("orders_files", 1)) == 1.0
+    assert jobs.finished_share(world.spark, jobs.load_tag("orders_files", 2)) == 0.0
+
+
+def test_memory_of_the_jvm_is_sampled_beside_the_routes(spark):
+    board = StatusStore()
+    with memory_sampled(spark, board):
+        until(lambda: board.snapshot().service.jvm_memory.heap_used > 0, 60)
+    memory = board.snapshot().service.jvm_memory
+    assert memory.heap_used <= memory.heap_max
+    assert memory.collections > 0
+    assert memory.collection_seconds > 0
 
 
 def counted(world) -> Totals:

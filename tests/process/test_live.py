@@ -151,7 +151,8 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
 
     samples = live.service.metrics()
 
-    expected = {metric.name + ("_bucket" if metric.type == "histogram" else "") for metric in all_metrics()}
+    suffixes = {"histogram": "_bucket", "summary": "_sum"}
+    expected = {metric.name + suffixes.get(metric.type, "") for metric in all_metrics()}
     assert expected <= samples.keys()
     for route in ORDERS:
         assert live.service.metric("cdf_route_state", route=route, state="running") == 1
@@ -161,7 +162,7 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
         assert live.service.metric("cdf_lag_versions", route=route) == 0
         assert live.service.metric("cdf_batches_total", route=route, outcome="failed") == 0
         batches = live.service.metric("cdf_batches_total", route=route, outcome="delivered")
-        assert live.service.metric("cdf_batch_duration_seconds_count", route=route, phase="total") == batches
+        assert live.service.metric("cdf_micro_batch_duration_seconds_count", route=route) == batches
         assert live.service.metric("cdf_last_delivery_timestamp_seconds", route=route) > 0
     audit = {"route": "live_audit"}
     assert live.service.metric("cdf_changes_applied_total", **audit) == live.service.metric(
