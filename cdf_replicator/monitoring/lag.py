@@ -91,9 +91,9 @@ class LagMonitor:
     @contextmanager
     def polled_in_background(self) -> Iterator[None]:
         """Report the lag and the progress from another thread while the route's own thread loads a snapshot."""
-        ended = threading.Event()
+        ended, load = threading.Event(), jobs.TaggedJobs(self.spark, jobs.load_tag(self.route.name))
         name = f"lag-{self.route.name}"
-        thread = threading.Thread(target=self._poll_until, args=(ended,), name=name, daemon=True)
+        thread = threading.Thread(target=self._poll_until, args=(ended, load), name=name, daemon=True)
         thread.start()
         try:
             yield
@@ -101,20 +101,17 @@ class LagMonitor:
             ended.set()
             thread.join()  # its last report must precede the reports of the query's tracker
 
-    def _poll_until(self, ended: threading.Event) -> None:
-        reached, source = (
-            0.0,
-            None,
-        )  # not shared with the route's thread: an object of a commit log belongs to a single thread
+    def _poll_until(self, ended: threading.Event, load: jobs.TaggedJobs) -> None:
+        reached = 0.0
+        source = None  # not shared with the route's thread: an object of a commit log belongs to a single thread
         while not ended.wait(BOOTSTRAP_SECONDS):
             with suppress(Exception):  # the bootstrap reports a fault of the table or of the state path
                 source = source or SourceTable(self.spark, self.route.source)
                 tracker = self._saved(source)  # reads the state again: the bootstrap may pin a newer snapshot
                 if tracker is not None:
                     tracker.poll_source()
-                    tag = jobs.load_tag(self.route.name, tracker.position.state.epoch)
-                    reached = max(reached, min(jobs.finished_share(self.spark, tag), MOST_PROGRESS))
-                    self.report.bootstrap(reached)
+                reached = max(reached, min(load.finished_share(), MOST_PROGRESS))
+                self.report.bootstrap(reached)
 
     def _saved(self, source: SourceTable) -> ProgressTracker | None:
         """Return a tracker of the source from the saved position on; None before the route's first start."""

@@ -110,7 +110,7 @@ class RouteTarget:
         if self.sink.mode == "upsert":
             keys = change_frame.duplicate_keys(snapshot, self.route)
             doubled = self.writer.rejections.check_doubled(keys, frame, version)
-        with jobs.tagged(frame.sparkSession, jobs.load_tag(self.route.name, state.epoch)):
+        with jobs.tagged(frame.sparkSession, jobs.load_tag(self.route.name)):
             written = self.writer.write(frame, self.batch(state, 0), snapshot_version=version, doubled=doubled)
         return written.stale if self.sink.mode == "upsert" else 0
 

@@ -26,20 +26,25 @@ def unequal_sums(routes: Iterable[RouteStatus]) -> Iterator[str]:
             yield f"counts of {route.route}: {totals}"
 
 
-def miscounted(route: str, batches: Sequence[BatchStatus], feed: Sequence[Row], keys: Sequence[str]) -> Iterator[str]:
-    """Yield each micro-batch of whole commits whose counts differ from the feed; the route has no filter."""
+def whole_batches(batches: Sequence[BatchStatus]) -> Iterator[BatchStatus]:
+    """Yield the delivered micro-batches that certainly hold each of their commits as a whole."""
     for before, batch, after in zip((None, *batches), batches, (*batches[1:], None), strict=False):
-        if "snapshot" in batch.received or batch.outcome != "delivered" or _shares(batch, before, after):
-            continue
-        assert batch.versions is not None
-        first, last = batch.versions
-        rows = [row for row in feed if first <= row["_commit_version"] <= last]
-        if route.endswith("audit"):
-            rows = [row for row in rows if row["_change_type"] != "update_preimage"]
-        received = Counter(row["_change_type"] for row in rows)
-        newest = len(rows) if route.endswith(APPENDS) else len({tuple(row[key] for key in keys) for row in rows})
-        if received != Counter(batch.received) or len(rows) - newest != batch.superseded:
-            yield f"counts of {route}: {batch}, the feed has {dict(received)} and {newest} newest changes"
+        if batch.outcome == "delivered" and "snapshot" not in batch.received and not _shares(batch, before, after):
+            yield batch
+
+
+def miscounted(route: str, batch: BatchStatus, feed: Sequence[Row], keys: Sequence[str]) -> list[str]:
+    """Return a difference if the counts of a micro-batch of whole commits differ from the feed; the route has no filter."""
+    assert batch.versions is not None
+    first, last = batch.versions
+    rows = [row for row in feed if first <= row["_commit_version"] <= last]
+    if route.endswith("audit"):
+        rows = [row for row in rows if row["_change_type"] != "update_preimage"]
+    received = Counter(row["_change_type"] for row in rows)
+    newest = len(rows) if route.endswith(APPENDS) else len({tuple(row[key] for key in keys) for row in rows})
+    if received == Counter(batch.received) and len(rows) - newest == batch.superseded:
+        return []
+    return [f"counts of {route}: {batch}, the feed has {dict(received)} and {newest} newest changes"]
 
 
 def _shares(batch: BatchStatus, *neighbours: BatchStatus | None) -> bool:
