@@ -164,6 +164,12 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
         batches = live.service.metric("cdf_batches_total", route=route, outcome="delivered")
         assert live.service.metric("cdf_micro_batch_duration_seconds_count", route=route) == batches
         assert live.service.metric("cdf_last_delivery_timestamp_seconds", route=route) > 0
+        became = ("applied", "superseded", "stale", "noop", "rejected")
+        received = live.service.metric("cdf_changes_received_total", route=route)
+        assert received == sum(live.service.metric(f"cdf_changes_{name}_total", route=route) for name in became)
+        assert live.service.metric("cdf_delivery_latency_seconds_count", route=route) > 0
+        assert live.service.metric("cdf_bootstrap_progress_ratio", route=route) == 1
+    assert live.service.metric("cdf_jvm_heap_used_bytes") > 0
     audit = {"route": "live_audit"}
     assert live.service.metric("cdf_changes_applied_total", **audit) == live.service.metric(
         "cdf_changes_received_total", **audit
