@@ -39,8 +39,8 @@ class Capabilities:
         rejection_codes: Every code of ``Rejected`` that the sink returns. The metric of each code starts at 0.
         preimages: Whether an append sink receives ``update_preimage`` rows regardless of INCLUDE_PREIMAGES.
         deleted_rows: Whether an upsert sink reads the row of a delete. If not, the service sends null to save the transfer.
-        exact_counts: Whether an append ``FrameSink`` applies every row and returns their ``versions``, so that the service
-            counts no rows.
+        exact_counts: Whether an append ``FrameSink`` applies every row and returns their ``versions`` and ``commit_times``,
+            so that the service counts no rows.
         fencing: Whether the target refuses writes with a lower ``RouteSpec.fence`` than the last ``prepare`` recorded.
         prefix_targets: Whether a target may not be a prefix of another target either.
     """

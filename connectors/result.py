@@ -58,8 +58,8 @@ class FrameResult:
 
     ``applied`` counts rows by change type. ``stale`` counts rows whose key has the same or a newer entry. ``noop`` counts
     deletes of absent keys. ``skipped`` is true if the target already held the batch identity, so that the sink did not read
-    the frame. ``versions`` holds the lowest and the highest commit version applied, if the sink has
-    ``exact_counts``.
+    the frame. ``versions`` holds the lowest and the highest commit version applied, and ``commit_times`` the times of these
+    commits in epoch seconds, if the sink has ``exact_counts``.
     """
 
     applied: Mapping[str, int] = field(default_factory=dict)
@@ -67,3 +67,4 @@ class FrameResult:
     skipped: bool = False
     noop: int = 0
     versions: tuple[int, int] | None = None
+    commit_times: tuple[float, float] | None = None

@@ -64,7 +64,7 @@ def _deliver_frame(
     result = retrying(sink.write, given, batch)
     outcome.applied.update(result.applied)
     outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
-    outcome.versions = result.versions
+    outcome.versions, outcome.commit_times = result.versions, result.commit_times
     # If the sink already holds the batch, a kill may have prevented the record of its dead letters.
     if sink.mode == "upsert" and (
         result.skipped or (seen.get["rows"] if observed else frame.count() != outcome.changes)

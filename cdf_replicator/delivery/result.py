@@ -55,8 +55,8 @@ class DeliveryResult:
     """Counts of changes; ``applied`` and ``received`` by change type, ``rejected`` by code, ``retries`` by reason.
 
     ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``already_written`` is the number of
-    changes in such a batch, counted only if others were rejected. ``versions`` comes from a ``FrameSink`` with
-    ``exact_counts``. ``met`` has the watched keys that arrived and were not rejected, with their guards.
+    changes in such a batch, counted only if others were rejected. ``versions`` and ``commit_times`` are
+    those of the first and the last commit, with times in epoch seconds; None if not known. ``met`` has the watched keys that arrived and were not rejected, with their guards.
     """
 
     received: Counter[str] = field(default_factory=Counter)
@@ -72,6 +72,7 @@ class DeliveryResult:
     skipped: bool = False
     already_written: int = 0
     versions: tuple[int, int] | None = None
+    commit_times: tuple[float, float] | None = None
     met: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: DeliveryResult) -> None:

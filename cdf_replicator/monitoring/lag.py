@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
 from cdf_replicator.source.table import SourceTable
+from cdf_replicator.spark import jobs
 from cdf_replicator.state import checkpoint
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_SECONDS: Final = 5.0
 """Interval of reports during a bootstrap."""
+MOST_PROGRESS: Final = 0.99
+"""Most progress of a load that has not ended."""
 REOPEN_SECONDS: Final = 60.0
 """Interval of retries for an unavailable source."""
 
@@ -87,10 +90,10 @@ class LagMonitor:
 
     @contextmanager
     def polled_in_background(self) -> Iterator[None]:
-        """Report the lag from another thread while the route's own thread loads a snapshot."""
-        ended = threading.Event()
+        """Report the lag and the progress from another thread while the route's own thread loads a snapshot."""
+        ended, load = threading.Event(), jobs.TaggedJobs(self.spark, jobs.load_tag(self.route.name))
         name = f"lag-{self.route.name}"
-        thread = threading.Thread(target=self._poll_until, args=(ended,), name=name, daemon=True)
+        thread = threading.Thread(target=self._poll_until, args=(ended, load), name=name, daemon=True)
         thread.start()
         try:
             yield
@@ -98,7 +101,8 @@ class LagMonitor:
             ended.set()
             thread.join()  # its last report must precede the reports of the query's tracker
 
-    def _poll_until(self, ended: threading.Event) -> None:
+    def _poll_until(self, ended: threading.Event, load: jobs.TaggedJobs) -> None:
+        reached = 0.0
         source = None  # not shared with the route's thread: an object of a commit log belongs to a single thread
         while not ended.wait(BOOTSTRAP_SECONDS):
             with suppress(Exception):  # the bootstrap reports a fault of the table or of the state path
@@ -106,6 +110,8 @@ class LagMonitor:
                 tracker = self._saved(source)  # reads the state again: the bootstrap may pin a newer snapshot
                 if tracker is not None:
                     tracker.poll_source()
+                reached = max(reached, min(load.finished_share(), MOST_PROGRESS))
+                self.report.bootstrap(reached)
 
     def _saved(self, source: SourceTable) -> ProgressTracker | None:
         """Return a tracker of the source from the saved position on; None before the route's first start."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cdf_replicator.state.checkpoint import Offset
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
     from cdf_replicator.monitoring.reporter import RouteReporter
@@ -68,6 +69,7 @@ class ProgressTracker:
     _settled: int = field(default=-1, init=False)  # number of started batches when all commits were delivered
     _next_whole: float = field(default=0.0, init=False)
     _rests: bool = field(default=False, init=False)  # the last reported rates are 0, so no further report is due
+    _planned: int = field(default=-1, init=False)  # last micro-batch whose planning is reported
     _reported: tuple[int, int] | None = field(default=None, init=False)
     _oldest: float | None = field(default=None, init=False)
 
@@ -100,6 +102,7 @@ class ProgressTracker:
             rates = progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0
             self._rests = not any(rates)
             self.report.rates(*rates)
+            self._report_planning(progress)
         # The last version of an offset may be partly read. It is complete after a trigger that found no more data.
         # The status of a query before its first trigger is idle too, so only a query with progress counts as idle.
         if idle is None:
@@ -110,6 +113,15 @@ class ProgressTracker:
         self.poll_source()
         self._settled = began if idle and self.delivered_version == self.source_version else -1
         self._next_whole = math.inf if self._rests else time.monotonic() + WHOLE_SECONDS
+
+    def _report_planning(self, progress: StreamingQueryProgress) -> None:
+        """Report the time in planning of each micro-batch since the last poll; Spark keeps a hundred of them."""
+        assert self.query is not None
+        recent = self.query.recentProgress if progress.batchId > self._planned + 1 else [progress]
+        for each in recent:
+            if each.batchId > self._planned and "addBatch" in each.durationMs:  # else a trigger without data
+                self._planned = each.batchId
+                self.report.planning(each.durationMs.get("queryPlanning", 0) / 1000)
 
     def _is_quiet(self) -> bool:
         """Poll only the source and return True if nothing else is due. This keeps idle routes cheap."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cdf_replicator.monitoring.metrics.latency import delivery_latencies
 from cdf_replicator.monitoring.totals import PHASES, BatchStatus
 from connectors.change import KEY_CODES
 
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 AGAIN_SECONDS: Final = 60
 """Minimum time between log entries of a repeated failure. The status counts each repetition."""
+PLANNING: Final = "planning"
+"""Phase before a micro-batch is passed to the route; Spark reports its duration afterwards."""
 MOST_KEYS: Final = 3
 """Maximum number of keys of rejected rows in a log entry."""
 
@@ -43,7 +47,9 @@ class RouteReporter:
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
         self._said: dict[object, float] = {}
         labels = (route.name, route.source.slug, route.sink)
-        self._durations = {phase: metrics.batch_duration.labels(*labels, phase) for phase in PHASES}
+        self._phases = {phase: metrics.batch_duration.labels(*labels, phase) for phase in (PLANNING, *PHASES)}
+        self._duration = metrics.micro_batch_duration.labels(*labels)
+        self._latency = metrics.delivery_latency.labels(*labels)
         self._request_duration = metrics.request_duration.labels(route.sink)
         codes = (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
         self._board.add_route(*labels, codes)
@@ -86,6 +92,14 @@ class RouteReporter:
     def rates(self, input_rows: float, processed_rows: float) -> None:
         self._board.update(self._route, input_rows_per_second=input_rows, processed_rows_per_second=processed_rows)
 
+    def planning(self, seconds: float) -> None:
+        """Report how long Spark planned a micro-batch before it was delivered."""
+        self._phases[PLANNING].observe(seconds)
+
+    def bootstrap(self, ratio: float) -> None:
+        """Report the progress of a snapshot's load. Ratio 1 ends it."""
+        self._board.update(self._route, bootstrap_progress=ratio)
+
     def dead_letters(self, count: int) -> None:
         self._board.update(self._route, dead_letters=count)
 
@@ -103,6 +117,7 @@ class RouteReporter:
         versions: tuple[int, int] | None,
         seconds: Mapping[str, float],
         ended: BatchOutcome,
+        followed_since: float = math.inf,
     ) -> None:
         """Report a micro-batch that ended.
 
@@ -112,30 +127,36 @@ class RouteReporter:
             versions: First and last commit version; None if not known.
             seconds: Duration by phase.
             ended: Result of the micro-batch.
+            followed_since: Time in epoch seconds from which on commits are timed until their delivery.
         """
-        for phase, duration in {**seconds, "total": sum(seconds.values())}.items():
-            self._durations[phase].observe(duration)
-        self._board.batch(
-            self._route,
-            BatchStatus(
-                batch_id=number,
-                versions=versions,
-                received=dict(outcome.received),
-                seconds=dict(seconds),
-                outcome=ended,
-                at=datetime.now(timezone.utc),
-                applied=dict(outcome.applied),
-                stale=outcome.stale,
-                noop=outcome.noop,
-                rejected=dict(outcome.rejected),
-            ),
+        for phase, duration in seconds.items():
+            self._phases[phase].observe(duration)
+        self._duration.observe(sum(seconds.values()))
+        now = datetime.now(timezone.utc)
+        if ended == "delivered":
+            commits = delivery_latencies(versions, outcome.commit_times, since=followed_since, now=now.timestamp())
+            for latency in commits:
+                self._latency.observe(latency)
+        batch = BatchStatus(
+            batch_id=number,
+            versions=versions,
+            received=dict(outcome.received),
+            seconds=dict(seconds),
+            outcome=ended,
+            at=now,
+            applied=dict(outcome.applied),
+            stale=outcome.stale,
+            noop=outcome.noop,
+            rejected=dict(outcome.rejected),
         )
+        self._board.batch(self._route, batch)
         self._log.info(
             "batch " + ended,
             batch_id=number,
             versions=f"{versions[0]}-{versions[1]}" if versions else None,
-            received=sum(outcome.received.values()),
+            received=batch.rows,
             applied=sum(outcome.applied.values()),
+            superseded=batch.superseded,
             stale=outcome.stale,
             noop=outcome.noop,
             rejected=sum(outcome.rejected.values()),

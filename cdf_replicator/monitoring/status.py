@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from cdf_replicator.monitoring.totals import Totals
+from cdf_replicator.spark.memory import JvmMemory
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -94,7 +95,8 @@ class RouteStatus:
 
     ``reason`` explains the state where needed. ``lag_*`` is None until the source version and the delivered version are
     known. ``checkpoint`` is the folder of the present generation's checkpoint; empty before the first start.
-    ``replay_progress`` is the ratio of the last replay; 0 if there was none or it failed. ``verify_deadline`` is the time
+    ``bootstrap_progress`` is the ratio of the last load of a snapshot; 0 if there was none.
+    ``replay_progress`` is that of the last replay; 0 if there was none or it failed. ``verify_deadline`` is the time
     at which no comparison has ended for two periods; None if the service compares the route with no period.
     """
 
@@ -122,6 +124,7 @@ class RouteStatus:
     dead_letters: int = 0
     restarts: int = field(init=False)
     replay: ReplayStatus | None = None
+    bootstrap_progress: float = 0.0
     replay_progress: float = 0.0
     definition: Definition | None = None
     checkpoint: str = ""
@@ -189,7 +192,7 @@ class ServiceStatus:
     """The status of the service.
 
     ``summary`` explains the state in one or more sentences. ``runtime`` has the versions of Spark, Delta and Java after
-    their start. ``owner`` and ``state_path`` identify the service. ``standing_by`` is true while it waits for the lease.
+    their start. ``jvm_memory`` is a sample of the last seconds. ``owner`` and ``state_path`` identify the service. ``standing_by`` is true while it waits for the lease.
     """
 
     version: str
@@ -199,6 +202,7 @@ class ServiceStatus:
     state: ServiceState
     summary: str
     runtime: dict[str, str]
+    jvm_memory: JvmMemory = field(default_factory=JvmMemory)
     errors_last_hour: int = 0
     service: str = "cdf-replicator"
     owner: str | None = None

@@ -17,6 +17,7 @@ from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
 from cdf_replicator.monitoring.totals import OTHER, Totals
+from cdf_replicator.spark.memory import JvmMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -47,6 +48,7 @@ class StatusStore:
         self._failed_at: deque[datetime] = deque(maxlen=ERRORS_KEPT)
         self._request_seconds: dict[str, deque[float]] = {}
         self._runtime: dict[str, str] = {}
+        self._memory = JvmMemory()
         self._stopping = False
         self._holder: str | None = None
         self._configuration: tuple[Setting, ...] = ()
@@ -79,6 +81,10 @@ class StatusStore:
         """Set the versions of ``spark``, ``delta`` and ``java``."""
         with self._lock:
             self._runtime = versions
+
+    def jvm_memory(self, memory: JvmMemory) -> None:
+        with self._lock:
+            self._memory = memory
 
     def set_settings(self, settings: Iterable[Setting]) -> None:
         """Set the effective settings, without secrets."""
@@ -187,6 +193,7 @@ class StatusStore:
             sinks = tuple(self._sinks.values())
             request_seconds = {sink: tuple(seconds) for sink, seconds in self._request_seconds.items()}
             events, configuration, identity = tuple(self._events), self._configuration, self._identity
+            memory = self._memory
             runtime, stopping, holder, failed_at = self._runtime, self._stopping, self._holder, tuple(self._failed_at)
         state, summary = service_health(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
@@ -197,6 +204,7 @@ class StatusStore:
             state=state,
             summary=summary,
             runtime=runtime,
+            jvm_memory=memory,
             errors_last_hour=sum(now - at < HOUR for at in failed_at),
             standing_by=holder is not None,
             **identity,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BatchOutcome = Literal["delivered", "failed", "cancelled"]
 
 OUTCOMES: Final[tuple[BatchOutcome, ...]] = get_args(BatchOutcome)
-PHASES: Final = ("prepare", "write", "record", "total")
+PHASES: Final = ("prepare", "write", "record")
 OTHER: Final = "other"
 DIFFERENCES: Final = ("missing", "extra", "different", "foreign")
 RETRY_REASONS: Final = (
@@ -34,6 +34,14 @@ RETRY_REASONS: Final = (
     OTHER,
 )
 RESTART_REASONS: Final = (*dict.fromkeys((*condition_table.RESTART_REASONS, *RETRY_REASONS[:-1], "request")), OTHER)
+_RARE: Final = dict.fromkeys(("out_of_memory", "read_only", "certificate_expired", "lost"), OTHER)
+_BY_SINK: Final = dict.fromkeys(RETRY_REASONS[:-1], "sink")
+_BY_SOURCE: Final = dict.fromkeys(("history_lost", "table_missing", "storage"), "source")
+RETRY_LABELS: Final = {reason: _RARE.get(reason, reason) for reason in RETRY_REASONS}
+RESTART_LABELS: Final = {
+    reason: ({"interrupted": OTHER} | _BY_SINK | _BY_SOURCE).get(reason, reason) for reason in RESTART_REASONS
+}
+"""Labels of the metrics by reason. A metric has fewer labels than ``/status`` has reasons, to keep a route's series few."""
 REJECTION_CODES_LIMIT: Final = 32
 """Maximum number of codes of a route. Rejections with further codes count as ``OTHER``."""
 
@@ -42,7 +50,8 @@ REJECTION_CODES_LIMIT: Final = 32
 class BatchStatus:
     """A micro-batch that ended.
 
-    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase, without total.
+    ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase.
+    ``superseded`` counts the received changes that a later change of the micro-batch replaced before the write.
     """
 
     batch_id: int
@@ -56,14 +65,20 @@ class BatchStatus:
     noop: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     rows: int = field(init=False)
+    superseded: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", sum(self.received.values()))
+        rows, given = sum(self.received.values()), sum(self.applied.values()) + sum(self.rejected.values())
+        object.__setattr__(self, "rows", rows)
+        left = rows - given - self.stale - self.noop if self.outcome == "delivered" else 0
+        object.__setattr__(self, "superseded", left)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Counts since the start of the service. Each known label value is present from the start, with 0.
+
+    Changes count when their micro-batch is delivered, so that received = applied + superseded + stale + no-op + rejected.
 
     ``received`` and ``applied`` are by change type, ``rejected`` is by the sink's code, ``batches`` by outcome,
     ``retries`` and ``restarts`` by reason.
@@ -71,6 +86,7 @@ class Totals:
 
     received: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
     applied: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
+    superseded: int = 0
     stale: int = 0
     noop: int = 0
     rejected: dict[str, int] = field(default_factory=lambda: {OTHER: 0})
@@ -79,15 +95,15 @@ class Totals:
     restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESTART_REASONS, 0))
 
     def plus_batch(self, batch: BatchStatus) -> Totals:
-        """Return the totals plus a batch. Of a batch that was not delivered, only the received rows count."""
-        ended = replace(
-            self, received=_sum(self.received, batch.received), batches=_sum(self.batches, {batch.outcome: 1})
-        )
+        """Return the totals plus a batch. The changes of a batch that was not delivered do not count."""
+        ended = replace(self, batches=_sum(self.batches, {batch.outcome: 1}))
         if batch.outcome != "delivered":
             return ended
         return replace(
             ended,
+            received=_sum(self.received, batch.received),
             applied=_sum(self.applied, batch.applied),
+            superseded=self.superseded + batch.superseded,
             stale=self.stale + batch.stale,
             noop=self.noop + batch.noop,
             rejected=_sum(self.rejected, batch.rejected, limit=REJECTION_CODES_LIMIT),
@@ -98,6 +114,14 @@ class Totals:
 
     def plus_restart(self, reason: str) -> Totals:
         return replace(self, restarts=_sum(self.restarts, {reason: 1}))
+
+
+def labelled(counts: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, int]:
+    """Return counts by reason as counts by the label of a metric."""
+    total = dict.fromkeys(labels.values(), 0)
+    for reason, count in counts.items():
+        total[labels[reason]] += count
+    return total
 
 
 def _sum(counts: dict[str, int], more: Mapping[str, int], *, limit: int = 0) -> dict[str, int]:

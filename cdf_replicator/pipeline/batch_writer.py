@@ -7,9 +7,10 @@ every step may run twice.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from cdf_replicator.transform.enrichment import Dimensions
     from connectors import Sink
 
+MICROSECONDS: Final = 1_000_000
+
 
 @dataclass(slots=True)
 class BatchWriter:
@@ -49,7 +52,13 @@ class BatchWriter:
     dimensions: Dimensions
 
     def write(
-        self, frame: DataFrame, batch: Batch, *, snapshot_version: int | None = None, doubled: DataFrame | None = None
+        self,
+        frame: DataFrame,
+        batch: Batch,
+        *,
+        snapshot_version: int | None = None,
+        doubled: DataFrame | None = None,
+        followed_since: float = math.inf,
     ) -> DeliveryResult:
         """Deliver a change frame as one batch; returns its counts, and raises the error that prevented the delivery.
 
@@ -58,6 +67,7 @@ class BatchWriter:
             batch: The identity of the batch.
             snapshot_version: The version of a bootstrap's snapshot; None for changes of the feed.
             doubled: The keys that several rows of the snapshot have; None if there are none.
+            followed_since: Time in epoch seconds from which on commits are timed until their delivery.
         """
         clock = [time.monotonic()]
         if self.sink.mode == "append" and not (self.route.source.include_preimages or self.sink.capabilities.preimages):
@@ -67,18 +77,18 @@ class BatchWriter:
         if isinstance(self.sink, FrameSink) and self.sink.mode == "append" and shaped(frame).isEmpty():
             return DeliveryResult()
         observation = self._observation(batch)
-        counted = frame if observation is None else frame.observe(observation, *_counts())
-        selected = change_frame.reduced(self._drop_unused_rows(shaped(counted), batch), self.sink, batch)
+        given = shaped(frame)
+        counted = given if observation is None else given.observe(observation, *_counts())
+        selected = change_frame.reduced(self._drop_unused_rows(counted, batch), self.sink, batch)
         several = [] if doubled is None else several_rows(shaped(frame), doubled)
         clock.append(time.monotonic())
         outcome, delivered, interrupted = DeliveryResult(), False, False
-        versions: tuple[int, int] | None = None
         try:
             outcome = self._delivered(selected, several, batch)
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
-                versions = self._received(frame, observation, outcome, snapshot_version)
+                self._received(observation, outcome, snapshot_version)
             outcome.raise_failure()
             self.report.sink_up()
             self.rejections.handle_rejected(lambda: shaped(frame), outcome, batch)
@@ -92,7 +102,14 @@ class BatchWriter:
             seconds = {name: end - start for name, start, end in zip(PHASES, clock, clock[1:], strict=False)}
             if (outcome.received or not delivered) and not interrupted:
                 ended: BatchOutcome = "delivered" if delivered else "failed"
-                self.report.batch(batch.number, outcome, versions=versions, seconds=seconds, ended=ended)
+                self.report.batch(
+                    batch.number,
+                    outcome,
+                    versions=outcome.versions,
+                    seconds=seconds,
+                    ended=ended,
+                    followed_since=followed_since,
+                )
         return outcome
 
     def _delivered(self, selected: DataFrame, several: list[RejectedRow], batch: Batch) -> DeliveryResult:
@@ -115,23 +132,25 @@ class BatchWriter:
         if batch.is_bootstrap:
             return None
         by_sink = isinstance(self.sink, FrameSink) and self.sink.capabilities.exact_counts
-        return None if by_sink and not (batch.may_exist or self.route.enrich) else Observation()
+        return None if by_sink and not batch.may_exist else Observation()
 
-    def _received(
-        self, frame: DataFrame, observation: Observation | None, outcome: DeliveryResult, snapshot_version: int | None
-    ) -> tuple[int, int] | None:
-        """Count the received changes; return their lowest and highest version."""
+    def _received(self, observation: Observation | None, outcome: DeliveryResult, snapshot_version: int | None) -> None:
+        """Set the numbers of received changes, and their first and last commit."""
         if snapshot_version is not None:
-            joined = self.route.enrich and outcome.failure is None  # a filter over joined columns may have removed rows
-            rows = frame.count() if joined else outcome.changes
-            outcome.received.update({"snapshot": rows} if rows else {})
-            return snapshot_version, snapshot_version
+            outcome.received.update({"snapshot": outcome.changes} if outcome.changes else {})
+            outcome.versions = snapshot_version, snapshot_version
+            return
         if observation is None:
             outcome.received.update(+outcome.applied)  # without the types that have no change
-            return outcome.versions
+            return
         seen = observation.get
         outcome.received.update({kind: seen[kind] for kind in change.CHANGE_TYPES if seen[kind]})
-        return None if seen["first"] is None else (seen["first"], seen["last"])
+        if self.sink.mode == "upsert":
+            outcome.noop += seen["keyless"]
+        if seen["first"] is not None:
+            outcome.versions = seen["first"], seen["last"]
+        if seen["oldest"] is not None:  # a delete of a redrive has no commit
+            outcome.commit_times = seen["oldest"] / MICROSECONDS, seen["newest"] / MICROSECONDS
 
     def _transform(self) -> Callable[[DataFrame], DataFrame]:
         """Return the function that joins and filters a change frame; every call reads the same dimension versions."""
@@ -153,5 +172,7 @@ class BatchWriter:
 
 def _counts() -> list[Column]:
     by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
-    version = F.col(change.COMMIT_VERSION)
-    return [*by_type, F.min(version).alias("first"), F.max(version).alias("last")]
+    version, at = F.col(change.COMMIT_VERSION), F.unix_micros(change.COMMIT_TIMESTAMP)
+    ends = [F.min(version).alias("first"), F.max(version).alias("last")]
+    keyless = F.count_if(F.col(change.KEY).isNull() & change.is_delete())  # the reduction drops them
+    return [*by_type, *ends, F.min(at).alias("oldest"), F.max(at).alias("newest"), keyless.alias("keyless")]

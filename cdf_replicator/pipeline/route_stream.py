@@ -55,9 +55,11 @@ class RouteStream:
             self._set_job_group()
             if state.phase == "bootstrapping":
                 self.context.report.state("bootstrapping")
+                self.context.report.bootstrap(0.0)
                 share = self.context.settings.delivery.max_removed_share
                 with self.lag.polled_in_background():
                     state = Bootstrap(source, target, share).run(state)
+                self.context.report.bootstrap(1.0)
             spec = self.context.state_store.route_spec(self.context.route, state)
             maintenance = MaintenanceRunner(self.context.spark, sink, spec, self.context.report)
             try:
@@ -116,13 +118,14 @@ class RouteStream:
         if not state.query_started:
             state = replace(state, query_started=True)
             store.save(state)
+        followed_since = checkpoint.first_started_at(folder)
 
         def deliver(rows: DataFrame, number: int) -> None:
             planned = checkpoint.last_offset(folder)
             if planned:
                 guard.check(planned.started_version)
             batch = target.batch(state, number + 1)
-            target.writer.write(rows, batch)
+            target.writer.write(rows, batch, followed_since=followed_since)
             if planned:
                 target.save_watermark(batch.route, watermark.after(state, number, planned.completed_version))
 

@@ -11,6 +11,7 @@ from cdf_replicator.pipeline.batch_writer import BatchWriter
 from cdf_replicator.pipeline.rejections import Rejections, most_known
 from cdf_replicator.source import schema_evolution
 from cdf_replicator.source.schema import TableSchema
+from cdf_replicator.spark import jobs
 from cdf_replicator.state import watermark
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
@@ -105,12 +106,13 @@ class RouteTarget:
         at = source.log.committed_at(version) or time.time()
         snapshot = source.snapshot(version)
         frame = change_frame.snapshot_frame(snapshot, self.route, epoch=state.epoch, version=version, committed_at=at)
-        if self.sink.mode == "append":
-            self.writer.write(frame, self.batch(state, 0), snapshot_version=version)
-            return 0
-        keys = change_frame.duplicate_keys(snapshot, self.route)
-        doubled = self.writer.rejections.check_doubled(keys, frame, version)
-        return self.writer.write(frame, self.batch(state, 0), snapshot_version=version, doubled=doubled).stale
+        doubled = None
+        if self.sink.mode == "upsert":
+            keys = change_frame.duplicate_keys(snapshot, self.route)
+            doubled = self.writer.rejections.check_doubled(keys, frame, version)
+        with jobs.tagged(frame.sparkSession, jobs.load_tag(self.route.name)):
+            written = self.writer.write(frame, self.batch(state, 0), snapshot_version=version, doubled=doubled)
+        return written.stale if self.sink.mode == "upsert" else 0
 
     def save_watermark(self, spec: RouteSpec, reached: Watermark) -> None:
         """Store the watermark in the target, before Spark commits the micro-batch or the state path saves a phase.

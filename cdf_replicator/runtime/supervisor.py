@@ -16,6 +16,7 @@ from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime import exit_codes
+from cdf_replicator.runtime.memory_sampler import memory_sampled
 from cdf_replicator.runtime.pod import Pod
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
@@ -192,11 +193,12 @@ class Supervisor:
             if self._settings.verify.every_hours is not None and not self._once:
                 verifier = BackgroundVerifier(self._spark, self._settings, state_path, self.board, routes)
             pool = RoutePool(self._spark, runners, self._stop, self._heartbeat, verifier)
-            if (code := pool.run(state_path)) is not None:
-                return code
-            self.board.stopping()
-            pool.drain(self._settings.shutdown_seconds)
-            return exit_codes.DONE
+            with memory_sampled(self._spark, self.board):
+                if (code := pool.run(state_path)) is not None:
+                    return code
+                self.board.stopping()
+                pool.drain(self._settings.shutdown_seconds)
+                return exit_codes.DONE
         finally:
             if session.jvm_alive(self._spark):
                 self._spark.stop()

@@ -214,7 +214,7 @@ _ENVIRONMENT.filters.update({each.__name__: each for each in _FILTERS})
 _ENVIRONMENT.globals.update({each.__name__: each for each in _FUNCTIONS})
 _ENVIRONMENT.globals.update(
     operation_names=OPERATIONS,
-    phase_names=[phase for phase in PHASES if phase != "total"],
+    phase_names=PHASES,
     batches_shown=BATCHES_SHOWN,
 )
 _TEMPLATE: Final = _ENVIRONMENT.get_template("status.html")

@@ -6,6 +6,7 @@ In the offset JSON of Delta's source, ``reservoirVersion`` is N and ``index`` is
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -54,6 +55,12 @@ def is_intact(checkpoint: StoragePath) -> bool:
     if not all(_offset(checkpoint, number) for number in needed):
         return False
     return committed < 0 or (committed <= planned and bool(_lines(checkpoint / "commits" / str(committed))))
+
+
+def first_started_at(checkpoint: StoragePath) -> float:
+    """Return the time in epoch seconds at which a stream first started from the checkpoint; now if none has."""
+    written = checkpoint / "metadata"  # Spark writes it at the first start only
+    return written.modified_at() if written.exists() else time.time()
 
 
 def last_committed(checkpoint: StoragePath) -> Offset | None:

@@ -46,6 +46,7 @@ OWN_COLUMNS: Final = (
     "generation",
     "batch",
 )
+MICROSECONDS: Final = 1_000_000
 COUNTED_SECONDS: Final = 30.0
 """Longest wait for the counts of an append that has ended."""
 
@@ -179,6 +180,8 @@ def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResu
     counted = Observation()
     counts = [F.count_if(F.col(CHANGE_TYPE) == kind).alias(kind) for kind in CHANGE_TYPES]
     ends = [F.min(COMMIT_VERSION).alias("first"), F.max(COMMIT_VERSION).alias("last")]
+    at = F.unix_micros(COMMIT_TIMESTAMP)
+    ends += [F.min(at).alias("oldest"), F.max(at).alias("newest")]
     writer = rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
     try:
         writer.options(**options).save(path)
@@ -188,7 +191,10 @@ def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResu
     if seen is None:
         return FrameResult(skipped=True)
     applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
-    return FrameResult(applied, versions=(seen["first"], seen["last"]) if applied else None)
+    if not applied:
+        return FrameResult()
+    times = seen["oldest"] / MICROSECONDS, seen["newest"] / MICROSECONDS
+    return FrameResult(applied, versions=(seen["first"], seen["last"]), commit_times=times)
 
 
 def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Column) -> DataFrame:

@@ -10,7 +10,7 @@ import pytest
 
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
-from connectors import Batch, FrameResult, PermanentError, RouteOptions, RouteSpec
+from connectors import Batch, PermanentError, RouteOptions, RouteSpec
 from connectors.delta import audit
 from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.tables import transactions
@@ -81,7 +81,10 @@ def batch_of(world, version):
 def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
-    assert sink.write(frame, batch) == FrameResult({"insert": 1}, versions=(1, 1))
+    first = sink.write(frame, batch)
+    assert (first.applied, first.versions) == ({"insert": 1}, (1, 1))
+    assert first.commit_times is not None
+    assert first.commit_times[0] == first.commit_times[1]
     with monkeypatch.context() as patched:
         patched.setattr(transactions, "observed", None)  # nothing is appended that Delta would have to drop
         assert sink.write(frame, batch).skipped

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.oracle import engines
 from tests.oracle.acts import ACTS, halts
+from tests.oracle.counts import miscounted, whole_batches
 from tests.oracle.dimension import label
 from tests.oracle.history import REWRITES, SERVICE
 from tests.oracle.operations import OPERATIONS
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """``compared``: rows held against an engine's. ``other``: whether ``deltalake`` could read the feed."""
+    """``compared``: rows held against an engine's. ``counted``: micro-batches whose counts were compared with the feed. ``other``: whether ``deltalake`` could read the feed."""
 
     differences: list[str] = field(default_factory=list)
     operations: Counter[str] = field(default_factory=Counter)
     versions: int = 0
     batches: int = 0
     compared: int = 0
+    counted: int = 0
     other: bool = False
 
     def plus(self, more: Findings) -> Findings:
@@ -44,6 +46,7 @@ class Findings:
             self.versions + more.versions,
             self.batches + more.batches,
             self.compared + more.compared,
+            self.counted + more.counted,
         )
 
 
@@ -95,6 +98,11 @@ def _compare(table: Table, service: Replicator, found: Findings, halted: Collect
     found.differences += service.verified(halted)
     if service.audit not in halted:
         _compare_audit(table, service, found)
+    found.differences += service.miscounted
+    for route, batches in service.delivered.items():
+        for batch in whole_batches(batches) if route != "narrow" else ():
+            found.differences += miscounted(route, batch, table.spark_feed, table.shape.keys)
+            found.counted += 1
     if letters := service.letters():
         found.differences.append(f"{letters} dead letters, none expected")
 

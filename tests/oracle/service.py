@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.monitoring.metrics import Metrics
-from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.monitoring.status_store import BATCHES_KEPT, StatusStore
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
+from tests.oracle.counts import unequal_sums
 from tests.oracle.dimension import recreate
 from tests.oracle.moments import Moments
 from tests.oracle.states import RecordedStates
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from cdf_replicator.errors.exceptions import ErrorDecision
+    from cdf_replicator.monitoring.totals import BatchStatus
     from cdf_replicator.runtime.route_runner import RouteRunner
     from deploy.local.servers import Elasticsearch, Postgres, Redis
     from tests.oracle.table import Row, Table
@@ -47,7 +50,8 @@ class Replicator:
 
     ``pinned``: the version of the snapshot each route began with, -1 where it began with none. ``epochs``: the same of each of
     its epochs. ``replayed``: the versions that replays began at. ``audited_from``: up to there the audit table has lost
-    changes, and its route was rebuilt by a resync.
+    changes, and its route was rebuilt by a resync. ``delivered``: the last micro-batches of each run, oldest first, by route.
+    ``miscounted``: routes of a run whose counts do not add up.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class Replicator:
         self.epochs: dict[str, dict[int, int]] = {}
         self.audited_from = -1
         self.replayed: list[int] = []
+        self.delivered: dict[str, list[BatchStatus]] = defaultdict(list)
+        self.miscounted: list[str] = []
         self.settings = load(self._environ())
         self.state_path = RecordedStates.open(LocalPath(folder / "state"))
         if not table.shape.twins:
@@ -166,6 +172,7 @@ class Replicator:
         self.pinned.clear()
         self.epochs.clear()
         self.replayed.clear()
+        self.delivered.clear()
         self.audited_from = -1
 
     def runners(self, stop: threading.Event, *, once: bool) -> tuple[dict[str, RouteRunner], StatusStore]:
@@ -194,7 +201,11 @@ class Replicator:
             for name, runner in runners.items():
                 runner.join(PATIENCE_SECONDS)
                 assert not runner.is_alive(), f"route {name} did not come to an end"
-        self.batches += sum(len(route.batches) for route in board.snapshot().routes)
+        routes = board.snapshot().routes
+        self.batches += sum(len(route.batches) for route in routes)
+        self.miscounted += unequal_sums(routes)
+        for route in routes:
+            self.delivered[route.route] += reversed(route.batches[: BATCHES_KEPT - 1])
         last = [state for name in runners if (state := self.state_path.load(name))]
         for state in (*self.state_path.followed(), *last):
             pinned = -1 if state.pinned_version is None else state.pinned_version

@@ -17,6 +17,7 @@ def test_every_sink_equals_the_table_after_every_kind_of_operation(life):
 
     assert found.differences == []
     assert set(found.operations) == {*OPERATIONS, *SERVICE}
+    assert found.counted > 0
 
 
 def test_random_histories_use_every_operation():

@@ -151,7 +151,8 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
 
     samples = live.service.metrics()
 
-    expected = {metric.name + ("_bucket" if metric.type == "histogram" else "") for metric in all_metrics()}
+    suffixes = {"histogram": "_bucket", "summary": "_sum"}
+    expected = {metric.name + suffixes.get(metric.type, "") for metric in all_metrics()}
     assert expected <= samples.keys()
     for route in ORDERS:
         assert live.service.metric("cdf_route_state", route=route, state="running") == 1
@@ -161,8 +162,14 @@ def every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up(live: Live) -
         assert live.service.metric("cdf_lag_versions", route=route) == 0
         assert live.service.metric("cdf_batches_total", route=route, outcome="failed") == 0
         batches = live.service.metric("cdf_batches_total", route=route, outcome="delivered")
-        assert live.service.metric("cdf_batch_duration_seconds_count", route=route, phase="total") == batches
+        assert live.service.metric("cdf_micro_batch_duration_seconds_count", route=route) == batches
         assert live.service.metric("cdf_last_delivery_timestamp_seconds", route=route) > 0
+        became = ("applied", "superseded", "stale", "noop", "rejected")
+        received = live.service.metric("cdf_changes_received_total", route=route)
+        assert received == sum(live.service.metric(f"cdf_changes_{name}_total", route=route) for name in became)
+        assert live.service.metric("cdf_delivery_latency_seconds_count", route=route) > 0
+        assert live.service.metric("cdf_bootstrap_progress_ratio", route=route) == 1
+    assert live.service.metric("cdf_jvm_heap_used_bytes") > 0
     audit = {"route": "live_audit"}
     assert live.service.metric("cdf_changes_applied_total", **audit) == live.service.metric(
         "cdf_changes_received_total", **audit

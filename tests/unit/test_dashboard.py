@@ -6,13 +6,20 @@ import json
 import re
 
 import pytest
+import yaml
 
 from cdf_replicator.monitoring.metrics import all_metrics
-from docs.generate.readme import DASHBOARD
+from docs.generate.readme import DASHBOARD, RULES
 
 BOARD = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+RECORDED = {
+    rule["record"]
+    for group in yaml.safe_load(RULES.read_text())["groups"]
+    for rule in group["rules"]
+    if "record" in rule
+}
 PROCESS = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total"}
 
 
@@ -39,13 +46,15 @@ def test_queries_use_existing_metrics_of_the_selected_jobs(query):
         suffix
         for metric in all_metrics()
         for suffix in (
-            (metric.name,) if metric.type != "histogram" else (f"{metric.name}_bucket", f"{metric.name}_sum")
+            (f"{metric.name}_bucket", f"{metric.name}_sum")
+            if metric.type in {"histogram", "summary"}
+            else (metric.name,)
         )
     }
-    selected = re.findall(r"\b(\w+)\{([^}]*)\}", query)
+    selected = re.findall(r"\b([\w:]+)\{([^}]*)\}", query)
     assert selected
     for name, labels in selected:
-        assert name in series | PROCESS
+        assert name in series | PROCESS | RECORDED
         assert 'job=~"$job", instance=~"$instance"' in labels
     assert all("[$__rate_interval]" in part for part in re.findall(r"\b(?:rate|increase)\((.*?\])", query))
 

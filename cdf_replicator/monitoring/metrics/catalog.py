@@ -1,74 +1,22 @@
-"""List every metric: its name, type, labels and help, and how its series are read from a status."""
+"""List every metric: its name, labels and help, and the value that its series have in a status."""
 
 from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import ProcessCollector
 
+from cdf_replicator.monitoring.metrics.spec import ROUTE_LABELS, MetricSpec, of_jvm, per_comparison, per_route, per_sink
 from cdf_replicator.monitoring.status import STATES
-from cdf_replicator.monitoring.totals import DIFFERENCES
+from cdf_replicator.monitoring.totals import DIFFERENCES, RESTART_LABELS, RETRY_LABELS, labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
-    from cdf_replicator.monitoring.status import RouteStatus, SinkStatus, Status, VerificationStatus
-
-    Series = tuple[tuple[str, ...], float]
-    """The label values and the value of a series."""
-
-_ROUTE: Final = ("route", "table", "sink")
-
-
-class MetricSpec(NamedTuple):
-    """A row of docs/metrics.md.
-
-    ``name`` is the scraped name. ``read`` returns the series of a status. A histogram has ``buckets`` and is an
-    instrument.
-    """
-
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    read: Callable[[Status], Iterable[Series]] = lambda _: ()
-    buckets: tuple[float, ...] = ()
-
-    @property
-    def type(self) -> str:
-        """Return the type in the sense of Prometheus."""
-        return "histogram" if self.buckets else "counter" if self.name.endswith("_total") else "gauge"
-
-
-def _route(name: str, text: str, read: Callable[[RouteStatus], float | Mapping[str, float]], *label: str) -> MetricSpec:
-    """Return a gauge or counter with a series per route, or with one per route and value of ``label``."""
-
-    def series(status: Status) -> Iterator[Series]:
-        for route in sorted(status.routes, key=lambda route: route.route):
-            names, value = (route.route, route.table, route.sink), read(route)
-            if isinstance(value, Mapping):
-                yield from (((*names, each), count) for each, count in value.items())
-            else:
-                yield names, value
-
-    return MetricSpec(name, text, (*_ROUTE, *label), series)
-
-
-def _verify(name: str, text: str, read: Callable[[VerificationStatus], float]) -> MetricSpec:
-    """Return a gauge of the last comparison of each route; 0 before the first."""
-    return _route(name, text, lambda route: read(route.verification) if route.verification else 0)
-
-
-def _sink(name: str, text: str, read: Callable[[SinkStatus], float]) -> MetricSpec:
-    """Return a gauge or counter with a series per sink that a route uses."""
-
-    def series(status: Status) -> Iterator[Series]:
-        used = {route.sink for route in status.routes}
-        return (((sink.sink,), read(sink)) for sink in status.sinks if sink.sink in used)
-
-    return MetricSpec(name, text, ("sink",), series)
+    from cdf_replicator.monitoring.metrics.spec import Series
+    from cdf_replicator.monitoring.status import Status
 
 
 def _versions(status: Status) -> Iterator[Series]:
@@ -78,9 +26,21 @@ def _versions(status: Status) -> Iterator[Series]:
 
 BATCH_DURATION: Final = MetricSpec(
     "cdf_batch_duration_seconds",
-    "Duration of a micro-batch by phase; phase total is the sum of the others.",
-    (*_ROUTE, "phase"),
-    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+    "Duration of the phases of a micro-batch: planning by Spark, then prepare, write and record.",
+    (*ROUTE_LABELS, "phase"),
+    buckets=(),
+)
+MICRO_BATCH_DURATION: Final = MetricSpec(
+    "cdf_micro_batch_duration_seconds",
+    "Duration of a micro-batch from prepare to record.",
+    ROUTE_LABELS,
+    buckets=(0.5, 2.5, 10.0, 60.0),
+)
+DELIVERY_LATENCY: Final = MetricSpec(
+    "cdf_delivery_latency_seconds",
+    "Time from each commit of the source table until its changes are in the sink; only of commits made while the route follows the table.",
+    ROUTE_LABELS,
+    buckets=(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
 )
 REQUEST_DURATION: Final = MetricSpec(
     "cdf_sink_request_duration_seconds",
@@ -95,128 +55,151 @@ METRICS: Final = (
         ("version", "spark_version", "delta_version", "java_version", "python_version"),
         _versions,
     ),
-    _route(
+    per_route(
         "cdf_route_state",
         "1 for the state the route is in, 0 for the others.",
         lambda route: {state: state == route.state for state in STATES},
         "state",
     ),
-    _route("cdf_source_version", "Newest commit version of the source table.", lambda route: route.source_version or 0),
-    _route(
+    per_route(
+        "cdf_source_version", "Newest commit version of the source table.", lambda route: route.source_version or 0
+    ),
+    per_route(
         "cdf_delivered_version",
         "Commit version up to which everything is delivered; -1 until the first delivery and while a snapshot is loaded.",
         lambda route: route.delivered_version or 0,
     ),
-    _route(
+    per_route(
         "cdf_lag_versions", "Newest source version minus last delivered version.", lambda route: route.lag_versions or 0
     ),
-    _route(
+    per_route(
         "cdf_lag_seconds",
         "Age of the oldest commit that is not delivered; 0 if all are delivered.",
         lambda route: route.lag_seconds or 0,
     ),
-    _route(
+    per_route(
         "cdf_last_delivery_timestamp_seconds",
         "Unix time of the last delivered micro-batch; 0 if none.",
         lambda route: route.last_delivery_at.timestamp() if route.last_delivery_at else 0,
     ),
-    _route(
+    per_route(
         "cdf_headroom_seconds",
         "Time until files that the route still needs may be removed; +Inf if not known.",
         lambda route: math.inf if route.headroom_seconds is None else route.headroom_seconds,
     ),
-    _route(
+    per_route(
         "cdf_headroom_versions",
         "Versions between the oldest readable version and the next version to deliver; +Inf if not known.",
         lambda route: math.inf if route.headroom_versions is None else route.headroom_versions,
     ),
-    _route(
+    per_route(
+        "cdf_bootstrap_progress_ratio",
+        "Progress of the last load of a snapshot, by a bootstrap or a resync, 0 to 1: the share of finished Spark tasks; 0 if there was none.",
+        lambda route: route.bootstrap_progress,
+    ),
+    per_route(
         "cdf_replay_progress_ratio",
         "Progress of the last replay, 0 to 1; 0 if there was none.",
         lambda route: route.replay_progress,
     ),
-    _route(
+    per_route(
         "cdf_changes_received_total",
-        "Changes read from the feed, including repeated reads; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
+        "Changes of delivered micro-batches that pass the route's filter; excludes update_preimage for an append sink without INCLUDE_PREIMAGES.",
         lambda route: route.totals.received,
         "change_type",
     ),
-    _route(
+    per_route(
         "cdf_changes_applied_total",
         "Changes that the sink applied.",
         lambda route: route.totals.applied,
         "change_type",
     ),
-    _route(
+    per_route(
+        "cdf_changes_superseded_total",
+        "Changes that a later change of the same key in the micro-batch replaced before the write.",
+        lambda route: route.totals.superseded,
+    ),
+    per_route(
         "cdf_changes_stale_total",
         "Changes older than the sink's entry; counted as a success.",
         lambda route: route.totals.stale,
     ),
-    _route(
+    per_route(
         "cdf_changes_noop_total",
         "Changes without an effect, such as a delete of an absent key; counted as a success.",
         lambda route: route.totals.noop,
     ),
-    _route(
+    per_route(
         "cdf_changes_rejected_total",
         "Changes that the sink rejected; kept as dead letters.",
         lambda route: route.totals.rejected,
         "reason",
     ),
-    _route("cdf_dead_letters", "Number of open dead letters.", lambda route: route.dead_letters),
-    _route("cdf_batches_total", "Micro-batches by outcome.", lambda route: route.totals.batches, "outcome"),
+    DELIVERY_LATENCY,
+    per_route("cdf_dead_letters", "Number of open dead letters.", lambda route: route.dead_letters),
+    per_route("cdf_batches_total", "Micro-batches by outcome.", lambda route: route.totals.batches, "outcome"),
     BATCH_DURATION,
-    _route(
+    MICRO_BATCH_DURATION,
+    per_route(
         "cdf_retries_total",
         "Writes repeated because the sink was unavailable or requested a retry.",
-        lambda route: route.totals.retries,
+        lambda route: labelled(route.totals.retries, RETRY_LABELS),
         "reason",
     ),
-    _route("cdf_restarts_total", "Restarts of the route's query.", lambda route: route.totals.restarts, "reason"),
-    _route(
+    per_route(
+        "cdf_restarts_total",
+        "Restarts of the route's query.",
+        lambda route: labelled(route.totals.restarts, RESTART_LABELS),
+        "reason",
+    ),
+    per_route(
         "cdf_input_rows_per_second",
         "Spark's inputRowsPerSecond of the last micro-batch.",
         lambda route: route.input_rows_per_second,
     ),
-    _route(
+    per_route(
         "cdf_processed_rows_per_second",
         "Spark's processedRowsPerSecond of the last micro-batch.",
         lambda route: route.processed_rows_per_second,
     ),
-    _verify(
+    per_comparison(
         "cdf_verified_version",
         "Commit version of the source table with which the target was last compared; 0 if never.",
         lambda last: last.version,
     ),
-    _verify(
+    per_comparison(
         "cdf_verified_timestamp_seconds",
         "Unix time at which that comparison ended; 0 if never.",
         lambda last: last.at.timestamp(),
     ),
-    _route(
+    per_route(
         "cdf_verify_differences",
         "Entries of the target that differed in that comparison.",
         lambda route: route.verification.differences if route.verification else dict.fromkeys(DIFFERENCES, 0),
         "kind",
     ),
-    _verify(
+    per_comparison(
         "cdf_verify_left_out",
         "Keys that changed during that comparison, and were left out.",
         lambda last: last.left_out,
     ),
-    _verify("cdf_verify_duration_seconds", "Duration of that comparison.", lambda last: last.seconds),
-    _route(
+    per_comparison("cdf_verify_duration_seconds", "Duration of that comparison.", lambda last: last.seconds),
+    per_route(
         "cdf_verify_deadline_timestamp_seconds",
         "Unix time at which no comparison has ended for two periods of CDF_VERIFY__EVERY_HOURS; +Inf if the route is not compared.",
         lambda route: route.verify_deadline.timestamp() if route.verify_deadline else math.inf,
     ),
-    _sink(
+    per_sink(
         "cdf_sink_up",
         "1 if the sink answered the last request, 0 if it did not, NaN before the first request.",
         lambda sink: math.nan if sink.up is None else sink.up,  # 0 would raise an alert before the first request
     ),
     REQUEST_DURATION,
-    _sink("cdf_sink_bytes_total", "Bytes sent to the sink.", lambda sink: sink.sent_bytes),
+    per_sink("cdf_sink_bytes_total", "Bytes sent to the sink.", lambda sink: sink.sent_bytes),
+    of_jvm("cdf_jvm_heap_used_bytes", "used heap.", lambda memory: memory.heap_used),
+    of_jvm("cdf_jvm_heap_max_bytes", "largest heap that it may use.", lambda memory: memory.heap_max),
+    of_jvm("cdf_jvm_gc_collections_total", "garbage collections.", lambda memory: memory.collections),
+    of_jvm("cdf_jvm_gc_seconds_total", "time in garbage collections.", lambda memory: memory.collection_seconds),
 )
 
 

@@ -1,6 +1,6 @@
 """Collect the metrics of a scrape from one snapshot of the status, so that ``/metrics`` can't differ from ``/status``.
 
-Only histograms are instruments, since a status has no distributions. They count on the driver only: code inside a Spark
+Only histograms and summaries are instruments, since a status has no distributions. They count on the driver only: code inside a Spark
 task runs in other processes and must return its durations as values.
 """
 
@@ -8,17 +8,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, GCCollector, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    Summary,
+    disable_created_metrics,
+)
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cdf_replicator.monitoring.metrics.catalog import BATCH_DURATION, METRICS, REQUEST_DURATION, MetricSpec
+from cdf_replicator.monitoring.metrics.catalog import (
+    BATCH_DURATION,
+    DELIVERY_LATENCY,
+    METRICS,
+    MICRO_BATCH_DURATION,
+    REQUEST_DURATION,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client.metrics_core import Metric
 
+    from cdf_replicator.monitoring.metrics.spec import MetricSpec
     from cdf_replicator.monitoring.status_store import StatusStore
 
 
@@ -31,10 +45,14 @@ class Metrics(Collector):
     def __init__(self, board: StatusStore) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.board = board
-        self.batch_duration = _histogram(BATCH_DURATION)
+        self.batch_duration = Summary(BATCH_DURATION.name, BATCH_DURATION.help, BATCH_DURATION.labels, registry=None)
+        self.micro_batch_duration = _histogram(MICRO_BATCH_DURATION)
+        self.delivery_latency = _histogram(DELIVERY_LATENCY)
         self.request_duration = _histogram(REQUEST_DURATION)
-        self._histograms = {
+        self._instruments = {
             BATCH_DURATION.name: self.batch_duration,
+            MICRO_BATCH_DURATION.name: self.micro_batch_duration,
+            DELIVERY_LATENCY.name: self.delivery_latency,
             REQUEST_DURATION.name: self.request_duration,
         }
         self.registry = CollectorRegistry(auto_describe=True)
@@ -50,8 +68,8 @@ class Metrics(Collector):
         """Yield the metrics with the series of all routes and sinks."""
         status = self.board.snapshot()
         for spec in METRICS:
-            if spec.buckets:
-                yield from self._histograms[spec.name].collect()
+            if spec.buckets is not None:
+                yield from self._instruments[spec.name].collect()
                 continue
             kind = CounterMetricFamily if spec.type == "counter" else GaugeMetricFamily
             family = kind(spec.name, spec.help, labels=spec.labels)
@@ -61,4 +79,4 @@ class Metrics(Collector):
 
 
 def _histogram(spec: MetricSpec) -> Histogram:
-    return Histogram(spec.name, spec.help, spec.labels, registry=None, buckets=spec.buckets)
+    return Histogram(spec.name, spec.help, spec.labels, registry=None, buckets=spec.buckets or ())

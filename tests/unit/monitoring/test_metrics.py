@@ -19,17 +19,19 @@ from cdf_replicator.delivery import DeliveryResult
 from cdf_replicator.errors import condition_table
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.metrics import Metrics, all_metrics
-from cdf_replicator.monitoring.reporter import RouteReporter
+from cdf_replicator.monitoring.reporter import PLANNING, RouteReporter
 from cdf_replicator.monitoring.status import STATES, VerificationStatus
 from cdf_replicator.monitoring.totals import (
     DIFFERENCES,
     OUTCOMES,
     PHASES,
     REJECTION_CODES_LIMIT,
-    RESTART_REASONS,
+    RESTART_LABELS,
+    RETRY_LABELS,
     RETRY_REASONS,
 )
-from connectors import Capabilities, RetryableError
+from cdf_replicator.spark.memory import JvmMemory
+from connectors import Capabilities, RetryableError, registry
 from connectors.change import CHANGE_TYPES
 from tests.unit.boards import START
 
@@ -46,12 +48,14 @@ PROMISED = {
             "cdf_lag_seconds": [],
             "cdf_changes_received_total": ["change_type"],
             "cdf_changes_applied_total": ["change_type"],
+            "cdf_changes_superseded_total": [],
             "cdf_changes_stale_total": [],
             "cdf_changes_noop_total": [],
             "cdf_changes_rejected_total": ["reason"],
             "cdf_dead_letters": [],
             "cdf_batches_total": ["outcome"],
             "cdf_batch_duration_seconds": ["phase"],
+            "cdf_micro_batch_duration_seconds": [],
             "cdf_retries_total": ["reason"],
             "cdf_restarts_total": ["reason"],
             "cdf_input_rows_per_second": [],
@@ -59,7 +63,9 @@ PROMISED = {
             "cdf_last_delivery_timestamp_seconds": [],
             "cdf_headroom_seconds": [],
             "cdf_headroom_versions": [],
+            "cdf_bootstrap_progress_ratio": [],
             "cdf_replay_progress_ratio": [],
+            "cdf_delivery_latency_seconds": [],
             "cdf_verified_version": [],
             "cdf_verified_timestamp_seconds": [],
             "cdf_verify_differences": ["kind"],
@@ -71,6 +77,10 @@ PROMISED = {
     "cdf_sink_up": {"sink"},
     "cdf_sink_request_duration_seconds": {"sink"},
     "cdf_sink_bytes_total": {"sink"},
+    **{
+        f"cdf_jvm_{name}": set()
+        for name in ("heap_used_bytes", "heap_max_bytes", "gc_collections_total", "gc_seconds_total")
+    },
 }
 
 
@@ -110,9 +120,10 @@ def test_the_promised_names_and_labels_are_scraped(metrics, route):
 
 def test_the_catalogue_lists_what_is_promised_and_the_jvm():
     described = {row.name: row for row in all_metrics()}
-    assert {name: set(row.labels) for name, row in described.items() if "jvm" not in name} == PROMISED
+    assert {name: set(row.labels) for name, row in described.items() if "jvm_process" not in name} == PROMISED
     assert described["cdf_jvm_process_cpu_seconds_total"].type == "counter"
-    assert described["cdf_batch_duration_seconds"].type == "histogram"
+    assert described["cdf_batch_duration_seconds"].type == "summary"
+    assert described["cdf_delivery_latency_seconds"].type == "histogram"
     assert all(row.help for row in described.values())
 
 
@@ -139,9 +150,9 @@ def test_every_known_series_starts_at_zero(metrics, route):
     assert len(samples["cdf_changes_received_total"]) == len(CHANGE_TYPES)
     assert len(samples["cdf_changes_applied_total"]) == len(CHANGE_TYPES)
     assert len(samples["cdf_batches_total"]) == len(OUTCOMES)
-    assert len(samples["cdf_batch_duration_seconds_count"]) == len(PHASES)
-    assert len(samples["cdf_retries_total"]) == len(RETRY_REASONS)
-    assert len(samples["cdf_restarts_total"]) == len(RESTART_REASONS)
+    assert len(samples["cdf_batch_duration_seconds_count"]) == len((PLANNING, *PHASES))
+    assert len(samples["cdf_retries_total"]) == len({*RETRY_LABELS.values()})
+    assert len(samples["cdf_restarts_total"]) == len({*RESTART_LABELS.values()})
     assert value(metrics, "cdf_route_state", state="starting") == 1
     assert value(metrics, "cdf_changes_rejected_total", reason="mapping") == 0
     assert math.isnan(value(metrics, "cdf_sink_up", sink="search")), "no alert before the first request"
@@ -189,15 +200,38 @@ def test_the_lag_ages_from_scrape_to_scrape(metrics, route, clock):
     assert value(metrics, "cdf_lag_seconds") == 0
 
 
+@pytest.mark.parametrize("type_name", registry.installed())
+def test_a_route_has_at_most_a_hundred_series(metrics, board, type_name):
+    board.add_sink("target", type_name, "")
+    source = SimpleNamespace(slug="orders")
+    RouteReporter(SimpleNamespace(name="r", sink="target", source=source), metrics, registry.load(type_name))
+    series = sum(("route", "r") in labels for samples in scraped(metrics).values() for labels in samples)
+    assert 80 < series <= 100
+
+
+def test_progress_of_a_load_is_scraped(metrics, route):
+    for ratio in (0.25, 1.0, 0.0):
+        route.bootstrap(ratio)
+        assert value(metrics, "cdf_bootstrap_progress_ratio") == ratio
+
+
+def test_memory_of_the_jvm_is_scraped(metrics, board):
+    board.jvm_memory(JvmMemory(heap_used=5, heap_max=8, collections=3, collection_seconds=0.25))
+    names = ("heap_used_bytes", "heap_max_bytes", "gc_collections_total", "gc_seconds_total")
+    assert [scraped(metrics)[f"cdf_jvm_{name}"][frozenset()] for name in names] == [5, 8, 3, 0.25]
+
+
 def test_a_batch_is_timed_by_phase_and_in_total(metrics, route):
     route.batch(1, DeliveryResult(), versions=None, seconds={"prepare": 0.5, "write": 1.5}, ended="delivered")
     route.batch(2, DeliveryResult(), versions=None, seconds={"prepare": 0.25}, ended="failed")
     assert value(metrics, "cdf_batches_total", outcome="delivered") == 1
     assert value(metrics, "cdf_batches_total", outcome="failed") == 1
     assert value(metrics, "cdf_batch_duration_seconds_sum", phase="write") == 1.5
-    assert value(metrics, "cdf_batch_duration_seconds_sum", phase="total") == 2.25
-    assert value(metrics, "cdf_batch_duration_seconds_count", phase="total") == 2
-    assert value(metrics, "cdf_batch_duration_seconds_bucket", phase="write", le="2.5") == 1
+    assert value(metrics, "cdf_micro_batch_duration_seconds_sum") == 2.25
+    assert value(metrics, "cdf_micro_batch_duration_seconds_count") == 2
+    assert value(metrics, "cdf_micro_batch_duration_seconds_bucket", le="0.5") == 1
+    route.planning(0.125)
+    assert value(metrics, "cdf_batch_duration_seconds_sum", phase="planning") == 0.125
 
 
 def test_every_restart_is_counted_by_its_reported_reason(metrics, route):
@@ -206,9 +240,9 @@ def test_every_restart_is_counted_by_its_reported_reason(metrics, route):
     reasons |= {classify_error(error, route="r").reason for error in errors} | {"request"}
     for reason in reasons:
         route.restarted(reason)
-    assert {reason: value(metrics, "cdf_restarts_total", reason=reason) for reason in reasons} == dict.fromkeys(
-        reasons, 1
-    )
+    wanted = Counter(RESTART_LABELS[reason] for reason in reasons)
+    assert {label: value(metrics, "cdf_restarts_total", reason=label) for label in wanted} == wanted
+    assert wanted["sink"] == len(RETRY_REASONS) - 1
 
 
 def test_a_sink_that_invents_codes_without_end_cannot_flood_the_scrape(metrics, route):
@@ -253,7 +287,7 @@ def test_the_build_is_named_once(metrics, board):
 
 
 def test_jvm_is_measured_by_its_process_id(metrics):
-    assert not any(name.startswith("cdf_jvm") for name in scraped(metrics))
+    assert not any(name.startswith("cdf_jvm_process") for name in scraped(metrics))
     metrics.watch_jvm(os.getpid())
     assert scraped(metrics)["cdf_jvm_process_resident_memory_bytes"][frozenset()] > 0
     families = {f.name for f in text_string_to_metric_families(generate_latest(metrics.registry).decode())}

@@ -16,7 +16,7 @@ class Query:
 
     def __init__(self):
         self.polls, self.end, self.number, self.timestamp, self.status = 0, 3, 3, "10:00", IDLE
-        self.rate, self.has_begun = 1.0, True
+        self.rate, self.has_begun, self.recentProgress = 1.0, True, []
 
     @property
     def lastProgress(self):  # noqa: N802 - Spark's name
@@ -26,20 +26,28 @@ class Query:
         offset = f'{{"reservoirId": "t", "reservoirVersion": {self.end}, "index": 0}}' if self.end else "null"
         source = SimpleNamespace(endOffset=offset)
         reported = {"batchId": self.number, "timestamp": self.timestamp, "sources": [source]}
-        return SimpleNamespace(**reported, inputRowsPerSecond=self.rate, processedRowsPerSecond=self.rate)
+        took = {"queryPlanning": 250 * self.number, "addBatch": 9} if self.end else {"triggerExecution": 1}
+        made = SimpleNamespace(
+            **reported, durationMs=took, inputRowsPerSecond=self.rate, processedRowsPerSecond=self.rate
+        )
+        self.recentProgress = [*self.recentProgress, made][-100:]
+        return made
 
 
 @pytest.fixture
 def world():
     reported = []
-    report = SimpleNamespace(rates=lambda *_: None, versions=lambda *found: reported.append(found[:2]))
+    planned = []
+    report = SimpleNamespace(
+        rates=lambda *_: None, versions=lambda *found: reported.append(found[:2]), planning=planned.append
+    )
     source = SimpleNamespace(latest=3)
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
     headroom = SimpleNamespace(update=lambda *_: None)
     state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), BatchCount(1)
     watch = ProgressTracker(query, StreamPosition(source, state, None, None), report, batches, headroom)
-    return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, reported=reported)
+    return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, reported=reported, planned=planned)
 
 
 def test_query_that_has_delivered_everything_is_not_polled(world):
@@ -106,3 +114,16 @@ def test_query_with_zero_rates_is_not_polled(world, monkeypatch):
     for _ in range(3):
         world.watch.poll()
     assert world.query.polls == 2
+
+
+def test_planning_of_each_micro_batch_is_reported_once(world):
+    world.query.end, world.query.number = None, 0
+    world.watch.poll()
+    assert world.planned == [], "a trigger without data"
+    for number in (0, 1, 2):  # Spark ends three micro-batches between two polls
+        world.query.end, world.query.number, world.query.timestamp = 4, number, f"10:0{number}"
+        _ = world.query.lastProgress
+    world.source.latest = 5
+    world.watch.poll()
+    world.watch.poll()
+    assert world.planned == [0.0, 0.25, 0.5]

@@ -40,7 +40,7 @@ def clock(monkeypatch):
 
 def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
     outcome = DeliveryResult(
-        received=Counter(insert=5, update_postimage=3, delete=1),
+        received=Counter(insert=5, update_preimage=2, update_postimage=3, delete=1),
         applied=Counter(insert=4, delete=1),
         stale=2,
         noop=1,
@@ -56,14 +56,15 @@ def test_a_delivered_batch_is_one_line_with_all_its_numbers(report):
         **WHO,
         "batch_id": 7,
         "versions": "12-14",
-        "received": 9,
+        "received": 11,
         "applied": 5,
+        "superseded": 2,
         "stale": 2,
         "noop": 1,
         "rejected": 1,
         "seconds": 1.75,
     }
-    nothing = dict.fromkeys(("received", "applied", "stale", "noop", "rejected", "seconds"), 0)
+    nothing = dict.fromkeys(("received", "applied", "superseded", "stale", "noop", "rejected", "seconds"), 0)
     assert lines == [delivered, {**delivered, **nothing, "event": "batch failed", "batch_id": 8, "versions": None}]
 
 

@@ -17,6 +17,7 @@ from cdf_replicator.errors.exceptions import ErrorDecision
 from cdf_replicator.monitoring import reporter
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status import VerificationStatus
+from cdf_replicator.spark.memory import JvmMemory
 from connectors.delta.audit import DeltaAuditSink
 from connectors.elasticsearch import ElasticsearchSink
 from connectors.redis import RedisSink
@@ -53,7 +54,7 @@ def deliver(audit, cache, search, board):
     """Report whatever a route can report, to a known value and to an unknown value of each label."""
     board.runtime(spark="4.2.0", delta="4.4.0", java="17")
     outcome = DeliveryResult(
-        received=Counter(snapshot=7, insert=5, update_postimage=3, update_preimage=3, delete=1),
+        received=Counter(snapshot=7, insert=5, update_postimage=403, update_preimage=403, delete=1),
         applied=Counter(insert=4, delete=1),
         stale=2,
         noop=1,
@@ -68,6 +69,10 @@ def deliver(audit, cache, search, board):
     audit.batch(1, DeliveryResult(received=Counter(insert=2)), versions=None, seconds={}, ended="failed")
     search.versions(12, 9, START.timestamp() - 61.5)
     cache.versions(12, 12, None)
+    search.planning(0.125)
+    search.bootstrap(1.0)
+    audit.bootstrap(0.5)
+    board.jvm_memory(JvmMemory(heap_used=5_000_000, heap_max=8_000_000, collections=3, collection_seconds=0.25))
     audit.versions(3, -1, START.timestamp() + 60)
     search.headroom(3600.5, 12)
     search.dead_letters(4)

@@ -107,15 +107,22 @@ def test_newest_batches_are_kept_and_totals_count_every_batch(board):
     assert status.totals.stale == BATCHES_KEPT + 5
 
 
+def test_received_changes_without_another_result_are_superseded(board):
+    for number in range(2):
+        board.batch("orders_search", batch(number, rows=9, applied={"insert": 2}, stale=1, rejected={"mapping": 3}))
+    assert (only(board).totals.superseded, only(board).batches[0].superseded) == (6, 3)
+
+
 def test_totals_are_counted_by_change_type(board):
     board.batch("orders_search", BatchStatus(1, None, {"insert": 1, "delete": 2}, {}, "delivered", START))
     board.batch("orders_search", BatchStatus(2, None, {"delete": 3, "update_postimage": 4}, {}, "delivered", START))
     assert counted(only(board).totals.received) == {"insert": 1, "delete": 5, "update_postimage": 4}
 
 
-def test_a_batch_that_failed_counts_as_read_not_as_delivered(board):
+def test_changes_of_a_failed_batch_are_not_counted(board):
     board.batch("orders_search", batch(1, outcome="failed", applied={"insert": 1}, stale=1))
-    assert counted(only(board).totals.received) == {"insert": 1}
+    assert counted(only(board).totals.received) == {}
+    assert (only(board).totals.superseded, only(board).batches[0].superseded) == (0, 0)
     assert (counted(only(board).totals.applied), only(board).totals.stale) == ({}, 0)
     assert only(board).last_delivery_at is None
     board.batch("orders_search", batch(1, applied={"insert": 1}))

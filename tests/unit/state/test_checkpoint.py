@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 import zlib
 
 import pytest
 
 from cdf_replicator.state.checkpoint import (
     Offset,
+    first_started_at,
     is_intact,
     last_batch,
     last_committed,
@@ -15,6 +18,7 @@ from cdf_replicator.state.checkpoint import (
     newest_batch,
     start_of_last_committed,
 )
+from cdf_replicator.state.storage_path import LocalPath
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 SOURCE = '{"sourceVersion":1,"reservoirId":"4c1b","reservoirVersion":%d,"index":%d,"isStartingVersion":false}'
@@ -194,3 +198,12 @@ def test_checkpoint_file_is_compared_with_the_checksums_of_its_parts(checkpoint)
         assert not is_intact(folder), wrong
     file.write_bytes(b"CRC\0" + head[4:] + b"\0\0\0\0")
     assert is_intact(folder), "Hadoop ignores a file that does not begin as one of checksums"
+
+
+def test_checkpoint_keeps_the_time_of_its_first_start(checkpoint):
+    folder, batch = checkpoint
+    before = time.time()
+    assert first_started_at(LocalPath(folder)) >= before, "none has started yet"
+    batch(0, 7, 3, committed=True)
+    os.utime(folder / "metadata", (1000.0, 1000.0))
+    assert first_started_at(LocalPath(folder)) == 1000.0

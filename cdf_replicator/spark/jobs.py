@@ -1,0 +1,55 @@
+"""Tag the Spark jobs of a snapshot's load, and read what share of their tasks has finished."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+def load_tag(route: str) -> str:
+    """Return the tag of the jobs that load a route's snapshot."""
+    return f"cdf-load-{route}"
+
+
+@contextmanager
+def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Tag the jobs that this thread starts."""
+    spark.sparkContext.addJobTag(tag)
+    try:
+        yield
+    finally:
+        spark.sparkContext.removeJobTag(tag)
+
+
+class TaggedJobs:
+    """The jobs with a tag that start from now on."""
+
+    def __init__(self, spark: SparkSession, tag: str) -> None:
+        context: Any = spark.sparkContext._jsc
+        self._tracker = context.sc().statusTracker()
+        self._tag = tag
+        self._former = set(self._tracker.getJobIdsForTag(tag))
+
+    def finished_share(self) -> float:
+        """Return the share of finished tasks, 0 to 1; 0 before the first job.
+
+        A failed job does not count, since its work is done again. The share decreases if a further job starts.
+        """
+        finished = known = 0
+        for number in set(self._tracker.getJobIdsForTag(self._tag)) - self._former:
+            job = self._tracker.getJobInfo(number)
+            status = job.get().status().toString() if job.isDefined() else "UNKNOWN"
+            if status not in {"RUNNING", "SUCCEEDED"}:
+                continue
+            for stage in job.get().stageIds():
+                found = self._tracker.getStageInfo(stage)
+                if found.isDefined():
+                    done = found.get().numCompletedTasks()
+                    finished += done
+                    known += found.get().numTasks() if status == "RUNNING" else done  # without skipped stages
+        return finished / known if known else 0.0
