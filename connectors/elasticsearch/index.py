@@ -1,6 +1,6 @@
 """Find or create the index of a route, and read the claim that it records.
 
-Every write goes through an alias with ``require_alias``. If the index is deleted, Elasticsearch refuses the write. Without
+Every write goes through an alias with ``require_alias``. If the index is deleted, the server refuses the write. Without
 ``require_alias`` it would create an empty index with guessed types.
 """
 

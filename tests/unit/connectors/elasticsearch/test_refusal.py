@@ -6,13 +6,14 @@ import pytest
 
 from connectors import PermanentError, RetryableError
 from connectors.elasticsearch.client import Reply, refusal
+from connectors.elasticsearch.dialect import ELASTICSEARCH
 
 PRODUCT = {"x-elastic-product": "Elasticsearch"}
 
 
 def reply(status, kind=None, reason="", headers=None):
     body = json.dumps({"error": {"type": kind, "reason": reason}, "status": status}) if kind else reason
-    return Reply(status, PRODUCT if headers is None else headers, body.encode())
+    return Reply(ELASTICSEARCH, status, PRODUCT if headers is None else headers, body.encode())
 
 
 @pytest.mark.parametrize(
