@@ -18,6 +18,7 @@ LONG_TEXT = "é" * 524_288  # 1 MB
 ALL_BYTES = bytes(range(256))
 NINES = "9" * 20 + "." + "9" * 18
 DEEP = 24
+DEEP_ARRAYS = f"parse_json(concat(repeat('[', {DEEP}), repeat(']', {DEEP})))"
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ CASES = (
                 + ',"f":"NaN","n":"0001-01-01 00:00:00"}',
             ),
             variant(
-                f"parse_json(concat(repeat('[', {DEEP}), repeat(']', {DEEP})))",
+                DEEP_ARRAYS,
                 "[" * DEEP + "]" * DEEP,
                 f"arrays {DEEP} deep",
             ),
