@@ -1,4 +1,4 @@
-"""What differs between the two products that take the same documents: Elasticsearch and OpenSearch."""
+"""Name what differs between the two products that take the same documents: Elasticsearch and OpenSearch."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class DocumentSettings(ArrowSettings):
     hosts: Annotated[
         tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_split), AfterValidator(_some)
     ] = Field(description="URLs of the nodes, comma separated: http://es:9200")
-    api_key: SecretStr | None = Field(None, description="encoded API key, as the server shows it")
+    api_key: SecretStr | None = Field(None, description="encoded API key of Elasticsearch, or of OpenSearch 3.7 or later")
     username: str | None = None
     password: SecretStr | None = None
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
