@@ -8,6 +8,7 @@ here, with one exception: if a host can't be reached, the request goes to anothe
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,8 @@ NDJSON: Final = "application/x-ndjson"
 CONNECTIONS: Final = 64
 """Connections to one node at once. The routes of a process share the client, and a further request waits without a limit."""
 EXISTS: Final = "resource_already_exists_exception"
+
+NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn\]")
 
 UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_MANY, SERVER_ERROR = 401, 403, 404, 429, 500
 
@@ -212,6 +215,11 @@ def refusal(reply: Reply, request: str) -> SinkError:
         return PermanentError(
             f"not allowed ({said}).",
             f"Grant the user {reply.dialect.privileges}.",
+        )
+    if NO_VECTORS.search(reason):
+        return PermanentError(
+            f"{product} can't keep vectors: {reason}.",
+            "Install the plugin k-NN (opensearch-knn) on every node, or take VECTORS out of the route.",
         )
     passing = reply.status >= SERVER_ERROR or (reply.status == NOT_FOUND and kind != "index_not_found_exception")
     if reply.status == TOO_MANY or passing or not reply.genuine:

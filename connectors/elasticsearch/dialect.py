@@ -26,6 +26,11 @@ class Dialect:
         pit_key: The name of its id in the answer.
         close: The path that frees points in time.
         map_field: The field of a map with any keys.
+        vector: The type of a field that holds a vector.
+        dimension: The parameter with the number of its numbers.
+        similarity: The parameter with the metric of its index.
+        metrics: The value of that parameter for each metric.
+        unindexed: The parameters of a vector without an index.
         privileges: The rights that a user of the sink needs.
     """
 
@@ -39,11 +44,21 @@ class Dialect:
     pit_key: str
     close: str
     map_field: Mapping[str, Any]
+    vector: str
+    dimension: str
+    similarity: str
+    metrics: Mapping[str, str]
+    unindexed: Mapping[str, Any]
     privileges: str
 
     def identifies(self, headers: Mapping[str, str]) -> bool:
         """Return whether the product sent an answer with these headers. A proxy's own answer lacks them."""
         return headers.get(self.header, "").startswith(self.product)
+
+    def vector_field(self, dimension: int, metric: str | None) -> dict[str, Any]:
+        """Return the field of a vector, with an HNSW index if it has a metric."""
+        index = self.unindexed if metric is None else {self.similarity: self.metrics[metric]}
+        return {"type": self.vector, self.dimension: dimension, **index}
 
     def pit(self, identity: str) -> dict[str, Any]:
         """Return the body that frees a point in time."""
@@ -61,6 +76,11 @@ ELASTICSEARCH: Final = Dialect(
     pit_key="id",
     close="/_pit",
     map_field={"type": "flattened", "ignore_above": LONGEST_TERM},
+    vector="dense_vector",
+    dimension="dims",
+    similarity="similarity",
+    metrics={"cosine": "cosine", "l2": "l2_norm", "ip": "max_inner_product"},
+    unindexed={"index": False},
     privileges="view_index_metadata, create_index, manage, read and write on the index",
 )
 OPENSEARCH: Final = Dialect(
@@ -74,6 +94,11 @@ OPENSEARCH: Final = Dialect(
     pit_key="pit_id",
     close="/_search/point_in_time",
     map_field={"type": "flat_object"},
+    vector="knn_vector",  # of the plugin k-NN
+    dimension="dimension",
+    similarity="space_type",
+    metrics={"cosine": "cosinesimil", "l2": "l2", "ip": "innerproduct"},
+    unindexed={},
     privileges="indices_all on the index and cluster_composite_ops",
 )
 DIALECTS: Final = (ELASTICSEARCH, OPENSEARCH)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from connectors.elasticsearch.dialect import Dialect
+    from connectors.settings import Vectors
 
 # Elasticsearch 9.2 refuses every document that contains one of these names, and has no setting to allow them. OpenSearch refuses most of them.
 METADATA: Final = frozenset({
@@ -37,6 +38,8 @@ REAL: Final = frozenset({"double", "float", "scaled_float"})
 WHOLE: Final = REAL | {"long", "unsigned_long"}
 DATES: Final = frozenset({"date", "date_nanos"})
 OBJECTS: Final = frozenset({"object", "nested", "passthrough", "flattened", "flat_object"})
+VECTOR_FIELDS: Final = frozenset({"dense_vector", "knn_vector"})
+VECTORS: Final = ("array<float>", "array<double>")
 CLOSED: Final = frozenset({"flattened", "flat_object"})
 """Objects whose keys are no fields."""
 
@@ -99,10 +102,12 @@ KINDS: Final = {  # by Spark's name of the type
 AS_TEXT: Final = Kind({"type": "keyword"}, TEXTUAL)  # intervals, times of day
 
 
-def leaves(schema: StructType, route: str, dialect: Dialect) -> list[Field]:
+def leaves(schema: StructType, route: str, dialect: Dialect, vectors: Vectors) -> list[Field]:
     """Return the leaves of a schema; raise ``PermanentError`` with the name of each column that the product refuses."""
     kinds = {**KINDS, "map": Kind(dialect.map_field, OBJECTS)}
-    found = [leaf for column in schema.fields for leaf in _leaves(column.dataType, column.name, column.name, kinds)]
+    plain = [column for column in schema.fields if column.name not in vectors]
+    found = [leaf for column in plain for leaf in _leaves(column.dataType, column.name, column.name, kinds)]
+    found += [_vector(schema, name, dialect.vector_field(*vectors[name])) for name in vectors]
     paths = {leaf.path for leaf in found}
     wrong = {leaf.column: f"{leaf.path!r}: {fault}" for leaf in found if (fault := _fault(leaf.path, paths))}
     if wrong:
@@ -125,6 +130,22 @@ def _leaves(data_type: DataType, path: str, column: str, kinds: Mapping[str, Kin
             yield from _leaves(inner.dataType, f"{path}.{inner.name}", column, kinds)
     else:
         yield Field(path, column, source, _kind(data_type, kinds))
+
+
+def _vector(schema: StructType, name: str, definition: Mapping[str, Any]) -> Field:
+    held = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if held.get(name) not in VECTORS:
+        raise PermanentError(
+            f"VECTORS names {name}, which is no column of type array<float> of the route.",
+            f"Name one of: {', '.join(column for column, kind in held.items() if kind in VECTORS) or 'none'}.",
+        )
+    return Field(name, name, _shown(definition), Kind(definition, frozenset({definition["type"]})))
+
+
+def _shown(node: Mapping[str, Any]) -> str:
+    """Return the type of a field as text, with its dimension if it is a vector."""
+    dimension = node.get("dims", node.get("dimension"))
+    return f"{node.get('type', 'object')}" + ("" if dimension is None else f"({dimension})")
 
 
 def _kind(data_type: DataType, kinds: Mapping[str, Kind]) -> Kind:
@@ -177,17 +198,19 @@ def compare(found: Iterable[Field], mappings: Mapping[str, Any]) -> MappingDiff:
             continue
         mapped = node.get("type", "object")
         opaque = mapped in CLOSED or node.get("enabled") is False
-        takes = opaque if path != leaf.path else (node.get("enabled") is False or _accepts(leaf.kind, mapped))
+        takes = opaque if path != leaf.path else (node.get("enabled") is False or _accepts(leaf.kind, node))
         if not takes:
             result.conflicts.append(
-                f"{path!r} is mapped as {mapped}, the route sends {leaf.source}"
+                f"{path!r} is mapped as {_shown(node)}, the route sends {leaf.source}"
                 + (f" for {leaf.path!r}" if path != leaf.path else "")
             )
     return result
 
 
-def _accepts(kind: Kind, mapped: str) -> bool:
-    return mapped != "alias" and (kind.accepts is None or mapped in kind.accepts)
+def _accepts(kind: Kind, node: Mapping[str, Any]) -> bool:
+    mapped = node.get("type", "object")
+    fits = kind.accepts is None or mapped in kind.accepts
+    return mapped != "alias" and fits and (mapped not in VECTOR_FIELDS or _shown(node) == _shown(kind.definition))
 
 
 def _reach(path: str, mappings: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, str]:

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from connectors import names
 from connectors.elasticsearch.dialect import ELASTICSEARCH, OPENSEARCH, Dialect
-from connectors.settings import ArrowSettings, RouteOptions
+from connectors.settings import ArrowSettings, VectorOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,9 @@ class DocumentSettings(ArrowSettings):
     hosts: Annotated[
         tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_split), AfterValidator(_some)
     ] = Field(description="URLs of the nodes, comma separated: http://es:9200")
-    api_key: SecretStr | None = Field(None, description="encoded API key of Elasticsearch, or of OpenSearch 3.7 or later")
+    api_key: SecretStr | None = Field(
+        None, description="encoded API key of Elasticsearch, or of OpenSearch 3.7 or later"
+    )
     username: str | None = None
     password: SecretStr | None = None
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
@@ -99,7 +101,9 @@ class OpenSearchSettings(DocumentSettings):
     dialect: ClassVar[Dialect] = OPENSEARCH
 
 
-class Options(RouteOptions):
+class Options(VectorOptions):
+    largest_vector: ClassVar[int] = 4096
+
     index: Annotated[str, AfterValidator(_index)] | None = Field(
         None, description="index or alias to write to (default: the table's slug)"
     )

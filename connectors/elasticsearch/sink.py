@@ -88,7 +88,8 @@ class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return index.claim(route) if index else None
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
-        fields = leaves(schema, route.name, self.settings.dialect)
+        vectors = _options(route).parsed_vectors
+        fields = leaves(schema, route.name, self.settings.dialect, vectors)
         cluster, name = self._connected(), _name(route)
         index = find(cluster, name)
         if self._index is not None and (index is None or (index.name, index.identity) != self._index):
@@ -211,7 +212,10 @@ class OpenSearchSink(DocumentSink):
     Settings = configuration.OpenSearchSettings
 
 
+def _options(route: RouteSpec) -> configuration.Options:
+    assert isinstance(route.options, configuration.Options)
+    return route.options
+
+
 def _name(route: RouteSpec) -> str:
-    options = route.options
-    assert isinstance(options, configuration.Options)
-    return options.index or route.table
+    return _options(route).index or route.table

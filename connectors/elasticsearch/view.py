@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import orjson
 
+from connectors.elasticsearch.index import leaves_out_vectors
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.result import EntryCount
 from connectors.view import BODY, ScannedView, entry_batch
@@ -67,18 +68,11 @@ class DocumentView(ScannedView):
 def opened(cluster: Cluster, settings: DocumentSettings, index: Index) -> Iterator[DocumentView]:
     """Refresh the index and open a point in time; close it at the end."""
     pit = open_pit(cluster, quote(index.name))
-    # Elasticsearch 9.2 leaves vectors out of _source; earlier versions refuse the option.
-    vectors = "dense_vector" in orjson.dumps(index.mappings.get("properties", {})).decode()
-    source: bool | dict[str, Any] = {"exclude_vectors": False} if vectors and _leaves_out_vectors(cluster) else True
+    source = {"exclude_vectors": False} if leaves_out_vectors(cluster, index.name) else True
     try:
         yield DocumentView(settings, pit, source)
     finally:
         close_pit(cluster, pit)
-
-
-def _leaves_out_vectors(cluster: Cluster) -> bool:
-    major, minor = (int(part) for part in cluster.request_json("GET", "/")["version"]["number"].split(".")[:2])
-    return (major, minor) >= (9, 2)
 
 
 def open_pit(cluster: Cluster, index: str) -> str:

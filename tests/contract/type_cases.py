@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 EMOJI = "👩‍🚀e\u0301"
@@ -311,6 +311,13 @@ REFUSED_BY_ELASTICSEARCH = (
         "a key of 33,000 bytes",
         "document_parsing",
         "A term has at most 32,766 bytes.",
+    ),
+)
+
+REFUSED_BY_OPENSEARCH = (
+    replace(REFUSED_BY_ELASTICSEARCH[1], code="illegal_argument"),
+    Refusal(
+        "variant", DEEP_ARRAYS, f"arrays {DEEP} deep", "document_parsing", "Arrays are at most 20 deep, in any field."
     ),
 )
 

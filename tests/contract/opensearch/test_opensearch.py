@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 
 import pytest
+from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.delivery.back_pressure import BackPressure
@@ -20,7 +21,7 @@ from tests.contract.elasticsearch.test_elasticsearch_index_faults import *  # no
 from tests.contract.elasticsearch.test_elasticsearch_shared import *  # noqa: F403
 from tests.contract.elasticsearch.test_elasticsearch_types import *  # noqa: F403
 from tests.contract.elasticsearch_reader import opensearch_to, route_to, sink_to
-from tests.contract.type_cases import DEEP_ARRAYS
+from tests.contract.type_cases import DEEP_ARRAYS, REFUSED_BY_OPENSEARCH
 
 del test_missing_pipeline_halts_and_rejects_no_row  # noqa: F821
 del test_refused_empty_document_blames_the_index_instead_of_the_rows  # noqa: F821
@@ -46,16 +47,40 @@ def test_other_product_is_named_with_its_type(opensearch, elasticsearch_process)
         assert caught.value.hint == f"Set TYPE={other} of the sink."
 
 
-def test_arrays_deeper_than_the_limit_are_rejected(spark, sink, route):
+@pytest.mark.parametrize("vectors", ["embedding:3", "embedding:3:cosine"])
+def test_missing_vector_plugin_is_named(sink, es, vectors):
+    route = route_to(options=OpenSearchSink.Options(vectors=vectors))
+    schema = StructType([*SCHEMA.fields, StructField("embedding", ArrayType(FloatType()))])
+    with pytest.raises(PermanentError, match="OpenSearch can't keep vectors: ") as caught:
+        sink.prepare(schema, route)
+    assert "opensearch-knn" in caught.value.hint
+    assert es.missing(f"/{route.table}")
+
+
+@pytest.mark.parametrize("refusal", REFUSED_BY_OPENSEARCH, ids=lambda refusal: refusal.shown)
+def test_refused_value_has_the_documented_code(spark, sink, es, route, refusal):
     frame = spark.sql(f"""
         SELECT id AS key, 17592186044419L AS guard, 'insert' AS change_type, named_struct('id', id, 'body', body) AS row
-        FROM VALUES ('deep', {DEEP_ARRAYS}), ('shallow', parse_json('[[1]]')) AS t(id, body)""")
+        FROM VALUES ('refused', {refusal.sql}), ('null', CAST(NULL AS {refusal.type})) AS t(id, body)""")
+    result = delivered(sink, route, frame)
+    assert [(row.position, row.code) for row in result.rejected] == [(0, refusal.code)]
+    assert es.search(route.table, {"match_all": {}}) == ["null"]
+
+
+def test_years_after_9999_are_found(spark, sink, es, route):
+    frame = spark.sql("""
+        SELECT 'late' AS key, 17592186044419L AS guard, 'insert' AS change_type,
+               named_struct('id', 'late', 'day', DATE'+12024-01-01') AS row""")
+    assert not delivered(sink, route, frame).rejected
+    assert es.search(route.table, {"range": {"day": {"gt": "9999-12-31"}}}) == ["late"]
+
+
+def delivered(sink, route, frame):
     schema = frame.schema["row"].dataType
     sink.prepare(schema, route)
     sink.open(route)
     table = frame.select("key", "guard", "change_type", *sink.render(schema, route)).toArrow().combine_chunks()
-    result = sink.write(table.to_batches()[0])
-    assert [(row.position, row.code) for row in result.rejected] == [(0, "document_parsing")]
+    return sink.write(table.to_batches()[0])
 
 
 def test_too_large_request_is_halved_and_too_large_row_is_rejected(es, sink, spark, route):
