@@ -171,11 +171,13 @@ def _vector_settings(found: list[Field]) -> dict[str, Any]:
     return {KEEP_VECTORS: False} if any(definition["type"] == "dense_vector" for definition in vectors) else {}
 
 
-def leaves_out_vectors(cluster: Cluster, index: str) -> bool:
+def leaves_out_vectors(cluster: Cluster, index: Index) -> bool:
     """Return whether ``_source`` lacks the vectors of an index, as it does by default since Elasticsearch 9.2."""
-    path = f"/{quote(index)}/_settings/index.{KEEP_VECTORS}?include_defaults=true&flat_settings=true"
-    held = cluster.request_json("GET", path)[index]
-    return {**held.get("defaults", {}), **held["settings"]}.get(f"index.{KEEP_VECTORS}") == "true"
+    if "'dense_vector'" not in str(index.mappings.get("properties")):
+        return False
+    path = f"/{quote(index.name)}/_settings/index.{KEEP_VECTORS}?include_defaults=true&flat_settings=true"
+    held = cluster.request_json("GET", path).get(index.name, {})
+    return {**held.get("defaults", {}), **held.get("settings", {})}.get(f"index.{KEEP_VECTORS}") == "true"
 
 
 def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:

@@ -68,7 +68,7 @@ class DocumentView(ScannedView):
 def opened(cluster: Cluster, settings: DocumentSettings, index: Index) -> Iterator[DocumentView]:
     """Refresh the index and open a point in time; close it at the end."""
     pit = open_pit(cluster, quote(index.name))
-    source = {"exclude_vectors": False} if leaves_out_vectors(cluster, index.name) else True
+    source = {"exclude_vectors": False} if leaves_out_vectors(cluster, index) else True
     try:
         yield DocumentView(settings, pit, source)
     finally:
