@@ -192,6 +192,11 @@ def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]
             f"index {index.name!r} forgets deletes after {remembered}: a write that is delayed longer could bring a "
             f"deleted row back; set index.gc_deletes to 1h"
         )
+    if leaves_out_vectors(cluster, index):
+        warnings.append(
+            f"index {index.name!r} leaves vectors out of _source: verify compares rounded numbers; create it with "
+            f"index.{KEEP_VECTORS}: false"
+        )
     if index.siblings:
         warnings.append(
             f"alias {index.alias!r} also covers {', '.join(index.siblings)}: only {index.name!r} receives changes, "

@@ -67,8 +67,8 @@ class DocumentView(ScannedView):
 @contextmanager
 def opened(cluster: Cluster, settings: DocumentSettings, index: Index) -> Iterator[DocumentView]:
     """Refresh the index and open a point in time; close it at the end."""
-    pit = open_pit(cluster, quote(index.name))
     source = {"exclude_vectors": False} if leaves_out_vectors(cluster, index) else True
+    pit = open_pit(cluster, quote(index.name))
     try:
         yield DocumentView(settings, pit, source)
     finally:

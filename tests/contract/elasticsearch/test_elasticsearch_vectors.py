@@ -36,8 +36,9 @@ def test_vector_is_read_back_as_it_was_written(sink, es, write, spark, metric, e
 
 def test_vectors_that_an_index_leaves_out_of_its_source_are_read(sink, es, write, spark):
     route = route_of("embedding:3")
-    es("PUT", f"/{route.table}", {"mappings": {"properties": {"embedding": {"type": "dense_vector", "dims": 3}}}})
-    sink.prepare(VECTORS, route)
+    field = {"type": "dense_vector", "dims": 3, "index": False}
+    es("PUT", f"/{route.table}", {"mappings": {"properties": {"embedding": field}}})
+    assert any("leaves vectors out of _source" in warning for warning in sink.prepare(VECTORS, route))
     assert_applied(write(route, upsert("a", 1, embedding=[0.1, 1e-7, 3.0]), schema=VECTORS))
     assert "embedding" not in es("GET", f"/{route.table}/_doc/a")["_source"]
     (row,) = [row for _, row in read_entries(spark, sink, route, VECTORS).values()]
