@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+METRICS: Final = ("cosine", "l2", "ip")
+Vectors = dict[str, "tuple[int, str | None]"]
+"""The dimension of each vector column, and the metric of its index if it has one."""
 
 
 class SinkSettings(BaseModel):
@@ -27,3 +33,41 @@ class RouteOptions(BaseModel):
     """Options of a route for its sink (``CDF_ROUTES__<ROUTE>__<OPTION>``). A sink without a subclass has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class VectorOptions(RouteOptions):
+    """Options of a route to a sink that keeps vectors of at most ``largest_vector`` numbers."""
+
+    largest_vector: ClassVar[int]
+
+    vectors: str = Field(
+        "",
+        description="array<float> columns to keep as vectors, each with its dimension and, for an HNSW index, a metric "
+        f"({', '.join(METRICS)}): embedding:256:cosine,title:64",
+    )
+
+    @field_validator("vectors")
+    @classmethod
+    def _vectors_are_understood(cls, text: str) -> str:
+        parse_vectors(text, cls.largest_vector)
+        return text
+
+    @property
+    def parsed_vectors(self) -> Vectors:
+        return parse_vectors(self.vectors, self.largest_vector)
+
+
+def parse_vectors(text: str, largest: int) -> Vectors:
+    """Parse ``embedding:256:cosine,title:64``; raises ``ValueError``."""
+    parsed: Vectors = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        column, _, rest = part.partition(":")
+        dimension, _, metric = rest.partition(":")
+        wrong = not column or not dimension.isdigit() or not 0 < int(dimension) <= largest
+        if wrong or (metric and metric not in METRICS):
+            raise ValueError(
+                f"expected column:dimension or column:dimension:metric ({', '.join(METRICS)}) of at most {largest} numbers, "
+                f"not {part!r}"
+            )
+        parsed[column] = int(dimension), metric or None
+    return parsed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.local.servers import Elasticsearch, Postgres, Redis
+    from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis
     from tests.support.service import Ended
 
 LONGEST = (
@@ -83,11 +83,30 @@ def elasticsearch_process() -> Iterator[Elasticsearch]:
 @pytest.fixture(scope="module")
 def elasticsearch(elasticsearch_process: Elasticsearch) -> Elasticsearch:
     """The one server of the session, without what an earlier module left in it."""
+    _delete_indices(elasticsearch_process.url)
+    return elasticsearch_process
+
+
+@pytest.fixture(scope="session")
+def opensearch_process() -> Iterator[OpenSearch]:
+    from deploy.local.servers import OpenSearch
+
+    with OpenSearch.start(settings={"http.max_content_length": "4mb"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def opensearch(opensearch_process: OpenSearch) -> OpenSearch:
+    """The one server of the session, without what an earlier module left in it."""
+    _delete_indices(opensearch_process.url)
+    return opensearch_process
+
+
+def _delete_indices(url: str) -> None:
     import httpx
 
-    for index in httpx.get(f"{elasticsearch_process.url}/_alias").raise_for_status().json():
-        httpx.delete(f"{elasticsearch_process.url}/{index}").raise_for_status()
-    return elasticsearch_process
+    for index in httpx.get(f"{url}/_alias").raise_for_status().json():
+        httpx.delete(f"{url}/{index}").raise_for_status()
 
 
 @pytest.fixture(scope="session")

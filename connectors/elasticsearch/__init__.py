@@ -1,8 +1,8 @@
-"""Write to Elasticsearch: one document per key."""
+"""Write to Elasticsearch and OpenSearch: one document per key."""
 
-from connectors.elasticsearch.sink import ElasticsearchSink
+from connectors.elasticsearch.sink import ElasticsearchSink, OpenSearchSink
 from connectors.registry import require
 
-__all__ = ["ElasticsearchSink"]
+__all__ = ["ElasticsearchSink", "OpenSearchSink"]
 
-require("elasticsearch")
+require("elastic_transport")

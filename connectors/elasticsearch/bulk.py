@@ -48,7 +48,7 @@ FAULTS_OF_INDEX: Final = (
         "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. Then restart.",
     ),
 )
-# An empty document that Elasticsearch checks but never stores, since no document has that sequence number.
+# An empty document that the server checks but never stores, since no document has that sequence number.
 PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'
 WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
 
@@ -68,7 +68,7 @@ class BulkRequests:
         reply = self._put(body)
         if reply.status == CONTENT_TOO_LARGE:
             return None
-        if reply.from_elasticsearch and reply.ok and all_applied(reply.body, changes):
+        if reply.genuine and reply.ok and all_applied(reply.body, changes):
             return WriteResult(sent_bytes=len(body))
         items = _items(reply)
         result = result_of(items, changes=changes, route=self.route, sent_bytes=len(body))

@@ -1,37 +1,39 @@
 """Send requests to one cluster, and classify its refusals.
 
-The requests bypass the client's typed API, whose media type belongs to one major version. A plain content type and an
-authorization header built here work with 8.x and 9.x. Bodies are bytes. Nothing is retried here, with one exception: if
-a host can't be reached, the request goes to another host.
+The requests use the transport below Elastic's client, whose media types belong to one major version and which refuses
+OpenSearch. A plain content type and an authorization header built here work with each. Bodies are bytes. Nothing is retried
+here, with one exception: if a host can't be reached, the request goes to another host.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import elastic_transport
 import orjson
-from elastic_transport.client_utils import DEFAULT
-from elasticsearch import Elasticsearch
+from elastic_transport.client_utils import url_to_node_config
 
+from connectors.elasticsearch.dialect import DIALECTS
 from connectors.elasticsearch.node import ProbedNode
 from connectors.errors import PermanentError, RetryableError, SinkError, certificate_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.elasticsearch.settings import Settings
+    from connectors.elasticsearch.dialect import Dialect
+    from connectors.elasticsearch.settings import DocumentSettings
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-OLDEST: Final = 8
-PRODUCT: Final = ("x-elastic-product", "Elasticsearch")
 
 CONNECTIONS: Final = 64
 """Connections to one node at once. The routes of a process share the client, and a further request waits without a limit."""
 EXISTS: Final = "resource_already_exists_exception"
+
+NO_VECTORS: Final = re.compile(r"No handler for type \[knn_vector\]|unknown setting \[index\.knn\]")
 
 UNAUTHORISED, FORBIDDEN, NOT_FOUND, TOO_MANY, SERVER_ERROR = 401, 403, 404, 429, 500
 
@@ -46,6 +48,7 @@ class _Bytes(elastic_transport.Serializer):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
+    dialect: Dialect
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
@@ -55,10 +58,9 @@ class Reply:
         return self.status in range(200, 300)
 
     @property
-    def from_elasticsearch(self) -> bool:
-        """Return whether Elasticsearch sent the answer: it names itself in a header. A proxy does not."""
-        name, product = PRODUCT
-        return self.headers.get(name) == product
+    def genuine(self) -> bool:
+        """Return whether the product sent the answer."""
+        return self.dialect.identifies(self.headers)
 
     @property
     def error(self) -> tuple[str, str]:
@@ -75,19 +77,20 @@ class Reply:
         return float(text) if text.isdecimal() else None
 
     def json(self) -> Any:
-        """Return the parsed body; raise ``RetryableError`` if Elasticsearch did not send it."""
-        if self.from_elasticsearch:
+        """Return the parsed body; raise ``RetryableError`` if the product did not send it."""
+        if self.genuine:
             try:
                 return orjson.loads(self.body)
             except ValueError:
                 pass
-        raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {self.error[1]!r}")
+        raise RetryableError("unavailable", f"the answer does not come from {self.dialect.product}: {self.error[1]!r}")
 
 
 class Cluster:
     """A client of one cluster. It raises ``RetryableError`` and ``PermanentError`` only, except for bugs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DocumentSettings) -> None:
+        self.dialect = settings.dialect
         self._headers = {"accept": JSON, **_authorization(settings)}
         self._settings = settings
         self._others = len(settings.hosts) - 1
@@ -95,13 +98,9 @@ class Cluster:
         try:
             if settings.ca_certs:
                 settings.ca_certs.open().close()
-            self._client = Elasticsearch(
-                list(settings.hosts),
-                ca_certs=str(settings.ca_certs) if settings.ca_certs else DEFAULT,
-                verify_certs=settings.verify_certs,
-                ssl_show_warn=False,
-                connections_per_node=CONNECTIONS,
-                node_class=ProbedNode if self._others else DEFAULT,
+            self._transport = elastic_transport.Transport(
+                [_node(host, settings) for host in settings.hosts],
+                node_class=ProbedNode if self._others else elastic_transport.Urllib3HttpNode,
                 serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
             )
         except OSError as error:
@@ -113,8 +112,7 @@ class Cluster:
         """Return the answer, whatever its status; raise an error if there is none."""
         headers = {**self._headers, "content-type": content_type, **headers}
         try:
-            # The client's own timeout and retries do not apply to a request of its transport.
-            meta, data = self._client.transport.perform_request(
+            meta, data = self._transport.perform_request(
                 method,
                 target,
                 headers=headers,
@@ -126,14 +124,16 @@ class Cluster:
             raise RetryableError("timeout", f"{method} {target}: no answer in time") from error
         except elastic_transport.TlsError as error:
             _clusters.pop(self._settings, None)  # the next client reads CA_CERTS again
-            raise certificate_error("Elasticsearch", error.message) or RetryableError(
+            raise certificate_error(self.dialect.product, error.message) or RetryableError(
                 "unreachable", error.message
             ) from error
         except elastic_transport.ConnectionError as error:
             raise RetryableError("unreachable", error.message) from error
         except elastic_transport.SerializationError as error:
-            raise RetryableError("unavailable", f"the answer does not come from Elasticsearch: {error}") from error
-        return Reply(meta.status, meta.headers, data or b"")
+            raise RetryableError(
+                "unavailable", f"the answer does not come from {self.dialect.product}: {error}"
+            ) from error
+        return Reply(self.dialect, meta.status, meta.headers, data or b"")
 
     def request_json(self, method: str, target: str, body: object = None) -> Any:
         """Send JSON and return the JSON of the answer; raise the error of ``refusal`` if the status is not 2xx."""
@@ -145,7 +145,7 @@ class Cluster:
     def find(self, target: str) -> Any:
         """Return the JSON of a GET; None if there is no such index or alias."""
         reply = self.send("GET", target)
-        if reply.status == NOT_FOUND and reply.from_elasticsearch:
+        if reply.status == NOT_FOUND and reply.genuine:
             return None
         if not reply.ok:
             raise refusal(reply, f"GET {target}")
@@ -159,35 +159,41 @@ class Cluster:
 
     def exists(self, target: str) -> bool:
         reply = self.send("HEAD", target)
-        if reply.status == NOT_FOUND and reply.from_elasticsearch:
+        if reply.status == NOT_FOUND and reply.genuine:
             return False
         if not reply.ok:
             raise refusal(reply, f"HEAD {target}")
         return True
 
     def check(self) -> None:
-        """Check the credentials and the version of Elasticsearch.
+        """Check the credentials, the product and its version.
 
-        The request needs no privilege. A cluster without security answers that the path is unknown, which is accepted. Its
-        media type exists since Elasticsearch 8, and an older version refuses the header.
+        The request needs no privilege. A cluster without security answers that the path is unknown, which is accepted.
         """
-        accept = f"application/vnd.elasticsearch+json; compatible-with={OLDEST}"
-        reply = self.send("GET", "/_security/_authenticate", accept=accept)
+        this = self.dialect
+        reply = self.send("GET", this.who, accept=this.accept)
         kind, reason = reply.error
+        for other in DIALECTS:
+            if other is not this and other.identifies(reply.headers):
+                raise PermanentError(
+                    f"this is {reply.headers[other.header]}, and the sink has TYPE={this.type}.",
+                    f"Set TYPE={other.type} of the sink.",
+                )
         if reply.status == TOO_MANY or reply.status >= SERVER_ERROR or reply.status in {UNAUTHORISED, FORBIDDEN}:
-            raise refusal(reply, "GET /_security/_authenticate")
-        if not reply.from_elasticsearch:
+            raise refusal(reply, f"GET {this.who}")
+        if not reply.genuine:
             raise PermanentError(
-                f"the answer (HTTP {reply.status}) does not come from Elasticsearch.", "Set HOSTS to its HTTP port."
+                f"the answer (HTTP {reply.status}) does not come from {this.product}.",
+                f"Set HOSTS to the HTTP port of {this.product} {this.oldest} or later.",
             )
         if kind == "media_type_header_exception":
-            raise PermanentError(f"this Elasticsearch is older than {OLDEST}: {reason}.", "Upgrade it.")
+            raise PermanentError(f"this {this.product} is older than {this.oldest}: {reason}.", "Upgrade it.")
 
 
-_clusters: dict[Settings, Cluster] = {}
+_clusters: dict[DocumentSettings, Cluster] = {}
 
 
-def cluster_of(settings: Settings) -> Cluster:
+def cluster_of(settings: DocumentSettings) -> Cluster:
     """Return the process's client of these settings. It outlives the runs of a route, and keeps the list of dead hosts."""
     known = _clusters.get(settings)
     return known or _clusters.setdefault(settings, Cluster(settings))
@@ -196,27 +202,42 @@ def cluster_of(settings: Settings) -> Cluster:
 def refusal(reply: Reply, request: str) -> SinkError:
     """Return the error for an answer that is not 2xx. A 413 of a bulk request is handled before: the sink sends less."""
     kind, reason = reply.error
+    product = reply.dialect.product
     said = f"{request}: HTTP {reply.status} {reason or kind}".rstrip()
     blocked = kind == "cluster_block_exception" and reply.status in {FORBIDDEN, TOO_MANY}
     if blocked or kind == "index_closed_exception":
         return RetryableError("read_only", said)
     if reply.status == UNAUTHORISED:
         return PermanentError(
-            f"Elasticsearch refused the credentials ({said}).", "Set API_KEY, or USERNAME and PASSWORD, of the sink."
+            f"{product} refused the credentials ({said}).", "Set API_KEY, or USERNAME and PASSWORD, of the sink."
         )
     if reply.status == FORBIDDEN:
         return PermanentError(
             f"not allowed ({said}).",
-            "Grant the user view_index_metadata, create_index, manage, read and write on the index.",
+            f"Grant the user {reply.dialect.privileges}.",
+        )
+    if NO_VECTORS.search(reason):
+        return PermanentError(
+            f"{product} can't keep vectors: {reason}.",
+            "Install the plugin k-NN (opensearch-knn) on every node, or take VECTORS out of the route.",
         )
     passing = reply.status >= SERVER_ERROR or (reply.status == NOT_FOUND and kind != "index_not_found_exception")
-    if reply.status == TOO_MANY or passing or not reply.from_elasticsearch:
+    if reply.status == TOO_MANY or passing or not reply.genuine:
         reason = "overloaded" if reply.status == TOO_MANY else "unavailable"
         return RetryableError(reason, said, retry_after=reply.retry_after)
-    return PermanentError(f"Elasticsearch refused {said}.", "See the reason, and the log of Elasticsearch.")
+    return PermanentError(f"{product} refused {said}.", f"See the reason, and the log of {product}.")
 
 
-def _authorization(settings: Settings) -> dict[str, str]:
+def _node(host: str, settings: DocumentSettings) -> elastic_transport.NodeConfig:
+    return url_to_node_config(host).replace(
+        ca_certs=str(settings.ca_certs) if settings.ca_certs else None,
+        verify_certs=settings.verify_certs,
+        ssl_show_warn=False,
+        connections_per_node=CONNECTIONS,
+    )
+
+
+def _authorization(settings: DocumentSettings) -> dict[str, str]:
     if settings.api_key is not None:
         return {"authorization": f"ApiKey {settings.api_key.get_secret_value()}"}
     if settings.username is not None and settings.password is not None:

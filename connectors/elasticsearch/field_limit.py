@@ -1,4 +1,4 @@
-"""Count the fields of an index as Elasticsearch does, and raise the index's field limit if the mapping needs more."""
+"""Count the fields of an index as the server does, and raise the index's field limit if the mapping needs more."""
 
 from __future__ import annotations
 

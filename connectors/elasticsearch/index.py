@@ -1,6 +1,6 @@
 """Find or create the index of a route, and read the claim that it records.
 
-Every write goes through an alias with ``require_alias``. If the index is deleted, Elasticsearch refuses the write. Without
+Every write goes through an alias with ``require_alias``. If the index is deleted, the server refuses the write. Without
 ``require_alias`` it would create an empty index with guessed types.
 """
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from connectors.change import Claim, Watermark
 from connectors.elasticsearch import field_limit
-from connectors.elasticsearch.mapping import properties_of
+from connectors.elasticsearch.mapping import VECTOR_FIELDS, properties_of
 from connectors.errors import PermanentError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.mapping import Field
 
+KEEP_VECTORS: Final = "mapping.exclude_source_vectors"
 META: Final = "cdf_replicator"
 SHORTEST_GC_DELETES: Final = 600
 SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -139,10 +140,10 @@ def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc
     The caller then takes ownership of the index. That maps fields that exceed the default limit, since a template may have set
     another limit, and compares the claim of an instance that created the index at the same time.
     """
-    properties = properties_of(found, {})
+    properties, vectors = properties_of(found, {}), _vector_settings(found)
     few = field_limit.total_fields({"properties": properties}) <= field_limit.DEFAULT_LIMIT
-    body = {
-        "settings": {"index": {"gc_deletes": gc_deletes}},
+    body: dict[str, Any] = {
+        "settings": {"index": {"gc_deletes": gc_deletes, **vectors}},
         "aliases": {write_alias(name, route.fence): {"is_write_index": True}},
         "mappings": {
             "dynamic": "strict",
@@ -150,10 +151,33 @@ def create(cluster: Cluster, name: str, found: list[Field], route: RouteSpec, gc
             "properties": properties if few else {},
         },
     }
-    cluster.create(f"/{quote(name)}", body)
+    try:
+        cluster.create(f"/{quote(name)}", body)
+    except PermanentError as error:
+        if f"unknown setting [index.{KEEP_VECTORS}]" not in error.reason:
+            raise
+        body["settings"] = {"index": {"gc_deletes": gc_deletes}}  # an earlier version, which keeps them anyway
+        cluster.create(f"/{quote(name)}", body)
     index = find(cluster, name)
     assert index is not None
     return index
+
+
+def _vector_settings(found: list[Field]) -> dict[str, Any]:
+    """Return the settings with which ``_source`` keeps vectors as they were sent, and vectors may have an index."""
+    vectors = [leaf.kind.definition for leaf in found if leaf.kind.definition["type"] in VECTOR_FIELDS]
+    if any("space_type" in definition for definition in vectors):
+        return {"knn": True}
+    return {KEEP_VECTORS: False} if any(definition["type"] == "dense_vector" for definition in vectors) else {}
+
+
+def leaves_out_vectors(cluster: Cluster, index: Index) -> bool:
+    """Return whether ``_source`` lacks the vectors of an index, as it does by default since Elasticsearch 9.2."""
+    if "'dense_vector'" not in str(index.mappings.get("properties")):
+        return False
+    path = f"/{quote(index.name)}/_settings/index.{KEEP_VECTORS}?include_defaults=true&flat_settings=true"
+    held = cluster.request_json("GET", path).get(index.name, {})
+    return {**held.get("defaults", {}), **held.get("settings", {})}.get(f"index.{KEEP_VECTORS}") == "true"
 
 
 def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]:
@@ -167,6 +191,11 @@ def apply_settings(cluster: Cluster, index: Index, gc_deletes: str) -> list[str]
         warnings.append(
             f"index {index.name!r} forgets deletes after {remembered}: a write that is delayed longer could bring a "
             f"deleted row back; set index.gc_deletes to 1h"
+        )
+    if leaves_out_vectors(cluster, index):
+        warnings.append(
+            f"index {index.name!r} leaves vectors out of _source: verify compares rounded numbers; create it with "
+            f"index.{KEEP_VECTORS}: false"
         )
     if index.siblings:
         warnings.append(

@@ -1,9 +1,9 @@
-"""Map a Spark schema to Elasticsearch fields, and check whether an existing mapping accepts it.
+"""Map a Spark schema to fields, and check whether an existing mapping accepts it.
 
 Rows are JSON as ``connectors.rendering`` writes it. ``_source`` keeps that text unchanged, so the types below affect search
 only. A timestamp is a ``date``, which has milliseconds but accepts every year up to 9999; ``date_nanos`` refuses
 9999-12-31. A whole number is a ``long`` and a float a ``double``, so that a widened column keeps its mapping. A dot in a
-name is a path, as everywhere in Elasticsearch.
+name is a path.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-# Elasticsearch 9.2 refuses every document that contains one of these names, and has no setting to allow them.
+    from connectors.elasticsearch.dialect import Dialect
+    from connectors.settings import Vectors
+
+# Elasticsearch 9.2 refuses every document that contains one of these names, and has no setting to allow them. OpenSearch refuses most of them.
 METADATA: Final = frozenset({
     "_data_stream_timestamp", "_doc_count", "_field_names", "_id", "_ignored", "_ignored_source", "_index", "_index_mode",
     "_nested_path", "_primary_term", "_routing", "_seq_no", "_source", "_tier", "_version",
 })  # fmt: skip
 
 LONG_DIGITS: Final = 18
-LONGEST_TERM: Final = 4096  # characters; Lucene refuses terms above 32766 bytes
 
 TEXTUAL: Final = frozenset({
     "annotated_text", "completion", "constant_keyword", "counted_keyword", "icu_collation_keyword", "keyword",
@@ -35,10 +37,14 @@ PARSED: Final = frozenset({"ip", "version", "date", "date_nanos", "geo_point", "
 REAL: Final = frozenset({"double", "float", "scaled_float"})
 WHOLE: Final = REAL | {"long", "unsigned_long"}
 DATES: Final = frozenset({"date", "date_nanos"})
-OBJECTS: Final = frozenset({"object", "nested", "passthrough", "flattened"})
+OBJECTS: Final = frozenset({"object", "nested", "passthrough", "flattened", "flat_object"})
+VECTOR_FIELDS: Final = frozenset({"dense_vector", "knn_vector"})
+VECTORS: Final = ("array<float>", "array<double>")
+CLOSED: Final = frozenset({"flattened", "flat_object"})
+"""Objects whose keys are no fields."""
 
 # ``ignore_malformed`` keeps a value that can't be indexed in ``_source`` and names its field in ``_ignored``. Without it
-# Elasticsearch refuses the row. Such values are NaN and infinities, which are text in JSON, and years after 9999.
+# the server refuses the row. Such values are NaN and infinities, which are text in JSON, and years after 9999.
 REAL_NUMBER: Final = {"type": "double", "ignore_malformed": True}
 DATE: Final = {"type": "date", "ignore_malformed": True}
 STRING: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
@@ -90,41 +96,59 @@ KINDS: Final = {  # by Spark's name of the type
     "timestamp": Kind(DATE, DATES | TEXTUAL),
     "timestamp_ntz": Kind(DATE, DATES | TEXTUAL),
     "binary": Kind({"type": "binary"}, TEXTUAL | {"binary"}),
-    "map": Kind({"type": "flattened", "ignore_above": LONGEST_TERM}, OBJECTS),
     "struct": Kind({"type": "object"}, OBJECTS),  # a struct without fields
     "variant": Kind(OPAQUE, None),
 }
 AS_TEXT: Final = Kind({"type": "keyword"}, TEXTUAL)  # intervals, times of day
 
 
-def leaves(schema: StructType, route: str) -> list[Field]:
-    """Return the leaves of a schema; raise ``PermanentError`` with the name of each column that Elasticsearch refuses."""
-    found = [leaf for column in schema.fields for leaf in _leaves(column.dataType, column.name, column.name)]
+def leaves(schema: StructType, route: str, dialect: Dialect, vectors: Vectors) -> list[Field]:
+    """Return the leaves of a schema; raise ``PermanentError`` with the name of each column that the product refuses."""
+    kinds = {**KINDS, "map": Kind(dialect.map_field, OBJECTS)}
+    plain = [column for column in schema.fields if column.name not in vectors]
+    found = [leaf for column in plain for leaf in _leaves(column.dataType, column.name, column.name, kinds)]
+    found += [_vector(schema, name, dialect.vector_field(*vectors[name])) for name in vectors]
     paths = {leaf.path for leaf in found}
     wrong = {leaf.column: f"{leaf.path!r}: {fault}" for leaf in found if (fault := _fault(leaf.path, paths))}
     if wrong:
         raise PermanentError(
-            f"Elasticsearch can't take {'; '.join(wrong.values())}.",
+            f"{dialect.product} can't take {'; '.join(wrong.values())}.",
             f"Rename in CDF_ROUTES__{route.upper()}__RENAME or leave out in CDF_ROUTES__{route.upper()}__COLUMNS: "
             f"{', '.join(wrong)}.",
         )
     return found
 
 
-def _leaves(data_type: DataType, path: str, column: str) -> Iterator[Field]:
+def _leaves(data_type: DataType, path: str, column: str, kinds: Mapping[str, Kind]) -> Iterator[Field]:
     from pyspark.sql.types import ArrayType, StructType
 
     source = data_type.simpleString()
-    while isinstance(data_type, ArrayType):  # every field of Elasticsearch may hold several values
+    while isinstance(data_type, ArrayType):  # every field may hold several values
         data_type = data_type.elementType
     if isinstance(data_type, StructType) and data_type.fields:
         for inner in data_type.fields:
-            yield from _leaves(inner.dataType, f"{path}.{inner.name}", column)
+            yield from _leaves(inner.dataType, f"{path}.{inner.name}", column, kinds)
     else:
-        yield Field(path, column, source, _kind(data_type))
+        yield Field(path, column, source, _kind(data_type, kinds))
 
 
-def _kind(data_type: DataType) -> Kind:
+def _vector(schema: StructType, name: str, definition: Mapping[str, Any]) -> Field:
+    held = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if held.get(name) not in VECTORS:
+        raise PermanentError(
+            f"VECTORS names {name}, which is no column of type array<float> of the route.",
+            f"Name one of: {', '.join(column for column, kind in held.items() if kind in VECTORS) or 'none'}.",
+        )
+    return Field(name, name, _shown(definition), Kind(definition, frozenset({definition["type"]})))
+
+
+def _shown(node: Mapping[str, Any]) -> str:
+    """Return the type of a field as text, with its dimension if it is a vector."""
+    dimension = node.get("dims", node.get("dimension"))
+    return f"{node.get('type', 'object')}" + ("" if dimension is None else f"({dimension})")
+
+
+def _kind(data_type: DataType, kinds: Mapping[str, Kind]) -> Kind:
     from pyspark.sql.types import DecimalType
 
     from connectors.rendering import EXACT_DIGITS
@@ -135,7 +159,7 @@ def _kind(data_type: DataType) -> Kind:
         if data_type.precision > EXACT_DIGITS:
             return Kind({"type": "keyword"}, numbers | TEXTUAL)
         return Kind({"type": "double"}, numbers | TEXTUAL)
-    return KINDS.get(data_type.typeName(), AS_TEXT)
+    return kinds.get(data_type.typeName(), AS_TEXT)
 
 
 def _fault(path: str, paths: set[str]) -> str | None:
@@ -173,18 +197,20 @@ def compare(found: Iterable[Field], mappings: Mapping[str, Any]) -> MappingDiff:
             result.missing.append((leaf, dynamic))
             continue
         mapped = node.get("type", "object")
-        opaque = mapped == "flattened" or node.get("enabled") is False
-        takes = opaque if path != leaf.path else (node.get("enabled") is False or _accepts(leaf.kind, mapped))
+        opaque = mapped in CLOSED or node.get("enabled") is False
+        takes = opaque if path != leaf.path else (node.get("enabled") is False or _accepts(leaf.kind, node))
         if not takes:
             result.conflicts.append(
-                f"{path!r} is mapped as {mapped}, the route sends {leaf.source}"
+                f"{path!r} is mapped as {_shown(node)}, the route sends {leaf.source}"
                 + (f" for {leaf.path!r}" if path != leaf.path else "")
             )
     return result
 
 
-def _accepts(kind: Kind, mapped: str) -> bool:
-    return mapped != "alias" and (kind.accepts is None or mapped in kind.accepts)
+def _accepts(kind: Kind, node: Mapping[str, Any]) -> bool:
+    mapped = node.get("type", "object")
+    fits = kind.accepts is None or mapped in kind.accepts
+    return mapped != "alias" and fits and (mapped not in VECTOR_FIELDS or _shown(node) == _shown(kind.definition))
 
 
 def _reach(path: str, mappings: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str, str]:
@@ -204,7 +230,7 @@ def _reach(path: str, mappings: Mapping[str, Any]) -> tuple[Mapping[str, Any] | 
         if name is None:
             return None, path, dynamic
         node, rest, walked = properties[".".join(name)], rest[len(name) :], [*walked, *name]
-        inside = node.get("type", "object") in OBJECTS - {"flattened"} and node.get("enabled") is not False
+        inside = node.get("type", "object") in OBJECTS - CLOSED and node.get("enabled") is not False
         if rest and not inside:
             break
     return node, ".".join(walked), dynamic

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - pydantic reads it
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from typing_extensions import Self
 
 from connectors import names
-from connectors.settings import ArrowSettings, RouteOptions
+from connectors.elasticsearch.dialect import ELASTICSEARCH, OPENSEARCH, Dialect
+from connectors.settings import ArrowSettings, VectorOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +53,7 @@ def nodes(hosts: Iterable[str]) -> list[str]:
 
 
 def _index(name: str) -> str:
-    """Check a name by Elasticsearch's rules; the length leaves room for the prefix and suffix of the writer's alias."""
+    """Check a name by the rules of both products; the length leaves room for the prefix and suffix of the writer's alias."""
     wrong = FORBIDDEN & set(name) or name[:1] in {"", "-", "_", "+", "."} or name != name.lower()
     if wrong or len(name.encode()) > INDEX_BYTES:
         raise ValueError(
@@ -62,11 +63,14 @@ def _index(name: str) -> str:
     return name
 
 
-class Settings(ArrowSettings):
+class DocumentSettings(ArrowSettings):
+    dialect: ClassVar[Dialect]
     hosts: Annotated[
         tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_split), AfterValidator(_some)
     ] = Field(description="URLs of the nodes, comma separated: http://es:9200")
-    api_key: SecretStr | None = Field(None, description="encoded API key, as Elasticsearch shows it")
+    api_key: SecretStr | None = Field(
+        None, description="encoded API key of Elasticsearch, or of OpenSearch 3.7 or later"
+    )
     username: str | None = None
     password: SecretStr | None = None
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
@@ -89,7 +93,17 @@ class Settings(ArrowSettings):
         return self
 
 
-class Options(RouteOptions):
+class ElasticsearchSettings(DocumentSettings):
+    dialect: ClassVar[Dialect] = ELASTICSEARCH
+
+
+class OpenSearchSettings(DocumentSettings):
+    dialect: ClassVar[Dialect] = OPENSEARCH
+
+
+class Options(VectorOptions):
+    largest_vector: ClassVar[int] = 4096
+
     index: Annotated[str, AfterValidator(_index)] | None = Field(
         None, description="index or alias to write to (default: the table's slug)"
     )

@@ -1,4 +1,4 @@
-"""Write whole documents with external versions to Elasticsearch, in bulk requests that the JVM builds.
+"""Write whole documents with external versions to Elasticsearch and OpenSearch, in bulk requests that the JVM builds.
 
 Functions import the modules that need Spark or the client, so that a configuration is validated without them.
 """
@@ -17,7 +17,6 @@ from connectors.elasticsearch import settings as configuration
 from connectors.elasticsearch.bulk import REJECTION_CODES, BulkRequests, body_of, merge, too_large
 from connectors.elasticsearch.index import apply_settings, create, find, identity_of, write_alias
 from connectors.elasticsearch.mapping import leaves
-from connectors.elasticsearch.orphans import count, sweep
 from connectors.errors import lost, target_missing
 from connectors.protocols import Addressed, Capabilities, Repairable, Resyncable, Watermarked
 from connectors.result import EntryCount, WriteResult
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
 BODY: Final = "ndjson"
 MARK_SECONDS: Final = 60.0
 LONGEST_ID: Final = 512  # bytes
-EMPTY_ID: Final = "%"  # Elasticsearch has no empty id; a key text never is a lone %
+EMPTY_ID: Final = "%"  # there is no empty id; a key text never is a lone %
 
 
-class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
+class DocumentSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
     """A sink that keeps one document per key.
 
     ``_id`` is the key text, or its SHA-256 if the key text is longer than 512 bytes. ``_version`` is the guard. An upsert
@@ -52,20 +51,19 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairabl
     delivery therefore changes nothing, and an upsert beats a delete of the same commit.
     """
 
-    Settings = configuration.Settings
     Options = configuration.Options
     mode: ClassVar[Mode] = "upsert"
     capabilities = Capabilities(rejection_codes=REJECTION_CODES, deleted_rows=False, fencing=True)
-    settings: configuration.Settings
+    settings: configuration.DocumentSettings
 
-    def __init__(self, settings: configuration.Settings) -> None:
+    def __init__(self, settings: configuration.DocumentSettings) -> None:
         super().__init__(settings)
         self._cluster: Cluster | None = None
         self._requests: BulkRequests | None = None
         self._marked: tuple[float, object] = (-math.inf, None)
         self._index: tuple[str, str] | None = None
 
-    def __reduce__(self) -> tuple[type[ElasticsearchSink], tuple[configuration.Settings]]:
+    def __reduce__(self) -> tuple[type[DocumentSink], tuple[configuration.DocumentSettings]]:
         """Pickle the settings only: a copy is not open, since connections stay in their process."""
         return type(self), (self.settings,)
 
@@ -78,7 +76,8 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairabl
 
     def places(self, route: RouteSpec) -> frozenset[str]:
         """Return an address for each node, since every node of a cluster leads to the same index."""
-        return frozenset(f"elasticsearch {node} {_name(route)}" for node in configuration.nodes(self.settings.hosts))
+        kind = self.settings.dialect.type
+        return frozenset(f"{kind} {node} {_name(route)}" for node in configuration.nodes(self.settings.hosts))
 
     def check(self) -> None:
         self._connected().check()
@@ -89,7 +88,8 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairabl
         return index.claim(route) if index else None
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
-        fields = leaves(schema, route.name)
+        vectors = _options(route).parsed_vectors
+        fields = leaves(schema, route.name, self.settings.dialect, vectors)
         cluster, name = self._connected(), _name(route)
         index = find(cluster, name)
         if self._index is not None and (index is None or (index.name, index.identity) != self._index):
@@ -168,16 +168,20 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairabl
         return self._index is not None and identity_of(self._connected(), self._index[0]) != self._index[1]
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
+        from connectors.elasticsearch import view
+
         index = self._find(route)
-        return count(self._connected(), quote(index.name), below_guard) if index else EntryCount()
+        return view.count(self._connected(), quote(index.name), below_guard) if index else EntryCount()
 
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
+        from connectors.elasticsearch import view
+
         self.open(route)
         assert self._requests is not None
         index = self._find(route)
         if index is None:
             return 0
-        return sweep(self._connected(), quote(index.name), below_guard, self._requests)
+        return view.sweep(self._connected(), quote(index.name), below_guard, self._requests)
 
     def close(self) -> None:
         """Forget the target. The connections stay open for the next sink of these settings in the process."""
@@ -200,7 +204,18 @@ class ElasticsearchSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairabl
         return index
 
 
+class ElasticsearchSink(DocumentSink):
+    Settings = configuration.ElasticsearchSettings
+
+
+class OpenSearchSink(DocumentSink):
+    Settings = configuration.OpenSearchSettings
+
+
+def _options(route: RouteSpec) -> configuration.Options:
+    assert isinstance(route.options, configuration.Options)
+    return route.options
+
+
 def _name(route: RouteSpec) -> str:
-    options = route.options
-    assert isinstance(options, configuration.Options)
-    return options.index or route.table
+    return _options(route).index or route.table

@@ -1,4 +1,4 @@
-"""Read the documents of an index at one moment, in slices of a point in time (PIT)."""
+"""Read the documents of an index at one moment, by a point in time (PIT): to compare, to count, and to delete orphans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from urllib.parse import quote
 
 import orjson
 
-from connectors.errors import SinkError
+from connectors.elasticsearch.index import leaves_out_vectors
+from connectors.errors import PermanentError, RetryableError, SinkError
+from connectors.result import EntryCount
 from connectors.view import BODY, ScannedView, entry_batch
 
 if TYPE_CHECKING:
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
+    from connectors.elasticsearch.bulk import BulkRequests
     from connectors.elasticsearch.client import Cluster
     from connectors.elasticsearch.index import Index
-    from connectors.elasticsearch.settings import Settings
+    from connectors.elasticsearch.settings import DocumentSettings
+    from connectors.result import WriteResult
 
 KEEP_ALIVE: Final = "5m"
 PAGE: Final = 2000
 SLICES: Final = 4
+PAGE_OF_IDS: Final = 5000
+GTE: Final = {"version_type": "external_gte"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class DocumentView(ScannedView):
     """
 
     consistent: ClassVar[bool] = True
-    settings: Settings
+    settings: DocumentSettings
     pit: str
     source: bool | Mapping[str, Any]
     parts: int = SLICES
@@ -59,33 +65,27 @@ class DocumentView(ScannedView):
 
 
 @contextmanager
-def opened(cluster: Cluster, settings: Settings, index: Index) -> Iterator[DocumentView]:
+def opened(cluster: Cluster, settings: DocumentSettings, index: Index) -> Iterator[DocumentView]:
     """Refresh the index and open a point in time; close it at the end."""
+    source = {"exclude_vectors": False} if leaves_out_vectors(cluster, index) else True
     pit = open_pit(cluster, quote(index.name))
-    # Elasticsearch 9.2 leaves vectors out of _source; earlier versions refuse the option.
-    vectors = "dense_vector" in orjson.dumps(index.mappings.get("properties", {})).decode()
-    source: bool | dict[str, Any] = {"exclude_vectors": False} if vectors and _leaves_out_vectors(cluster) else True
     try:
         yield DocumentView(settings, pit, source)
     finally:
         close_pit(cluster, pit)
 
 
-def _leaves_out_vectors(cluster: Cluster) -> bool:
-    major, minor = (int(part) for part in cluster.request_json("GET", "/")["version"]["number"].split(".")[:2])
-    return (major, minor) >= (9, 2)
-
-
 def open_pit(cluster: Cluster, index: str) -> str:
     """Make every acknowledged write visible, and return the id of a point in time. ``index`` is quoted for a URL."""
     cluster.request_json("POST", f"/{index}/_refresh")
-    return str(cluster.request_json("POST", f"/{index}/_pit?keep_alive={KEEP_ALIVE}")["id"])
+    path = f"/{index}/{cluster.dialect.point_in_time}?keep_alive={KEEP_ALIVE}"
+    return str(cluster.request_json("POST", path)[cluster.dialect.pit_key])
 
 
 def close_pit(cluster: Cluster, pit: str) -> None:
-    """Free a point in time. Elasticsearch frees it by itself at the end of its life, so that an error has no consequence."""
+    """Free a point in time. The server frees it by itself at the end of its life, so that an error has no consequence."""
     with suppress(SinkError):
-        cluster.request_json("DELETE", "/_pit", {"id": pit})
+        cluster.request_json("DELETE", cluster.dialect.close, cluster.dialect.pit(pit))
 
 
 def pages(cluster: Cluster, pit: str, size: int, query: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
@@ -107,3 +107,61 @@ def pages(cluster: Cluster, pit: str, size: int, query: Mapping[str, Any]) -> It
             return
         yield hits
         after = {"search_after": hits[-1]["sort"]}
+
+
+def count(cluster: Cluster, index: str, below_guard: int) -> EntryCount:
+    """Read the version of every document and count, since no query finds versions."""
+    held = EntryCount()
+    for page in _pages(cluster, index):
+        versions = [hit["_version"] for hit in page]
+        held += EntryCount(len(versions), sum(version < below_guard for version in versions), max(versions))
+    return held
+
+
+def sweep(cluster: Cluster, index: str, below_guard: int, requests: BulkRequests) -> int:
+    """Delete every document whose version is below the guard, and return their number.
+
+    A delete has the guard just below and the version type ``external_gte``. It beats every orphan, and loses to every
+    concurrent write of the new epoch. A document of another writer has version 1, or the version after the sink's last one.
+    It may have a routing value, which the delete must contain.
+
+    Args:
+        cluster: The cluster.
+        index: The name of the index, quoted for a URL.
+        below_guard: The lowest guard of the new epoch.
+        requests: The bulk requests of the writer.
+
+    """
+    swept = 0
+    for page in _pages(cluster, index):
+        orphans = [hit for hit in page if hit["_version"] < below_guard]
+        if orphans:
+            deletes = ({"delete": _address(hit) | {"version": below_guard - 1, **GTE}} for hit in orphans)
+            result = _send(requests, b"".join(orjson.dumps(delete) + b"\n" for delete in deletes), len(orphans))
+            swept += len(orphans) - len(result.stale) - len(result.noop)
+    return swept
+
+
+def _send(requests: BulkRequests, body: bytes, deletes: int) -> WriteResult:
+    result = requests.send(body, deletes)
+    if result is None:
+        raise PermanentError(
+            f"{requests.cluster.dialect.product} refuses a request of {len(body)} bytes as too large.",
+            "Raise http.max_content_length.",
+        )
+    if result.retry:
+        raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
+    return result
+
+
+def _address(hit: dict[str, Any]) -> dict[str, Any]:
+    address = {"_id": hit["_id"]}
+    return address | {"routing": hit["_routing"]} if "_routing" in hit else address
+
+
+def _pages(cluster: Cluster, index: str) -> Iterator[list[dict[str, Any]]]:
+    pit = open_pit(cluster, index)
+    try:
+        yield from pages(cluster, pit, PAGE_OF_IDS, {"_source": False})
+    finally:
+        close_pit(cluster, pit)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from connectors import names
-from connectors.settings import ArrowSettings, RouteOptions
+from connectors.settings import ArrowSettings, VectorOptions
 
 SCHEMES: Final = ("postgresql", "postgres")
 PORT: Final = 5432
@@ -17,11 +17,8 @@ _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?")
 LONGEST_NAME: Final = 63
 """Bytes of the longest name. PostgreSQL cuts a longer one, so that two names could become the same."""
 TOMBSTONES: Final = "__cdf_deleted"
-METRICS: Final = {"cosine": "vector_cosine_ops", "l2": "vector_l2_ops", "ip": "vector_ip_ops"}
-LARGEST_VECTOR: Final = 16_000
-
-Vectors = dict[str, "tuple[int, str | None]"]
-"""The dimension of each vector column, and the metric of its index if it has one."""
+OPERATORS: Final = {"cosine": "vector_cosine_ops", "l2": "vector_l2_ops", "ip": "vector_ip_ops"}
+"""pgvector's operators by metric."""
 
 
 def hosts(url: str) -> list[tuple[str, int]]:
@@ -48,21 +45,6 @@ def _identifier(name: str) -> str:
             f"expected a name of 1 to {LONGEST_NAME - len(TOMBSTONES)} bytes; it is quoted, so case counts"
         )
     return name
-
-
-def parse_vectors(text: str) -> Vectors:
-    """Parse ``embedding:256:cosine,title:64``; raises ``ValueError``."""
-    parsed: Vectors = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        column, _, rest = part.partition(":")
-        dimension, _, metric = rest.partition(":")
-        wrong = not column or not dimension.isdigit() or not 0 < int(dimension) <= LARGEST_VECTOR
-        if wrong or (metric and metric not in METRICS):
-            raise ValueError(
-                f"expected column:dimension or column:dimension:metric ({', '.join(METRICS)}), not {part!r}"
-            )
-        parsed[column] = int(dimension), metric or None
-    return parsed
 
 
 class PostgresSettings(ArrowSettings):
@@ -108,18 +90,9 @@ class PostgresSettings(ArrowSettings):
         return [f"{names.server(host, port)}/{database(url)}" for host, port in hosts(url)]
 
 
-class PostgresOptions(RouteOptions):
+class PostgresOptions(VectorOptions):
+    largest_vector: ClassVar[int] = 16_000
+
     target_table: Annotated[str, AfterValidator(_identifier)] | None = Field(
         None, description="table to write to, in the sink's schema (default: the table's slug)"
     )
-    vectors: str = Field(
-        "",
-        description="array<float> columns to keep as pgvector's vector, each with its dimension and, for an HNSW index, a "
-        "metric (cosine, l2, ip): embedding:256:cosine,title:64",
-    )
-
-    @field_validator("vectors")
-    @classmethod
-    def _vectors_are_understood(cls, text: str) -> str:
-        parse_vectors(text)
-        return text

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import GUARD, KEY, ROW, is_delete
 from connectors.errors import PermanentError, lost
-from connectors.postgres.settings import LONGEST_NAME, TOMBSTONES, PostgresOptions, PostgresSettings, parse_vectors
+from connectors.postgres.settings import LONGEST_NAME, TOMBSTONES, PostgresOptions, PostgresSettings
 from connectors.protocols import Addressed, Capabilities, Maintained, Repairable, Resyncable, Watermarked
 from connectors.result import WriteResult
 from connectors.sink import ArrowSink
@@ -90,7 +90,7 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         from connectors.postgres.load import make_key
         from connectors.postgres.table import align, wanted_types
 
-        named, vectors = self._target(route), parse_vectors(_options(route).vectors)
+        named, vectors = self._target(route), _options(route).parsed_vectors
         _check_keys(schema, route)
         types = wanted_types(schema, named, vectors)
         with self._connected().transaction() as cursor:
@@ -116,7 +116,7 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         from connectors.postgres.target import GUARD_COLUMN
         from connectors.postgres.types import copy_line, copy_text, key_value, vector_text
 
-        vectors = parse_vectors(_options(route).vectors)
+        vectors = _options(route).parsed_vectors
         others = [field for field in schema.fields if field.name not in route.keys]
         names = [*route.keys, GUARD_COLUMN, *(field.name for field in others)]
         row, guard = F.col(ROW), F.col(GUARD).cast("string")

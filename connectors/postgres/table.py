@@ -9,7 +9,7 @@ from psycopg.sql import SQL, Identifier
 
 from connectors.errors import PermanentError
 from connectors.postgres.load import make_key
-from connectors.postgres.settings import LONGEST_NAME, METRICS
+from connectors.postgres.settings import LONGEST_NAME, OPERATORS
 from connectors.postgres.target import GUARD_COLUMN
 from connectors.postgres.types import accepts, is_widening, postgres_type
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql.types import StructType
 
-    from connectors.postgres.settings import Vectors
     from connectors.postgres.target import Target
+    from connectors.settings import Vectors
 
 ORDINARY: Final = "r"
 
@@ -166,7 +166,7 @@ def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target) -> None:
 
 def _index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str) -> None:
     name = f"{target.table}__cdf_{column}".encode()[:LONGEST_NAME].decode(errors="ignore")
-    operators = SQL(f"{schema}{METRICS[metric]}")
+    operators = SQL(f"{schema}{OPERATORS[metric]}")
     cursor.execute(
         target.query(
             "CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw ({column} {operators})",

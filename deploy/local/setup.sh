@@ -61,7 +61,7 @@ PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --
 
 echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.spark.java import java_home; print(java_home())')"
 
-echo "setup: Delta jars and the Elasticsearch server"
+echo "setup: Delta jars, Elasticsearch and OpenSearch"
 "$venv/bin/python" -m deploy.local.jars.fetch
 
 state > "$stamp"

@@ -12,6 +12,7 @@ from tests.contract.type_cases import (
     NO_DELTA_COLUMN,
     POSTGRES_TYPES,
     REFUSED_BY_ELASTICSEARCH,
+    REFUSED_BY_OPENSEARCH,
     REFUSED_BY_POSTGRES,
 )
 
@@ -36,7 +37,9 @@ each sink, and is read back, in `tests/integration/test_types.py`.
   A null column has no field, so it differs from an empty text.
 - An **Elasticsearch index that the service creates** maps types as below, `dynamic: strict`: no type is guessed from a value,
   and no text becomes a date. A value that a field can't index (NaN, the year 12024) is kept in `_source` and named in the
-  document's `_ignored`.
+  document's `_ignored`. A column in `VECTORS` is a `dense_vector`.
+- **OpenSearch** has the fields of Elasticsearch, with `flat_object` for `flattened` and `knn_vector` for `dense_vector`. It finds years
+  after 9999. The contract suite writes the values below to it and reads them back.
 - A **table that the PostgreSQL sink creates** has a column of the type below for each column, and the key columns as its primary
   key. `jsonb` holds the JSON below. Every other column holds the value itself; an array in `VECTORS` is pgvector's `vector(n)`.
 - A `RowSink` gets the JSON form as Python objects; integers beyond 64 bits, which only a variant can hold, become floats.
@@ -77,6 +80,15 @@ def _refused() -> Iterable[str]:
     yield from _table(
         ("Delta type", "Value", "Code", "Why"),
         ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_ELASTICSEARCH),
+    )
+    yield ""
+    yield "## Refused by OpenSearch"
+    yield ""
+    yield "The row becomes a dead letter with this code. OpenSearch takes a NUL character in a key of a map."
+    yield ""
+    yield from _table(
+        ("Delta type", "Value", "Code", "Why"),
+        ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_OPENSEARCH),
     )
     yield ""
     yield "## Refused by PostgreSQL"

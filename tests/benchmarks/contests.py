@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.settings.models import Spark
 from cdf_replicator.spark.session import jvm_pid, start
 from deploy.local.jars.fetch import fetch
-from deploy.local.servers import Elasticsearch, Postgres, Redis
+from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis
 from tests.benchmarks import delta, elasticsearch, postgres, redis, verify, works
 from tests.benchmarks.rivals.arms import rivals
 
@@ -45,7 +45,14 @@ def of_elasticsearch(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
     with Elasticsearch.start(heap=ELASTICSEARCH_HEAP, long_lived=True) as server, rivals() as theirs:
         for work in _works(spark, scale):
             with theirs.es_hadoop(work, server, elasticsearch.INDEX) as arms:
-                yield elasticsearch.contest(spark, work, server, jvm, arms)
+                yield elasticsearch.contest(spark, work, server, jvm, arms, elasticsearch.HELPERS)
+
+
+def of_opensearch(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
+    jvm = _jvm(spark)
+    with OpenSearch.start(heap=ELASTICSEARCH_HEAP, long_lived=True) as server:
+        for work in works.bootstrap(spark, scale.rows), works.changes(spark, scale.rows):
+            yield elasticsearch.contest(spark, work, server, jvm, ())
 
 
 def of_redis(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
@@ -82,6 +89,7 @@ def of_verify(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
 
 PARTS = {
     "elasticsearch": of_elasticsearch,
+    "opensearch": of_opensearch,
     "postgres": of_postgres,
     "redis": of_redis,
     "delta": of_delta,

@@ -1,4 +1,4 @@
-"""Elasticsearch: raw bulk of prebuilt bodies, ours, and the bulk helpers of the Python client in foreachPartition."""
+"""Elasticsearch and OpenSearch: raw bulk of prebuilt bodies, ours, and the bulk helpers of Elastic's Python client in foreachPartition."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from deploy.local.servers import Elasticsearch
+    from deploy.local.servers import Elasticsearch, OpenSearch
     from tests.benchmarks.works import Work
 
 INDEX = TABLE
 CHUNK = 5000
 SENDERS = 3
+HELPERS = ("parallel_bulk", "streaming_bulk")
 HEADERS = {"content-type": "application/x-ndjson"}
 
 
 class Target:
     """The index, made by our sink and the same for every arm."""
 
-    def __init__(self, server: Elasticsearch, route: OurRoute) -> None:
+    def __init__(self, server: Elasticsearch | OpenSearch, route: OurRoute) -> None:
         self.url, self._route = server.url, route
 
     def empty(self) -> None:
@@ -49,12 +50,13 @@ class Target:
 def contest(
     spark: SparkSession,
     work: Work,
-    server: Elasticsearch,
+    server: Elasticsearch | OpenSearch,
     jvm: int,
     rivals: Sequence[Arm],
+    helpers: Sequence[str] = (),
 ) -> Contest:
     """``rivals``: arms that write to the same index, ``rows``; it is emptied before each run."""
-    route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "elasticsearch", "CDF_SINKS__SINK__HOSTS": server.url})
+    route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": server.name, "CDF_SINKS__SINK__HOSTS": server.url})
     target = Target(server, route)
     expected = newest(work.frame(spark), work.keys).where(f"NOT {DELETED}").count()
     bodies: list[bytes] = []
@@ -77,11 +79,9 @@ def contest(
         Arm("ours", route.deliver, [jvm], target.empty, route.sent),
         Arm("raw bulk", raw, [], target.empty),
     ]
-    arms += [
-        Arm(helper, partial(by_helper, helper), [jvm], target.empty) for helper in ("parallel_bulk", "streaming_bulk")
-    ]
+    arms += [Arm(helper, partial(by_helper, helper), [jvm], target.empty) for helper in helpers]
     arms += [replace(rival, before=target.empty) for rival in rivals]
-    return Contest(f"elasticsearch {work.name}", work.what, arms, check)
+    return Contest(f"{server.name} {work.name}", work.what, arms, check)
 
 
 def _bodies(route: OurRoute) -> Iterator[bytes]:

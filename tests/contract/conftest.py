@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.testing import SCHEMA, render_chunk
-from tests.contract.elasticsearch_reader import Reader, route_to, sink_to
+from tests.contract import elasticsearch_reader
+from tests.contract.elasticsearch_reader import Reader, route_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,12 @@ def es(elasticsearch: Elasticsearch) -> Reader:
 
 
 @pytest.fixture
-def sink(elasticsearch: Elasticsearch) -> Iterator[ElasticsearchSink]:
+def sink_to() -> Callable[..., ElasticsearchSink]:
+    return elasticsearch_reader.sink_to
+
+
+@pytest.fixture
+def sink(elasticsearch: Elasticsearch, sink_to: Callable[..., ElasticsearchSink]) -> Iterator[ElasticsearchSink]:
     with closing(sink_to(elasticsearch.url)) as sink:
         yield sink
 
@@ -35,6 +41,12 @@ def sink(elasticsearch: Elasticsearch) -> Iterator[ElasticsearchSink]:
 @pytest.fixture
 def route() -> RouteSpec:
     return route_to()
+
+
+@pytest.fixture
+def runtime() -> dict[str, dict[str, dict[str, str]]]:
+    """The mapping of a field that a search computes."""
+    return {"runtime": {"r": {"type": "long"}}}
 
 
 @pytest.fixture

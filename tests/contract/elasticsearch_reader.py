@@ -1,4 +1,4 @@
-"""Elasticsearch as its users see it, below and beside the sink under test."""
+"""Elasticsearch and OpenSearch as their users see them, below and beside the sink under test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import uuid4
 import httpx
 
 from connectors import RouteSpec
-from connectors.elasticsearch import ElasticsearchSink
+from connectors.elasticsearch import ElasticsearchSink, OpenSearchSink
 
 
 class Reader:
@@ -58,3 +58,7 @@ def route_to(index: str | None = None, **more: Any) -> RouteSpec:
 
 def sink_to(url: str, **more: Any) -> ElasticsearchSink:
     return ElasticsearchSink(ElasticsearchSink.Settings(type="elasticsearch", hosts=url, **more))
+
+
+def opensearch_to(url: str, **more: Any) -> OpenSearchSink:
+    return OpenSearchSink(OpenSearchSink.Settings(type="opensearch", hosts=url, **more))

@@ -125,7 +125,7 @@ def test_an_exception_in_the_block_still_stops_the_server():
     assert left_behind(*traces) == []
 
 
-@pytest.mark.parametrize("starter", ["Redis", "Elasticsearch"], indirect=True)
+@pytest.mark.parametrize("starter", ["Redis", "Elasticsearch", "OpenSearch"], indirect=True)
 def test_server_ends_with_its_parent_even_if_it_is_killed(starter):
     process, group, port, home = starter
     assert living(group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 EMOJI = "👩‍🚀e\u0301"
@@ -18,6 +18,7 @@ LONG_TEXT = "é" * 524_288  # 1 MB
 ALL_BYTES = bytes(range(256))
 NINES = "9" * 20 + "." + "9" * 18
 DEEP = 24
+DEEP_ARRAYS = f"parse_json(concat(repeat('[', {DEEP}), repeat(']', {DEEP})))"
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ CASES = (
                 + ',"f":"NaN","n":"0001-01-01 00:00:00"}',
             ),
             variant(
-                f"parse_json(concat(repeat('[', {DEEP}), repeat(']', {DEEP})))",
+                DEEP_ARRAYS,
                 "[" * DEEP + "]" * DEEP,
                 f"arrays {DEEP} deep",
             ),
@@ -310,6 +311,13 @@ REFUSED_BY_ELASTICSEARCH = (
         "a key of 33,000 bytes",
         "document_parsing",
         "A term has at most 32,766 bytes.",
+    ),
+)
+
+REFUSED_BY_OPENSEARCH = (
+    replace(REFUSED_BY_ELASTICSEARCH[1], code="illegal_argument"),
+    Refusal(
+        "variant", DEEP_ARRAYS, f"arrays {DEEP} deep", "document_parsing", "Arrays are at most 20 deep, in any field."
     ),
 )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.local.servers import Elasticsearch, Postgres, Redis
+    from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis
     from tests.oracle.history import Act, History
     from tests.oracle.table import Row
 
@@ -55,7 +55,7 @@ def live(
     slug: str,
     folder: Path,
     spark: SparkSession,
-    elasticsearch: Elasticsearch,
+    elasticsearch: Elasticsearch | OpenSearch,
     cache: Redis,
     database: Postgres,
 ) -> Findings:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.monitoring.totals import BatchStatus
     from cdf_replicator.runtime.route_runner import RouteRunner
-    from deploy.local.servers import Elasticsearch, Postgres, Redis
+    from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis
     from tests.oracle.table import Row, Table
 
 SINKS = ("audit", "search", "cache")
@@ -59,7 +59,7 @@ class Replicator:
         table: Table,
         slug: str,
         folder: Path,
-        elasticsearch: Elasticsearch,
+        elasticsearch: Elasticsearch | OpenSearch,
         cache: Redis,
         database: Postgres,
     ) -> None:
@@ -100,7 +100,7 @@ class Replicator:
         if shape.twins:
             return environ
         environ |= {
-            "CDF_SINKS__SEARCH__TYPE": "elasticsearch",
+            "CDF_SINKS__SEARCH__TYPE": elasticsearch.name,
             "CDF_SINKS__SEARCH__HOSTS": elasticsearch.url,
             "CDF_SINKS__CACHE__TYPE": "redis",
             "CDF_SINKS__CACHE__URL": cache.url,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deploy.local.servers import Elasticsearch, Redis
+    from deploy.local.servers import Elasticsearch, OpenSearch, Redis
 
 REPOSITORY = "/_snapshot/oracle"
 _numbers = itertools.count()
@@ -46,7 +46,7 @@ class Entries:
 class Index:
     """The target of a route into Elasticsearch: an index, which is deleted and restored from a snapshot."""
 
-    def __init__(self, server: Elasticsearch, name: str) -> None:
+    def __init__(self, server: Elasticsearch | OpenSearch, name: str) -> None:
         self.server, self.name = server, name
 
     def copy(self) -> str | None:

@@ -22,7 +22,7 @@ def test_day_of_flights_is_equal_in_every_sink():
             "--rows",
             "20000",
             "--sinks",
-            "elasticsearch,redis,postgres",
+            "elasticsearch,opensearch,redis,postgres",
         ],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
@@ -32,7 +32,7 @@ def test_day_of_flights_is_equal_in_every_sink():
     )
     assert demo.returncode == 0, demo.stdout
     assert "0 differing keys" in demo.stdout
-    assert demo.stdout.count("  no difference") == 4, "verify compares each target"
-    assert demo.stdout.count(" s, written at ") == 4, "the first load of each sink is measured"
+    assert demo.stdout.count("  no difference") == 5, "verify compares each target"
+    assert demo.stdout.count(" s, written at ") == 5, "the first load of each sink is measured"
     assert "04 February  version   6" in demo.stdout
     assert set(RUNS.iterdir()) <= before, "a run leaves nothing behind"

@@ -23,7 +23,7 @@ from cdf_replicator.spark import SparkStartError
 from deploy.local.demo import flights, sinks
 from deploy.local.demo.board import FIRST_DAY, MOST_DAYS, TABLE, Board, session
 from deploy.local.demo.service import SINKS, TYPES, FirstLoad, Service
-from deploy.local.servers import Elasticsearch, Postgres, Redis, ServerError
+from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis, ServerError
 from deploy.local.servers.server import CACHE, PROJECT
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ DAYS = 7
 COMMIT_SECONDS = 4
 """Shortest time from a commit to the start of the next."""
 RUNS = CACHE / "demo"
-SERVERS: dict[str, Callable[[], Elasticsearch | Postgres | Redis]] = {
+SERVERS: dict[str, Callable[[], Elasticsearch | OpenSearch | Postgres | Redis]] = {
     "search": lambda: Elasticsearch.start(long_lived=True),
+    "os": lambda: OpenSearch.start(long_lived=True),
     "cache": Redis.start,
     "db": Postgres.start,
 }
@@ -179,8 +180,10 @@ def _conclude(console: Console, results: Mapping[str, sinks.Result], feed: Mappi
 
 def _example(sink: str, url: str, key: str) -> str:
     """Return a command or an address that shows rows of a sink."""
+    search = f"{url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty"
     return {
-        "search": f"{url}/{TABLE}/_search?q=dest:BOS+AND+dep_delay:>60&size=3&pretty",
+        "search": search,
+        "os": search,
         "cache": f"{_program('redis-cli')} -u {url} GET '{TABLE}:{key}'",
         "db": f"psql {url} -c \"SELECT * FROM {TABLE} WHERE dest = 'BOS' AND dep_delay > 60 LIMIT 3\"",
     }[sink]

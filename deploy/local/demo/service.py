@@ -20,8 +20,13 @@ from deploy.local.servers.server import Server, ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-SINKS = {"audit": "audit table", "search": "Elasticsearch", "cache": "Redis", "db": "PostgreSQL"}
-TYPES = {"search": ("elasticsearch", "HOSTS"), "cache": ("redis", "URL"), "db": ("postgres", "URL")}
+SINKS = {"audit": "audit table", "search": "Elasticsearch", "os": "OpenSearch", "cache": "Redis", "db": "PostgreSQL"}
+TYPES = {
+    "search": ("elasticsearch", "HOSTS"),
+    "os": ("opensearch", "HOSTS"),
+    "cache": ("redis", "URL"),
+    "db": ("postgres", "URL"),
+}
 """Type of each sink with a server, and the setting with its address."""
 COMMAND = str(Path(sys.executable).parent / "cdf-replicator")
 PATIENCE_SECONDS = 300

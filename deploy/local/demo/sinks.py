@@ -6,8 +6,10 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import elasticsearch
+import httpx
 import orjson
 import psycopg
 import redis
@@ -45,6 +47,22 @@ class Elasticsearch:
         return ((hit["_id"], hit["_source"]) for hit in scan(self._client, index=TABLE, size=PAGE))
 
 
+class OpenSearch:
+    def __init__(self, url: str) -> None:
+        self._client = httpx.Client(base_url=url, timeout=60, trust_env=False)
+
+    def row(self, key: str) -> dict[str, Any] | None:
+        return self._client.get(f"/{TABLE}/_doc/{quote(key, safe='')}").json().get("_source")
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        self._client.post(f"/{TABLE}/_refresh").raise_for_status()
+        page = self._client.post(f"/{TABLE}/_search?scroll=1m&size={PAGE}", json={"sort": ["_doc"]})
+        while hits := page.raise_for_status().json()["hits"]["hits"]:
+            yield from ((hit["_id"], hit["_source"]) for hit in hits)
+            more = {"scroll": "1m", "scroll_id": page.json()["_scroll_id"]}
+            page = self._client.post("/_search/scroll", json=more)
+
+
 class Redis:
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url)
@@ -80,8 +98,8 @@ class Postgres:
         yield from self._connection.execute(f"SELECT {self.KEY}, to_jsonb({TABLE}) - '_cdf_guard' FROM {TABLE}")
 
 
-Reader = Elasticsearch | Redis | Postgres
-READERS: dict[str, type[Reader]] = {"search": Elasticsearch, "cache": Redis, "db": Postgres}
+Reader = Elasticsearch | OpenSearch | Redis | Postgres
+READERS: dict[str, type[Reader]] = {"search": Elasticsearch, "os": OpenSearch, "cache": Redis, "db": Postgres}
 
 
 def visible_seconds(readers: Mapping[str, Reader], commit: Commit) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Fetch the artifacts of `ivy.xml` with the Ivy inside pyspark, and check each file against `checksums.sha256`.
 
-    python -m deploy.local.jars.fetch                the Delta jars into pyspark, Elasticsearch into .cache/downloads
+    python -m deploy.local.jars.fetch                the Delta jars into pyspark, the servers into .cache/downloads
     python -m deploy.local.jars.fetch delta FOLDER   one configuration of ivy.xml into FOLDER
 
 Files with the right checksum are not fetched again, so a second run needs no network.
@@ -65,7 +65,10 @@ def fetch(configuration: str, folder: Path) -> None:
         raise FetchError(f"deploy/local/jars/checksums.sha256 has no line for {', '.join(unknown)}")
     missing = [name for name in (artifact.file for artifact in wanted) if not _is_right(folder / name, sums[name])]
     if missing:
-        print(f"  fetching {', '.join(missing)}", flush=True)
+        print(
+            f"  fetching {', '.join(missing[:8])}{f' and {len(missing) - 8} more' if len(missing) > 8 else ''}",
+            flush=True,
+        )
         for name in missing:
             (folder / name).unlink(missing_ok=True)
         _ivy(configuration, wanted[0].kind, folder)
@@ -92,7 +95,7 @@ def _ivy(configuration: str, kind: str, folder: Path) -> None:
     jar = next(_pyspark_jars().glob("ivy-*.jar"))
     pattern = folder / "[artifact]-[revision](-[classifier]).[ext]"
     command: list[str | Path] = [java_home() / "bin" / "java", *options, "-jar", jar]
-    command += ["-ivy", HERE / "ivy.xml", "-confs", configuration, "-types", kind]
+    command += ["-ivy", HERE / "ivy.xml", "-confs", configuration, "-types", kind, "bundle"]  # a bundle is a jar
     command += ["-cache", CACHE / "ivy", "-retrieve", pattern]
     run = subprocess.run(
         command,
@@ -146,6 +149,7 @@ def main(arguments: list[str]) -> None:
         else:
             fetch("delta", _pyspark_jars())
             fetch("elasticsearch", CACHE / "downloads")
+            fetch("opensearch", CACHE / "downloads" / "opensearch")
     except (FetchError, JavaNotFoundError) as error:
         sys.exit(f"error: {error}")
 

@@ -18,8 +18,9 @@ if SIGKILL ended that process. `ServerError` holds the reason why a server did n
 """
 
 from deploy.local.servers.elasticsearch import Elasticsearch
+from deploy.local.servers.opensearch import OpenSearch
 from deploy.local.servers.postgres import Postgres
 from deploy.local.servers.redis import Redis, Sentinel
 from deploy.local.servers.server import Server, ServerError
 
-__all__ = ["Elasticsearch", "Postgres", "Redis", "Sentinel", "Server", "ServerError"]
+__all__ = ["Elasticsearch", "OpenSearch", "Postgres", "Redis", "Sentinel", "Server", "ServerError"]

@@ -161,17 +161,22 @@ class Elasticsearch(Server):
             if self.certificate
             else http.client.HTTPConnection(*address, timeout=30)
         )
-        try:
-            connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=20s", headers=headers)
-            return connection.getresponse().status == http.client.OK
-        except http.client.HTTPException:
-            return False
-        finally:
-            connection.close()
+        return is_healthy(connection, headers)
 
     def _wipe(self) -> None:
         shutil.rmtree(self.home)
         self.home.mkdir(mode=0o700)
+
+
+def is_healthy(connection: http.client.HTTPConnection, headers: Mapping[str, str] | None = None) -> bool:
+    """Wait for the cluster's indices, and close the connection."""
+    try:
+        connection.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=20s", headers=headers or {})
+        return connection.getresponse().status == http.client.OK
+    except http.client.HTTPException:
+        return False
+    finally:
+        connection.close()
 
 
 def distribution() -> tuple[Path, Path]:

@@ -245,13 +245,13 @@ def _end_group(process: subprocess.Popen[bytes], how: signal.Signals, patience: 
     process.wait()
 
 
-def free_port(beside: int = 0) -> int:
+def free_port(beside: int = 0, ports: range = PORTS) -> int:
     """Return a free port whose neighbour `beside` ports above it is free as well."""
-    last = min(PORTS.stop, OUTGOING - beside)
-    for port in random.sample(range(PORTS.start, last), 100):
+    last = min(ports.stop, OUTGOING - beside)
+    for port in random.sample(range(ports.start, last), 100):
         if all(map(_is_free, {port, port + beside})):
             return port
-    raise ServerError(f"no free port found between {PORTS.start} and {last}")
+    raise ServerError(f"no free port found between {ports.start} and {last}")
 
 
 def _is_free(port: int) -> bool:

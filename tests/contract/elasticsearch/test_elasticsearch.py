@@ -12,7 +12,7 @@ from tests.contract.elasticsearch_reader import id_of
 from tests.contract.every_type import VerifyEveryType
 
 
-class TestElasticsearchSink(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyEveryType):
+class DocumentContract(SinkContract, ResyncContract, BadRowContract, FenceContract, VerifyEveryType):
     @pytest.fixture
     def schema(self):
         return StructType([*SCHEMA.fields, StructField("counts", MapType(StringType(), IntegerType()))])
@@ -32,6 +32,10 @@ class TestElasticsearchSink(SinkContract, ResyncContract, BadRowContract, FenceC
     @pytest.fixture
     def bad_change(self):
         return upsert("bad", 7, counts={"k" * 33_000: 1})  # longer than a term may be
+
+
+class TestElasticsearchSink(DocumentContract):
+    pass
 
 
 def test_the_type_elasticsearch_is_this_sink():

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from connectors import Claim, EntryCount, PermanentError, RetryableError, Watermark
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
-from tests.contract.elasticsearch_reader import route_to, sink_to
+from tests.contract.elasticsearch_reader import route_to
 
 LONG = {"type": "long"}
 
@@ -25,7 +25,7 @@ def with_column(name, kind):
     return StructType([*SCHEMA.fields, StructField(name, kind)])
 
 
-def test_created_index_keeps_deletes_for_the_configured_time(elasticsearch, sink, es, route):
+def test_created_index_keeps_deletes_for_the_configured_time(elasticsearch, sink, es, route, sink_to):
     assert sink.prepare(SCHEMA, route) == []
     assert es("GET", f"/{route.table}/_settings")[route.table]["settings"]["index"]["gc_deletes"] == "1h"
     with closing(sink_to(elasticsearch.url, gc_deletes="2h")) as longer:
@@ -256,7 +256,7 @@ def snapshots(es):
 
 @pytest.mark.parametrize("over_itself", [False, True])
 def test_index_restored_from_a_snapshot_is_detected_with_its_watermark(
-    elasticsearch, sink, es, route, write, snapshots, over_itself
+    elasticsearch, sink, es, route, write, snapshots, over_itself, sink_to
 ):
     sink.prepare(SCHEMA, route)
     write(route, upsert("a", 1, "one"))
@@ -310,7 +310,7 @@ def test_watermark_of_a_deleted_index_reports_the_missing_index(sink, es, route)
         sink.save_watermark(route, Watermark(0, 4, 4))
 
 
-def test_other_state_path_takes_over_with_any_lease_number(sink, elasticsearch, spark):
+def test_other_state_path_takes_over_with_any_lease_number(sink, elasticsearch, spark, sink_to):
     """Fence numbers of two state paths are not comparable: the new state path may have the lower number."""
     before = route_to(owner="lost", fence=9)
     after = replace(before, owner="ours", epoch=2, fence=3)

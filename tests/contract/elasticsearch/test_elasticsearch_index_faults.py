@@ -9,7 +9,6 @@ import pytest
 from connectors import PermanentError, RetryableError
 from connectors.elasticsearch.client import cluster_of
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
-from tests.contract.elasticsearch_reader import sink_to
 
 
 @pytest.mark.parametrize("setting", ["index.default_pipeline", "index.final_pipeline"])
@@ -65,7 +64,7 @@ def test_resync_retries_on_a_closed_index(sink, es, route, write):
     assert sink.count_entries(route, 2**45).total == 1
 
 
-def test_unresponsive_host_delays_one_start_and_next_run_avoids_it(elasticsearch, spark, route):
+def test_unresponsive_host_delays_one_start_and_next_run_avoids_it(elasticsearch, spark, route, sink_to):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never says a word
         hosts = f"http://127.0.0.1:{silent.getsockname()[1]},{elasticsearch.url}"
         began = time.monotonic()

@@ -160,7 +160,7 @@ def test_mapping_has_every_type(sink, es, route):
         "tags": text,
         "home": address,
         "homes": address,
-        "labels": {"type": "flattened", "ignore_above": 4096},
+        "labels": sink.settings.dialect.map_field,
         "dotted": {"properties": {"name": text}},
         "_loaded": text,
     }

@@ -127,11 +127,13 @@ def test_simple_commands_load_neither_spark_nor_clients(command: Command, words:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("client", ["redis", "elasticsearch"])
-def test_missing_client_library_is_reported_with_its_extra_before_the_start(command: Command, client: str) -> None:
+@pytest.mark.parametrize(("client", "extra"), [("redis", "redis"), ("elastic_transport", "elasticsearch")])
+def test_missing_client_library_is_reported_with_its_extra_before_the_start(
+    command: Command, client: str, extra: str
+) -> None:
     result = command("validate", "--offline", environ=BUILT_IN, before=f"sys.modules[{client!r}] = None")
     assert result.returncode == 78
-    assert f"pip install 'cdf-replicator[{client}]'" in result.stderr
+    assert f"pip install 'cdf-replicator[{extra}]'" in result.stderr
 
 
 def test_health_check_loads_no_heavy_library(command: Command) -> None:

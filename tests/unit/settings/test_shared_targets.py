@@ -51,6 +51,7 @@ SAME = [
     (elasticsearch("http://a:9200,http://b:9200"), elasticsearch("http://b:9200,http://a:9200"), {}, {}),
     (elasticsearch("http://a:9200,http://b:9200"), elasticsearch("http://c:9200,http://b:9200"), {}, {}),
     (elasticsearch("http://localhost:9200"), elasticsearch("http://127.0.0.1:9200"), {}, {}),
+    (elasticsearch("http://os:9200", TYPE="opensearch"), elasticsearch("http://OS:9200", TYPE="opensearch"), {}, {}),
     (redis("redis://h:6379/0"), redis("redis://h/0", LAYOUT="hash"), {}, {}),
     (redis("redis://h"), redis("rediss://user:pass@H:6379?db=0"), {}, {}),
     (redis("unix:///run/redis.sock"), redis("unix:///run/../run/redis.sock?db=0"), {}, {}),

@@ -2,6 +2,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812 - as in the code under test
 
 from connectors import PermanentError
+from connectors.elasticsearch.dialect import ELASTICSEARCH
 from connectors.elasticsearch.mapping import compare, leaves, properties_of
 
 
@@ -10,7 +11,7 @@ def schema(**columns):
 
 
 def conflicts(kind, mapped):
-    return compare(leaves(schema(c=kind), "r"), {"properties": {"c": mapped}}).conflicts
+    return compare(leaves(schema(c=kind), "r", ELASTICSEARCH, {}), {"properties": {"c": mapped}}).conflicts
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,9 @@ def test_disabled_object_accepts_any_type():
 def test_missing_field_has_the_dynamic_rule_of_its_parent():
     mappings = {"dynamic": "strict", "properties": {"open": {"dynamic": "true", "properties": {}}}}
     nested = schema(x=T.LongType())
-    missing = compare(leaves(schema(top=T.LongType(), open=nested, new=nested), "r"), mappings).missing
+    missing = compare(
+        leaves(schema(top=T.LongType(), open=nested, new=nested), "r", ELASTICSEARCH, {}), mappings
+    ).missing
     assert [(leaf.path, dynamic) for leaf, dynamic in missing] == [
         ("top", "strict"),
         ("open.x", "true"),
@@ -82,7 +85,7 @@ def test_missing_field_has_the_dynamic_rule_of_its_parent():
 
 
 def test_names_with_dots_are_found_where_objects_are_flat():
-    found = leaves(schema(home=schema(zip=T.LongType(), city=T.StringType())), "r")
+    found = leaves(schema(home=schema(zip=T.LongType(), city=T.StringType())), "r", ELASTICSEARCH, {})
     result = compare(
         found, {"subobjects": False, "properties": {"home.zip": {"type": "text"}, "home.city": {"type": "ip"}}}
     )
@@ -90,20 +93,27 @@ def test_names_with_dots_are_found_where_objects_are_flat():
 
 
 def test_a_dot_in_a_name_is_a_path():
-    found = leaves(T.StructType([T.StructField("a.b", T.LongType()), T.StructField("a.c", T.DateType())]), "r")
+    found = leaves(
+        T.StructType([T.StructField("a.b", T.LongType()), T.StructField("a.c", T.DateType())]), "r", ELASTICSEARCH, {}
+    )
     expected = {"a": {"properties": {"b": {"type": "long"}, "c": {"type": "date", "ignore_malformed": True}}}}
     assert properties_of(found, {}) == expected
 
 
 def test_fields_are_added_to_objects_of_the_type_they_have():
-    found = leaves(schema(home=schema(zip=T.LongType())), "r")
+    found = leaves(schema(home=schema(zip=T.LongType())), "r", ELASTICSEARCH, {})
     expected = {"home": {"type": "nested", "properties": {"zip": {"type": "long"}}}}
     assert properties_of(found, {"properties": {"home": {"type": "nested"}}}) == expected
 
 
 def test_every_unsupported_column_is_named_at_once():
     with pytest.raises(PermanentError) as caught:
-        leaves(schema(_id=T.LongType(), fine=T.LongType(), home=T.StructType().add("", T.LongType())), "orders_search")
+        leaves(
+            schema(_id=T.LongType(), fine=T.LongType(), home=T.StructType().add("", T.LongType())),
+            "orders_search",
+            ELASTICSEARCH,
+            {},
+        )
     assert "'_id': the name is reserved" in caught.value.reason
     assert "'home.'" in caught.value.reason
     assert "fine" not in caught.value.reason
@@ -111,4 +121,4 @@ def test_every_unsupported_column_is_named_at_once():
 
 
 def test_metadata_name_inside_a_struct_is_accepted():
-    assert [leaf.path for leaf in leaves(schema(home=schema(_id=T.LongType())), "r")] == ["home._id"]
+    assert [leaf.path for leaf in leaves(schema(home=schema(_id=T.LongType())), "r", ELASTICSEARCH, {})] == ["home._id"]

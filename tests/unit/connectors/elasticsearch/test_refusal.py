@@ -6,13 +6,14 @@ import pytest
 
 from connectors import PermanentError, RetryableError
 from connectors.elasticsearch.client import Reply, refusal
+from connectors.elasticsearch.dialect import ELASTICSEARCH, OPENSEARCH
 
 PRODUCT = {"x-elastic-product": "Elasticsearch"}
 
 
 def reply(status, kind=None, reason="", headers=None):
     body = json.dumps({"error": {"type": kind, "reason": reason}, "status": status}) if kind else reason
-    return Reply(status, PRODUCT if headers is None else headers, body.encode())
+    return Reply(ELASTICSEARCH, status, PRODUCT if headers is None else headers, body.encode())
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,24 @@ def test_retry_after_of_the_server_is_kept():
 def test_success_status_of_another_server_is_refused(answer):
     with pytest.raises(RetryableError, match="does not come from Elasticsearch"):
         answer.json()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "headers", "genuine"),
+    [
+        (ELASTICSEARCH, {"x-elastic-product": "Elasticsearch"}, True),
+        (OPENSEARCH, {"x-opensearch-version": "OpenSearch/3.8.0 (opensearch)"}, True),
+        (ELASTICSEARCH, {"x-opensearch-version": "OpenSearch/3.8.0 (opensearch)"}, False),
+        (OPENSEARCH, {"x-elastic-product": "Elasticsearch"}, False),
+        (OPENSEARCH, {}, False),
+    ],
+)
+def test_product_is_recognised_by_its_header(dialect, headers, genuine):
+    assert Reply(dialect, 200, headers).genuine is genuine
+
+
+def test_refused_credentials_name_the_product():
+    error = refusal(Reply(OPENSEARCH, 401, {}, b"Unauthorized"), "GET /_plugins/_security/authinfo")
+    assert error.reason == (
+        "OpenSearch refused the credentials (GET /_plugins/_security/authinfo: HTTP 401 Unauthorized)."
+    )

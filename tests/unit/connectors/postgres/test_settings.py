@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from connectors import PermanentError, RouteSpec
 from connectors.postgres import PostgresOptions, PostgresSettings, PostgresSink
-from connectors.postgres.settings import parse_vectors
+from connectors.settings import parse_vectors
 
 
 def sink_to(url, **more):
@@ -63,5 +63,5 @@ def test_slug_that_is_too_long_for_a_table_names_the_option():
 
 
 def test_vectors_are_parsed_with_and_without_a_metric():
-    assert parse_vectors("embedding:256:cosine, title:64") == {"embedding": (256, "cosine"), "title": (64, None)}
-    assert parse_vectors("") == {}
+    assert parse_vectors("embedding:256:cosine, title:64", 256) == {"embedding": (256, "cosine"), "title": (64, None)}
+    assert parse_vectors("", 256) == {}
