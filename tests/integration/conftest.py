@@ -19,7 +19,7 @@ from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
-from tests.support import light_writer
+from tests.support import light_table
 from tests.support.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
@@ -135,7 +135,7 @@ class World:
     def create(self, columns="id bigint, name string", *, rows=(), partitioned="", **properties) -> None:
         """``rows``: the text of SQL tuples."""
         given = {"delta.enableChangeDataFeed": "true", **{k.replace("__", "."): v for k, v in properties.items()}}
-        if partitioned or not light_writer.created(self.table, columns, given):
+        if partitioned or not light_table.created(self.table, columns, given):
             listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
             by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
             self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({listed})")
@@ -148,11 +148,11 @@ class World:
 
     def change(self, statement: str) -> None:
         """Run an UPDATE or a DELETE, in Spark only if it has to be."""
-        if not light_writer.changed(self.table, statement):
+        if not light_table.changed(self.table, statement):
             self.sql(statement)
 
     def insert(self, *rows: str) -> None:
-        if not light_writer.inserted(self.table, rows):
+        if not light_table.inserted(self.table, rows):
             self.sql(f"INSERT INTO {{t}} VALUES {', '.join(rows)}")
 
     def overwrite(self, frame, files=2) -> None:
@@ -238,15 +238,18 @@ class World:
         held = (json.loads(file.read_text()) for file in (self.files / table).glob("*.json"))
         return {entry["key"]: entry["row"] for entry in held if entry["row"] is not None}
 
-    def expected(self, query="SELECT * FROM {t}", key="id") -> dict:
-        return {str(row[key]): row.asDict() for row in self.sql(query).collect()}
+    def expected(self, query="", key="id") -> dict:
+        """Return the rows of the table, or of a query, by key."""
+        rows = None if query else light_table.read(self.table)
+        if rows is None:
+            rows = [row.asDict() for row in self.sql(query or "SELECT * FROM {t}").collect()]
+        return {str(row[key]): row for row in rows}
 
     def trouble(self, what: str | None) -> None:
         (self.files / "trouble").write_text(what or "")
 
     def audited(self, *columns: str) -> list[tuple]:
-        frame = self.spark.read.format("delta").load(self.audit)
-        return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+        return self._rows(self.audit, columns)
 
     def lines(self) -> list:
         return [json.loads(line) for line in (self.files / "orders.jsonl").read_text().splitlines()]
@@ -254,5 +257,11 @@ class World:
     def dead_letters(self, *columns: str) -> list[tuple]:
         if not self.state_path.dead_letters.exists():
             return []
-        frame = self.spark.read.format("delta").load(str(self.state_path.dead_letters))
+        return self._rows(str(self.state_path.dead_letters), columns)
+
+    def _rows(self, path, columns) -> list[tuple]:
+        rows = light_table.read(path, columns)
+        if rows is not None:
+            return sorted((tuple(row.values()) for row in rows), key=repr)
+        frame = self.spark.read.format("delta").load(path)
         return sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
