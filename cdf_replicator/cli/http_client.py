@@ -36,7 +36,7 @@ def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
 
     url = f"{address.url}{path}"
     try:
-        answer = json.loads(get(url))
+        answer = json.loads(get(url, token=address.token))
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or key not in answer:
@@ -50,7 +50,7 @@ def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
     return answer
 
 
-def get(url: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
+def get(url: str, timeout: float = TIMEOUT_SECONDS, token: str = "") -> bytes:
     """Return the body of a 200 answer, without a proxy; raise ``NoAnswerError`` for any other."""
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
@@ -59,7 +59,9 @@ def get(url: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
     if not url.startswith(("http://", "https://")):
         raise NoAnswerError(f"{url} is not an http address")
     try:
-        with build_opener(ProxyHandler({})).open(url, timeout=timeout) as answer:
+        opener = build_opener(ProxyHandler({}))
+        opener.addheaders += [("Authorization", f"Bearer {token}")] if token else []
+        with opener.open(url, timeout=timeout) as answer:
             body: bytes = answer.read()
     except HTTPError as error:
         raise NoAnswerError(f"{url} answered {error.code} {_line(error)}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,8 +20,13 @@ Url = Annotated[
 ]
 
 
-def load_settings(route: str | None = None, *, or_table: bool = False) -> Settings:
-    """Load the settings and start the log; raise a usage error if ``route`` is no route (``or_table``: nor a table)."""
+def load_settings(
+    route: str | None = None, *, or_table: bool = False, default_log: Literal["text"] | None = "text"
+) -> Settings:
+    """Load the settings and start the log; raise a usage error if ``route`` is no route (``or_table``: nor a table).
+
+    The log of a command is text, also off a terminal, since a person reads it. ``default_log`` None is that of the service.
+    """
     from cdf_replicator import settings
     from cdf_replicator.monitoring import logs
 
@@ -30,7 +35,7 @@ def load_settings(route: str | None = None, *, or_table: bool = False) -> Settin
         known("ROUTE|TABLE", route, {*loaded.routes, *loaded.tables})
     elif route is not None:
         known("ROUTE", route, loaded.routes)
-    logs.configure(loaded.log.level, loaded.log.format)
+    logs.configure(loaded.log.level, loaded.log.format or default_log)
     return loaded
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cdf_replicator.cli.options import by_table, known, load_settings, starting_versions
+from cdf_replicator.cli.status import PIPE_WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cdf_replicator.monitoring.status import RouteStatus
 
 
 def run(
@@ -29,6 +35,8 @@ def run(
 ) -> None:
     """Follow the configured tables and keep their sinks up to date.
 
+    With --once, a table of what each route delivered is the output.
+
     \b
     Examples:
       cdf-replicator run
@@ -38,10 +46,35 @@ def run(
       cdf-replicator run --starting-version orders=12 --starting-version items=40
     """  # noqa: D301 - click keeps the line breaks after this mark
     requested = starting_versions(starting_version or [])
-    loaded = load_settings()
+    loaded = load_settings(default_log=None)
     tables = [known("--table", name, loaded.tables) for name in table or ()]
     versions = by_table(requested, tables or loaded.tables, loaded.tables)
 
     from cdf_replicator.runtime import supervisor
 
-    raise typer.Exit(supervisor.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby))
+    ended = supervisor.run(loaded, once=once, tables=tables, starting_versions=versions, standby=standby)
+    if once and ended.routes:
+        _print_routes(ended.routes)
+    raise typer.Exit(ended.code)
+
+
+def _print_routes(routes: Iterable[RouteStatus]) -> None:
+    """Print what each route delivered; the log on stderr has the errors."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ROUTE", "STATE", "VERSIONS", "ROWS", "REJECTED", "SECONDS"):
+        table.add_column(name, no_wrap=True, justify="right" if name in ("ROWS", "REJECTED", "SECONDS") else "left")
+    for route in routes:
+        totals = route.totals
+        table.add_row(
+            route.route,
+            route.state,
+            "-" if totals.versions is None else "{}-{}".format(*totals.versions),
+            f"{sum(totals.received.values()):,}",
+            f"{sum(totals.rejected.values()):,}",
+            f"{totals.seconds:.1f}",
+        )
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(width=PIPE_WIDTH, highlight=False)).print(table)

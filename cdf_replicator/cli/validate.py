@@ -59,7 +59,7 @@ def _online(settings: Settings) -> list[Finding]:
     from cdf_replicator.commands.validate import check_online
     from cdf_replicator.monitoring import logs
 
-    logs.configure(settings.log.level, settings.log.format)
+    logs.configure(settings.log.level, settings.log.format or "text")
     return check_online(settings)
 
 

@@ -81,7 +81,8 @@ class Totals:
     Changes count when their micro-batch is delivered, so that received = applied + superseded + stale + no-op + rejected.
 
     ``received`` and ``applied`` are by change type, ``rejected`` is by the sink's code, ``batches`` by outcome,
-    ``retries`` and ``restarts`` by reason.
+    ``retries`` and ``restarts`` by reason. ``versions`` are the first and the last delivered commit; None before the first.
+    ``seconds`` is the duration of all micro-batches.
     """
 
     received: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGE_TYPES, 0))
@@ -93,10 +94,13 @@ class Totals:
     batches: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     retries: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RETRY_REASONS, 0))
     restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESTART_REASONS, 0))
+    versions: tuple[int, int] | None = None
+    seconds: float = 0.0
 
     def plus_batch(self, batch: BatchStatus) -> Totals:
         """Return the totals plus a batch. The changes of a batch that was not delivered do not count."""
-        ended = replace(self, batches=_sum(self.batches, {batch.outcome: 1}))
+        seconds = self.seconds + sum(batch.seconds.values())
+        ended = replace(self, batches=_sum(self.batches, {batch.outcome: 1}), seconds=seconds)
         if batch.outcome != "delivered":
             return ended
         return replace(
@@ -107,6 +111,7 @@ class Totals:
             stale=self.stale + batch.stale,
             noop=self.noop + batch.noop,
             rejected=_sum(self.rejected, batch.rejected, limit=REJECTION_CODES_LIMIT),
+            versions=_span(self.versions, batch.versions),
         )
 
     def plus_retries(self, retries: Mapping[str, int]) -> Totals:
@@ -122,6 +127,13 @@ def labelled(counts: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, 
     for reason, count in counts.items():
         total[labels[reason]] += count
     return total
+
+
+def _span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the first and the last of two ranges of versions, of which either may be None."""
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _sum(counts: dict[str, int], more: Mapping[str, int], *, limit: int = 0) -> dict[str, int]:

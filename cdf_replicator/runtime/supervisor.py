@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -35,10 +35,18 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.monitoring.status import RouteStatus
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+
+class RunResult(NamedTuple):
+    """The exit code of a run, and the routes that it started."""
+
+    code: int
+    routes: tuple[RouteStatus, ...]
 
 
 def run(
@@ -48,8 +56,8 @@ def run(
     tables: Iterable[str] = (),
     starting_versions: Mapping[str, int] | None = None,
     standby: bool = False,
-) -> int:
-    """Run until SIGTERM, or with ``once`` until all pending changes are delivered; return the exit code.
+) -> RunResult:
+    """Run until SIGTERM, or with ``once`` until all pending changes are delivered.
 
     Args:
         settings: the configuration.
@@ -62,11 +70,13 @@ def run(
     wanted = set(tables)
     routes = [route for route in settings.routes.values() if not wanted or route.source.slug in wanted]
     versions = {route.name: (starting_versions or {}).get(route.source.slug) for route in routes}
+    supervisor = Supervisor(settings, once=once, standby=standby)
     try:
-        return Supervisor(settings, once=once, standby=standby).run(routes, versions)
+        code = supervisor.run(routes, versions)
     except LeaseHeldError as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
-        return exit_codes.TEMPORARY
+        code = exit_codes.TEMPORARY
+    return RunResult(code, supervisor.board.snapshot().routes)
 
 
 class Supervisor:
@@ -113,6 +123,7 @@ class Supervisor:
                 self._settings.http.bind_port,
                 self._liveness_failure,
                 control,
+                self._settings.http.read_tokens,
             )
             log.info("serving", url=self._url(http.port))
             lease = lease or Lease.wait(state_path.root, self._on_standby, self._wait_or_stop, url)

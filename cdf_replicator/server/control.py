@@ -5,15 +5,14 @@ The route's thread executes each command; no handler reaches Spark or a sink.
 
 from __future__ import annotations
 
-import hmac
 from contextlib import contextmanager
 from threading import Semaphore
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Request, status
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdf_replicator.server import access
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
@@ -109,16 +108,9 @@ def _of_app(request: Request) -> Control:
 Controlled = Annotated[Control, Depends(_of_app)]
 
 
-def _authorized(
-    control: Controlled, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
-) -> None:
+def _authorized(control: Controlled, bearer: access.Bearer) -> None:
     given = bearer.credentials if bearer else ""
-    if not hmac.compare_digest(given.encode(), control.token.encode()):
-        raise HTTPException(
-            status.HTTP_401_UNAUTHORIZED,
-            "Send the token of CDF_HTTP__TOKEN: Authorization: Bearer …",
-            {"WWW-Authenticate": "Bearer"},
-        )
+    access.require(given, [control.token], variable="CDF_HTTP__TOKEN", challenge="Bearer")
 
 
 def _known(control: Controlled, route: str) -> str:

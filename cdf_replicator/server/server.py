@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from prometheus_client.exposition import choose_encoder
 from starlette.middleware.gzip import GZipMiddleware
 
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import unready_routes
+from cdf_replicator.server.access import reader
 from cdf_replicator.server.connection import BACKLOG, BoundedConnection
 from cdf_replicator.server.control import BODY_BYTES, router
 from cdf_replicator.server.page import render
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from cdf_replicator.monitoring.metrics import Metrics
     from cdf_replicator.monitoring.status_store import StatusStore
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 STOP_SECONDS: Final = 5
 COMPRESSED_FROM_BYTES: Final = 2_000
+PROBES: Final = {"/livez", "/healthz", "/readyz"}
+"""Paths that need no token."""
 WAITING_FIELDS: Final = ("route", "table", "sink", "state", "since", "last_error")
 """Fields of a route's status in the answer of /readyz."""
 HEADERS: Final = {
@@ -88,14 +91,29 @@ class Server:
 
 
 def start(
-    board: StatusStore, metrics: Metrics, host: str, port: int, live: Live, control: Control | None = None
+    board: StatusStore,
+    metrics: Metrics,
+    host: str,
+    port: int,
+    live: Live,
+    control: Control | None = None,
+    read_tokens: Collection[str] = (),
 ) -> Server:
     """Serve in a separate thread until ``stop``; port 0 selects any free one. Raises ``BindError``."""
-    return Server(application(board, metrics, live, control), _listen(host, port))
+    return Server(application(board, metrics, live, control, read_tokens), _listen(host, port))
 
 
-def application(board: StatusStore, metrics: Metrics, live: Live, control: Control | None = None) -> FastAPI:
-    """Return the endpoints without a server. Without ``control`` there are no control endpoints."""
+def application(
+    board: StatusStore,
+    metrics: Metrics,
+    live: Live,
+    control: Control | None = None,
+    read_tokens: Collection[str] = (),
+) -> FastAPI:
+    """Return the endpoints without a server.
+
+    Without ``control`` there are no control endpoints. Without ``read_tokens`` anyone may read.
+    """
     app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
     app.middleware("http")(_with_headers)
@@ -116,7 +134,8 @@ def application(board: StatusStore, metrics: Metrics, live: Live, control: Contr
         routes = [{name: getattr(route, name) for name in WAITING_FIELDS} for route in unready_routes(status)]
         runs = bool(status.routes) and not routes
         ready = (runs or status.service.standing_by) and status.service.state != "stopping"
-        return _json({"ready": ready, "reason": status.service.summary, "waiting": routes}, 200 if ready else 503)
+        open_to_all = {} if read_tokens else {"waiting": routes}
+        return _json({"ready": ready, "reason": status.service.summary, **open_to_all}, 200 if ready else 503)
 
     def status() -> Response:
         """Return everything that the page shows, as JSON."""
@@ -136,9 +155,12 @@ def application(board: StatusStore, metrics: Metrics, live: Live, control: Contr
         "/status": status,
         "/": page,
     }
+    protection = [Depends(reader(read_tokens))] if read_tokens else []
     for path, answer in answers.items():
-        app.add_api_route(path, answer, methods=["GET"], response_class=Response, name=path.strip("/") or "page")
-        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+        needs = [] if path in PROBES else protection
+        name = path.strip("/") or "page"
+        app.add_api_route(path, answer, methods=["GET"], response_class=Response, name=name, dependencies=needs)
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False, dependencies=needs)
     if control is not None:
         app.state.control = control
         app.include_router(router)

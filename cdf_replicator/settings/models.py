@@ -170,6 +170,18 @@ class Http(Group):
         min_length=1,
         description="Bearer token of the control endpoints; without a token they are off.",
     )
+    read_token: SecretStr | None = Field(
+        None,
+        min_length=1,
+        description="Token of /metrics, /status and the page, as a bearer token or as the password of a browser; without a token they are open. The control token reads too.",
+    )
+
+    @property
+    def read_tokens(self) -> tuple[str, ...]:
+        """Return the tokens with which a caller may read; empty if anyone may."""
+        if self.read_token is None:
+            return ()
+        return tuple(token.get_secret_value() for token in (self.read_token, self.token) if token is not None)
 
 
 class Spark(Group):
@@ -192,7 +204,7 @@ class Log(Group):
     )
     format: Annotated[Literal["json", "text"] | None, BeforeValidator(_lower), AnyCase()] = Field(
         None,
-        description="Default: text on a terminal, else json.",
+        description="Default: text for a command and on a terminal, else json.",
     )
 
 

@@ -59,6 +59,12 @@ def test_enable_prints_the_first_version_of_the_feed(spark: SparkSession, tmp_pa
     assert f"{path}): the change feed is on from version 1 on. Changes made before are not in it" in ended.output
 
 
+def test_errors_of_a_command_are_text_off_a_terminal(tmp_path: Path, here: Here):
+    ended = here({}, "enable", str(tmp_path / "absent"))
+    assert (ended.code, ended.entries) == (1, [])
+    assert "is not a Delta table" in ended.log
+
+
 def test_run_from_a_version_and_replay_without_a_service(
     spark: SparkSession, tmp_path: Path, redis_server: Redis, here: Here
 ):
@@ -76,11 +82,19 @@ def test_run_from_a_version_and_replay_without_a_service(
         SINKS__AUDIT__PATH=tmp_path / "audit",
         SINKS__CACHE__TYPE="redis",
         SINKS__CACHE__URL=redis_server.url,
+        LOG__FORMAT="json",
     )
 
     first = here(given, "run", "--once", "--starting-version", "2")
     assert first.code == 0, first.log
     assert delivered(first, "past_cache") == [("2-4", 13)]
+    header, *routes = (line.split() for line in first.output.splitlines())
+    assert header == ["ROUTE", "STATE", "VERSIONS", "ROWS", "REJECTED", "SECONDS"]
+    assert {tuple(cells[:-1]) for cells in routes} == {
+        ("past_audit", "stopped", "2-4", "10", "0"),
+        ("past_cache", "stopped", "2-4", "13", "0"),
+    }
+    assert all(float(cells[-1]) > 0 for cells in routes)
     assert {row[-1] for row in audited(spark, tmp_path)} == {2, 3, 4}
 
     source.sql("UPDATE {} SET amount = 2 WHERE id = 0")

@@ -1,0 +1,43 @@
+"""Check the tokens of callers: one for the control endpoints, and one for those that only read, if it is configured."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Annotated, Final
+
+from fastapi import Depends, HTTPException, status
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBasic, HTTPBasicCredentials, HTTPBearer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+REALM: Final = "cdf-replicator"
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
+Basic = Annotated[HTTPBasicCredentials | None, Depends(HTTPBasic(realm=REALM, auto_error=False))]
+
+
+def require(given: str, tokens: Collection[str], *, variable: str, challenge: str) -> None:
+    """Raise the error of a wrong token.
+
+    Args:
+        given: What the caller sent; empty if nothing.
+        tokens: Those that are accepted.
+        variable: The setting that holds the token.
+        challenge: The scheme that the answer names.
+    """
+    if not any(hmac.compare_digest(given.encode(), token.encode()) for token in tokens):
+        raise HTTPException(
+            status.HTTP_401_UNAUTHORIZED,
+            f"Send the token of {variable}: Authorization: Bearer …",
+            {"WWW-Authenticate": challenge},
+        )
+
+
+def reader(tokens: Collection[str]) -> Callable[..., None]:
+    """Return the dependency of the endpoints that only read. A browser sends the token as a password."""
+
+    def check(bearer: Bearer, basic: Basic) -> None:
+        given = bearer.credentials if bearer else basic.password if basic else ""
+        require(given, tokens, variable="CDF_HTTP__READ_TOKEN", challenge=f'Basic realm="{REALM}"')
+
+    return check
