@@ -112,7 +112,7 @@ def application(
 ) -> FastAPI:
     """Return the endpoints without a server.
 
-    Without ``control`` there are no control endpoints. Without ``read_tokens`` anyone may read.
+    Without ``control`` there are no control endpoints. Without ``read_tokens`` every caller may read.
     """
     app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)

@@ -178,7 +178,7 @@ class Http(Group):
 
     @property
     def read_tokens(self) -> tuple[str, ...]:
-        """Return the tokens with which a caller may read; empty if anyone may."""
+        """Return the tokens with which a caller may read; empty if every caller may."""
         if self.read_token is None:
             return ()
         return tuple(token.get_secret_value() for token in (self.read_token, self.token) if token is not None)
