@@ -44,7 +44,7 @@ def test_reading_needs_the_token(client, path):
 @pytest.mark.parametrize("token", [READ, CONTROL], ids=["read token", "control token"])
 def test_token_is_accepted_as_bearer_and_as_password(client, path, token):
     assert client.get(path, headers=bearer(token)).status_code == 200
-    assert client.get(path, auth=httpx.BasicAuth("anyone", token)).status_code == 200
+    assert client.get(path, auth=httpx.BasicAuth("operator", token)).status_code == 200
 
 
 def test_probes_need_no_token_and_name_no_error(client):
