@@ -101,6 +101,10 @@ def read(path: str, columns: Sequence[str] = ()) -> list[dict[str, Any]] | None:
     """
     try:
         table = DeltaTable(path)
+        if (
+            table.protocol().min_reader_version > 1
+        ):  # with column mapping it would read columns of physical names as null
+            return None
         held = pa.schema(table.schema().to_arrow())
         names = [*(columns or held.names)]
         if not all(held.field(name).type in READ_TYPES for name in names):

@@ -35,7 +35,9 @@ def test_reading_needs_the_token(client, path):
         for method in ("GET", "HEAD"):
             answer = client.request(method, path, headers=given)
             assert answer.status_code == 401, given
-            assert answer.headers["WWW-Authenticate"] == 'Basic realm="cdf-replicator"', "what a browser needs for its dialog"
+            assert answer.headers["WWW-Authenticate"] == 'Basic realm="cdf-replicator"', (
+                "what a browser needs for its dialog"
+            )
             assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
     assert "CDF_HTTP__READ_TOKEN" in client.get(path).text
 
