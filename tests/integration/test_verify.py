@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psycopg
+import pyarrow as pa
 import pytest
 import redis
+from deltalake import DeltaTable, write_deltalake
 
 from cdf_replicator.commands.verify import as_json, summary
 from cdf_replicator.errors.exceptions import RouteHaltError
@@ -60,7 +62,7 @@ class Target:
         if self.kind == "elasticsearch":
             httpx.delete(f"{self.url}/orders/_doc/{key}").raise_for_status()
         elif self.kind == "delta_replica":
-            self.world.spark.sql(f"DELETE FROM delta.`{self.path}` WHERE id = {key}")
+            DeltaTable(self.path).delete(f"id = {key}")
         elif self.kind == "postgres":
             self._in_database("DELETE FROM orders WHERE id = %s", key)
         else:
@@ -74,12 +76,12 @@ class Target:
             address = f"{self.url}/orders/_doc/{key}?version={guard}&version_type=external_gte"
             httpx.put(address, json=body).raise_for_status()
         elif self.kind == "delta_replica":
-            texts = ", ".join(f"{name} = {json.dumps(value)}" for name, value in changes.items())
-            if not self.world.spark.sql(f"SELECT 1 FROM delta.`{self.path}` WHERE id = {key}").count():
-                added = f"INSERT INTO delta.`{self.path}` (id, _cdf_key, _cdf_guard) VALUES ({key}, '{key}', {guard})"
-                self.world.spark.sql(added)
-            listed = ", ".join(filter(None, (texts, f"_cdf_guard = {guard}")))
-            self.world.spark.sql(f"UPDATE delta.`{self.path}` SET {listed} WHERE id = {key}")
+            replica = DeltaTable(self.path)
+            values = {**changes, "_cdf_guard": guard}
+            updated = replica.update({name: _literal(value) for name, value in values.items()}, predicate=f"id = {key}")
+            if not updated["num_updated_rows"]:
+                row = pa.Table.from_pylist([{"id": key, "_cdf_key": str(key), "_cdf_guard": guard, **changes}])
+                write_deltalake(replica, row, mode="append", schema_mode="merge")
         elif self.kind == "postgres":
             self._in_database("INSERT INTO orders (id) VALUES (%s) ON CONFLICT DO NOTHING", key)
             for name, value in {**changes, "_cdf_guard": guard}.items():
@@ -99,6 +101,10 @@ class Target:
     def _in_database(self, statement, *values):
         with psycopg.connect(self.database) as connection:
             connection.execute(statement, values)
+
+
+def _literal(value):
+    return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
 
 
 def verified(world, **more):
