@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel
     from pyspark.sql import Column
 
@@ -43,6 +45,8 @@ FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 EPOCH_STEP: Final = 2**44
 GENERATION_STEP: Final = 2**32
+MICROSECONDS: Final = 1_000_000
+"""Microseconds of a second."""
 
 
 def guard_of(epoch: int, commit_version: int, *, upsert: bool) -> int:
@@ -59,6 +63,23 @@ def is_delete(change_type: str = CHANGE_TYPE) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(change_type).isin(*DELETES)
+
+
+def counts() -> list[Column]:
+    """Return the aggregates of a change frame: rows by change type, and version and time of the first and last commit."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    by_type = [F.count_if(F.col(CHANGE_TYPE) == kind).alias(kind) for kind in CHANGE_TYPES]
+    version, at = F.col(COMMIT_VERSION), F.unix_micros(COMMIT_TIMESTAMP)
+    ends = {"first": F.min(version), "last": F.max(version), "oldest": F.min(at), "newest": F.max(at)}
+    return [*by_type, *(end.alias(name) for name, end in ends.items())]
+
+
+def commit_times(counted: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the times of the first and the last commit in epoch seconds from ``counts``; None if no row has a time."""
+    if counted["oldest"] is None:
+        return None
+    return counted["oldest"] / MICROSECONDS, counted["newest"] / MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)

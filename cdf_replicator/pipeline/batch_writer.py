@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.transform.enrichment import Dimensions
     from connectors import Sink
-
-MICROSECONDS: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -149,8 +147,7 @@ class BatchWriter:
             outcome.noop += seen["keyless"]
         if seen["first"] is not None:
             outcome.versions = seen["first"], seen["last"]
-        if seen["oldest"] is not None:  # a delete of a redrive has no commit
-            outcome.commit_times = seen["oldest"] / MICROSECONDS, seen["newest"] / MICROSECONDS
+        outcome.commit_times = change.commit_times(seen)  # a delete of a redrive has no commit
 
     def _transform(self) -> Callable[[DataFrame], DataFrame]:
         """Return the function that joins and filters a change frame; every call reads the same dimension versions."""
@@ -171,8 +168,5 @@ class BatchWriter:
 
 
 def _counts() -> list[Column]:
-    by_type = [F.count_if(F.col(change.CHANGE_TYPE) == kind).alias(kind) for kind in change.CHANGE_TYPES]
-    version, at = F.col(change.COMMIT_VERSION), F.unix_micros(change.COMMIT_TIMESTAMP)
-    ends = [F.min(version).alias("first"), F.max(version).alias("last")]
     keyless = F.count_if(F.col(change.KEY).isNull() & change.is_delete())  # the reduction drops them
-    return [*by_type, *ends, F.min(at).alias("oldest"), F.max(at).alias("newest"), keyless.alias("keyless")]
+    return [*change.counts(), keyless.alias("keyless")]

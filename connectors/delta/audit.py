@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION
+from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION, commit_times, counts
 from connectors.delta import replays
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.delta.tables import schema as delta_schema
@@ -46,7 +46,6 @@ OWN_COLUMNS: Final = (
     "generation",
     "batch",
 )
-MICROSECONDS: Final = 1_000_000
 COUNTED_SECONDS: Final = 30.0
 """Longest wait for the counts of an append that has ended."""
 
@@ -175,14 +174,9 @@ def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
 
 def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResult:
     from pyspark.sql import Observation
-    from pyspark.sql import functions as F  # noqa: N812
 
     counted = Observation()
-    counts = [F.count_if(F.col(CHANGE_TYPE) == kind).alias(kind) for kind in CHANGE_TYPES]
-    ends = [F.min(COMMIT_VERSION).alias("first"), F.max(COMMIT_VERSION).alias("last")]
-    at = F.unix_micros(COMMIT_TIMESTAMP)
-    ends += [F.min(at).alias("oldest"), F.max(at).alias("newest")]
-    writer = rows.observe(counted, *counts, *ends).write.format("delta").mode("append").option("mergeSchema", "true")
+    writer = rows.observe(counted, *counts()).write.format("delta").mode("append").option("mergeSchema", "true")
     try:
         writer.options(**options).save(path)
     except Exception as error:
@@ -193,8 +187,7 @@ def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResu
     applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
     if not applied:
         return FrameResult()
-    times = seen["oldest"] / MICROSECONDS, seen["newest"] / MICROSECONDS
-    return FrameResult(applied, versions=(seen["first"], seen["last"]), commit_times=times)
+    return FrameResult(applied, versions=(seen["first"], seen["last"]), commit_times=commit_times(seen))
 
 
 def _hashed(rows: DataFrame, given: StructType, held: StructType, *further: Column) -> DataFrame:
