@@ -19,7 +19,7 @@ from tests.contract.type_cases import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tests.contract.type_cases import Value
+    from tests.contract.type_cases import Refusal, Value
 
 PAGE = Path(__file__).parents[1] / "types.md"
 LONGEST = 100
@@ -77,19 +77,13 @@ def _refused() -> Iterable[str]:
     yield ""
     yield "The row becomes a dead letter with this code; Redis and Delta sinks take it."
     yield ""
-    yield from _table(
-        ("Delta type", "Value", "Code", "Why"),
-        ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_ELASTICSEARCH),
-    )
+    yield from _codes(REFUSED_BY_ELASTICSEARCH)
     yield ""
     yield "## Refused by OpenSearch"
     yield ""
     yield "The row becomes a dead letter with this code. OpenSearch takes a NUL character in a key of a map."
     yield ""
-    yield from _table(
-        ("Delta type", "Value", "Code", "Why"),
-        ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_OPENSEARCH),
-    )
+    yield from _codes(REFUSED_BY_OPENSEARCH)
     yield ""
     yield "## Refused by PostgreSQL"
     yield ""
@@ -98,10 +92,12 @@ def _refused() -> Iterable[str]:
         "4713 BC (`out_of_range`), and a vector of another length or with a null or NaN (`invalid`)."
     )
     yield ""
-    yield from _table(
-        ("Delta type", "Value", "Code", "Why"),
-        ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in REFUSED_BY_POSTGRES),
-    )
+    yield from _codes(REFUSED_BY_POSTGRES)
+
+
+def _codes(refused: Iterable[Refusal]) -> Iterable[str]:
+    rows = ((f"`{r.type}`", r.shown, f"`{r.code}`", r.why) for r in refused)
+    yield from _table(("Delta type", "Value", "Code", "Why"), rows)
 
 
 def _absent() -> Iterable[str]:

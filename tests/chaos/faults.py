@@ -21,7 +21,7 @@ from psycopg.sql import SQL, Identifier
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from typing_extensions import LiteralString
@@ -212,38 +212,36 @@ PROCESS_FAULTS: Final[dict[str, Fault]] = {
     "worker killed": worker_killed,
     "terminated": terminated,
 }
-ELASTICSEARCH_FAULTS: Final[dict[str, Fault]] = {
-    "elasticsearch down": lambda world: _retried(world, "search", _down(world.elasticsearch)),
-    "elasticsearch paused": lambda world: _retried(world, "search", _paused(world.elasticsearch)),
-    "elasticsearch disk full": lambda world: _retried(world, "search", _elasticsearch_disk_full(world)),
-    "elasticsearch refuse": lambda world: _retried(world, "search", _faulty(world.search, "refuse")),
-    "elasticsearch hang": lambda world: _retried(world, "search", _faulty(world.search, "hang")),
-    "elasticsearch cut": lambda world: _retried(world, "search", _faulty(world.search, "cut")),
-    "elasticsearch garbage": lambda world: _retried(world, "search", _faulty(world.search, "garbage")),
-    "elasticsearch slow": lambda world: _slow(world.search),
-}
-REDIS_FAULTS: Final[dict[str, Fault]] = {
-    "redis down": lambda world: _retried(world, "cache", _down(world.redis)),
-    "redis paused": lambda world: _retried(world, "cache", _paused(world.redis)),
-    "redis read only": lambda world: _retried(world, "cache", _redis_read_only(world)),
-    "redis full": lambda world: _retried(world, "cache", _redis_full(world)),
-    "redis refuse": lambda world: _retried(world, "cache", _faulty(world.cache, "refuse")),
-    "redis hang": lambda world: _retried(world, "cache", _faulty(world.cache, "hang")),
-    "redis cut": lambda world: _retried(world, "cache", _faulty(world.cache, "cut")),
-    "redis garbage": lambda world: _retried(world, "cache", _faulty(world.cache, "garbage")),
-    "redis slow": lambda world: _slow(world.cache),
-}
-POSTGRES_FAULTS: Final[dict[str, Fault]] = {
-    "postgres down": lambda world: _retried(world, "db", _down(world.postgres)),
-    "postgres paused": lambda world: _retried(world, "db", _paused(world.postgres)),
-    "postgres read only": lambda world: _retried(world, "db", _postgres_read_only(world)),
-    "postgres locked": lambda world: _retried(world, "db", _postgres_locked(world)),
-    "postgres refuse": lambda world: _retried(world, "db", _faulty(world.db, "refuse")),
-    "postgres hang": lambda world: _retried(world, "db", _faulty(world.db, "hang")),
-    "postgres cut": lambda world: _retried(world, "db", _faulty(world.db, "cut")),
-    "postgres garbage": lambda world: _retried(world, "db", _faulty(world.db, "garbage")),
-    "postgres slow": lambda world: _slow(world.db),
-}
+
+
+def _of_server(
+    server: str, sink: str, own: Mapping[str, Callable[[World], AbstractContextManager[None]]]
+) -> dict[str, Fault]:
+    """Return the faults of a server and of the proxy before it, which has the name of the sink.
+
+    ``own`` has those of this server alone, by what is wrong with it.
+    """
+
+    def retried(fault: Callable[[World], AbstractContextManager[None]]) -> Fault:
+        return lambda world: _retried(world, sink, fault(world))
+
+    def faulty(mode: Mode) -> Callable[[World], AbstractContextManager[None]]:
+        return lambda world: _faulty(getattr(world, sink), mode)
+
+    modes: tuple[Mode, ...] = ("refuse", "hang", "cut", "garbage")
+    every = {
+        "down": lambda world: _down(getattr(world, server)),
+        "paused": lambda world: _paused(getattr(world, server)),
+        **own,
+        **{mode: faulty(mode) for mode in modes},
+    }
+    named = {f"{server} {what}": retried(fault) for what, fault in every.items()}
+    return {**named, f"{server} slow": lambda world: _slow(getattr(world, sink))}
+
+
+ELASTICSEARCH_FAULTS: Final = _of_server("elasticsearch", "search", {"disk full": _elasticsearch_disk_full})
+REDIS_FAULTS: Final = _of_server("redis", "cache", {"read only": _redis_read_only, "full": _redis_full})
+POSTGRES_FAULTS: Final = _of_server("postgres", "db", {"read only": _postgres_read_only, "locked": _postgres_locked})
 FAULTS: Final = PROCESS_FAULTS | ELASTICSEARCH_FAULTS | REDIS_FAULTS | POSTGRES_FAULTS
 
 
