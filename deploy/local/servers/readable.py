@@ -12,10 +12,10 @@ NOBODY = 65534
 """User of the servers that refuse to run as root."""
 
 
-def shelf(*, as_root: bool) -> Path:
+def programs_folder(*, as_root: bool) -> Path:
     """Return the folder of unpacked programs: the project's cache, or a temporary folder that every user can read."""
     found = CACHE / "servers"
-    if as_root and not open_to_all(PROJECT):
+    if as_root and not is_readable(PROJECT):
         found = Path(tempfile.gettempdir()) / "cdf-replicator-servers"
     found.mkdir(mode=0o755, parents=True, exist_ok=True)
     if found.lstat().st_uid != os.geteuid():
@@ -27,7 +27,7 @@ def shelf(*, as_root: bool) -> Path:
     return found
 
 
-def shelve(fresh: Path, place: Path) -> Path:
+def moved(fresh: Path, place: Path) -> Path:
     """Make a folder readable by all users and move it to `place`, unless another process was faster."""
     for path in [fresh, *fresh.rglob("*")]:
         runs = path.is_dir() or "bin" in path.parts[-2:-1] or path.stat().st_mode & 0o100
@@ -40,5 +40,6 @@ def shelve(fresh: Path, place: Path) -> Path:
     return place
 
 
-def open_to_all(path: Path) -> bool:
+def is_readable(path: Path) -> bool:
+    """Return whether every user can read the folder."""
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in [path, *path.parents])
