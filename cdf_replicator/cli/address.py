@@ -1,7 +1,7 @@
 """Find the address of the service that this configuration starts, and identify its answers.
 
 A health check runs this module every few seconds. It therefore imports little and does not validate the configuration: it
-reads a few values, and a variable overrides the file.
+reads three values, and a variable overrides the file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ class Address:
         url: base URL without a trailing slash.
         owner: identity of the state path that the service must report; None accepts any.
         state_path: location that the service must report; None accepts any.
-        token: the token that allows to read; empty if there is none.
 
     """
 
     url: str
     owner: str | None = None
     state_path: str | None = None
-    token: str = ""
 
     def belongs(self, owner: str | None, state_path: str | None) -> bool:
         """Return whether an instance that reports these values serves the state path of this configuration.
@@ -50,17 +48,27 @@ def found(url: str | None) -> Address:
 
     The configured port has priority, then the address that a lease holder on this host recorded, then the default port.
     """
-    file = _file()
-    token = _secret("CDF_HTTP__READ_TOKEN", file, "http", "read_token")
     if url is not None:
-        return Address((url if "://" in url else f"http://{url}").rstrip("/"), token=token)
+        return Address((url if "://" in url else f"http://{url}").rstrip("/"))
+    file = _file()
     host = _given("CDF_HTTP__HOST", file, "http", "host")
     port = _given("CDF_HTTP__BIND_PORT", file, "http", "bind_port")
     state_path = _given("CDF_STATE_PATH", file, "state_path")
     root = _folder(state_path)
     said = _said_by_holder(root) if root is not None and port in ("", "0") else None
     address = said or _url(host, DEFAULT_PORT if port in ("", "0") else port)
-    return Address(address, _owner(root), state_path.rstrip("/") or None, token)
+    return Address(address, _owner(root), state_path.rstrip("/") or None)
+
+
+def read_token() -> str:
+    """Return the token of this configuration that allows to read, for the endpoints that need it; empty if there is none."""
+    file = _file()
+    location = _given("CDF_HTTP__READ_TOKEN_FILE", file, "http", "read_token_file")
+    if not location:
+        return _given("CDF_HTTP__READ_TOKEN", file, "http", "read_token")
+    with suppress(OSError, ValueError):
+        return Path(location).read_text("utf-8").strip()
+    return ""
 
 
 def _file() -> dict[str, Any]:
@@ -82,14 +90,6 @@ def _given(variable: str, file: dict[str, Any], *path: str) -> str:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return os.environ.get(variable, "").strip() or ("" if value is None else str(value).strip())
-
-
-def _secret(variable: str, file: dict[str, Any], *path: str) -> str:
-    """Return a secret, or the content of the file that the setting ending with ``_FILE`` names."""
-    location = _given(f"{variable}_FILE", file, *path[:-1], f"{path[-1]}_file")
-    with suppress(OSError, ValueError):
-        return Path(location).read_text("utf-8").strip() if location else _given(variable, file, *path)
-    return ""
 
 
 def _url(host: str, port: str) -> str:

@@ -20,13 +20,14 @@ class NoAnswerError(Exception):
     """The service did not answer with status 200; the text holds the address and the answer."""
 
 
-def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
+def own_answer(address: Address, path: str, key: str, token: str = "") -> dict[str, Any]:
     """Return the JSON object of a 200 answer.
 
     Args:
         address: the service to read from.
         path: path of the endpoint.
         key: field that only an answer of this program has.
+        token: bearer token to send; empty for none.
 
     Raises:
         NoAnswerError: no such answer, or the answer of a service with another state path.
@@ -36,7 +37,7 @@ def own_answer(address: Address, path: str, key: str) -> dict[str, Any]:
 
     url = f"{address.url}{path}"
     try:
-        answer = json.loads(get(url, token=address.token))
+        answer = json.loads(get(url, token=token))
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or key not in answer:

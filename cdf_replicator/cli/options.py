@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,12 +20,10 @@ Url = Annotated[
 ]
 
 
-def load_settings(
-    route: str | None = None, *, or_table: bool = False, default_log: Literal["text"] | None = "text"
-) -> Settings:
-    """Load the settings and start the log; raise a usage error if ``route`` is no route (``or_table``: nor a table).
+def load_settings(route: str | None = None, *, or_table: bool = False, service: bool = False) -> Settings:
+    """Load the settings and start the log of a command, or of the ``service``.
 
-    The log of a command is text, also off a terminal, since a person reads it. ``default_log`` None is that of the service.
+    Raises a usage error if ``route`` is no route (``or_table``: nor a table).
     """
     from cdf_replicator import settings
     from cdf_replicator.monitoring import logs
@@ -35,7 +33,7 @@ def load_settings(
         known("ROUTE|TABLE", route, {*loaded.routes, *loaded.tables})
     elif route is not None:
         known("ROUTE", route, loaded.routes)
-    logs.configure(loaded.log.level, loaded.log.format or default_log)
+    (logs.configure if service else logs.configure_command)(loaded.log.level, loaded.log.format)
     return loaded
 
 

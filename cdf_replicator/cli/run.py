@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdf_replicator.cli.options import by_table, known, load_settings, starting_versions
-from cdf_replicator.cli.status import PIPE_WIDTH
+from cdf_replicator.cli.status import wide_console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +46,7 @@ def run(
       cdf-replicator run --starting-version orders=12 --starting-version items=40
     """  # noqa: D301 - click keeps the line breaks after this mark
     requested = starting_versions(starting_version or [])
-    loaded = load_settings(default_log=None)
+    loaded = load_settings(service=True)
     tables = [known("--table", name, loaded.tables) for name in table or ()]
     versions = by_table(requested, tables or loaded.tables, loaded.tables)
 
@@ -60,7 +60,6 @@ def run(
 
 def _print_routes(routes: Iterable[RouteStatus]) -> None:
     """Print what each route delivered; the log on stderr has the errors."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -76,5 +75,4 @@ def _print_routes(routes: Iterable[RouteStatus]) -> None:
             f"{sum(totals.rejected.values()):,}",
             f"{totals.seconds:.1f}",
         )
-    console = Console(highlight=False)
-    (console if console.is_terminal else Console(width=PIPE_WIDTH, highlight=False)).print(table)
+    wide_console().print(table)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from cdf_replicator.cli.address import Address, found
+from cdf_replicator.cli.address import Address, found, read_token
 from cdf_replicator.cli.http_client import NoAnswerError, alive, own_answer, say_where
 from cdf_replicator.cli.options import Url  # noqa: TC001 - typer reads the annotation
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 WATCH_SECONDS: Final = 2.0
 PIPE_WIDTH: Final = 200
@@ -59,7 +59,15 @@ def status(
 
 
 def _fetch(address: Address) -> dict[str, Any]:
-    return own_answer(address, "/status", "routes")
+    return own_answer(address, "/status", "routes", read_token())
+
+
+def wide_console() -> Console:
+    """Return a console for a table. Off a terminal it is wide, so that no cell is cut."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=PIPE_WIDTH, highlight=False)
 
 
 def _print_json(address: Address, *, watch: bool) -> None:
@@ -72,12 +80,9 @@ def _print_json(address: Address, *, watch: bool) -> None:
 
 
 def _print_table(address: Address, *, watch: bool) -> None:
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPE_WIDTH)
+    console = wide_console()
     if not watch:
         console.print(_view(_fetch(address)))
         return

@@ -36,7 +36,7 @@ def _load_tables() -> TableSettings:
     from cdf_replicator.monitoring import logs
 
     reading = settings.load_table_settings()
-    logs.configure(reading.log.level, reading.log.format or "text")
+    logs.configure_command(reading.log.level, reading.log.format)
     return reading
 
 

@@ -59,7 +59,7 @@ def _online(settings: Settings) -> list[Finding]:
     from cdf_replicator.commands.validate import check_online
     from cdf_replicator.monitoring import logs
 
-    logs.configure(settings.log.level, settings.log.format or "text")
+    logs.configure_command(settings.log.level, settings.log.format)
     return check_online(settings)
 
 

@@ -56,7 +56,8 @@ class DeliveryResult:
 
     ``skipped`` is true if a ``FrameSink`` already held the batch and read nothing. ``already_written`` is the number of
     changes in such a batch, counted only if others were rejected. ``versions`` and ``commit_times`` are
-    those of the first and the last commit, with times in epoch seconds; None if not known. ``met`` has the watched keys that arrived and were not rejected, with their guards.
+    those of the first and the last commit, with times in epoch seconds; None if not known. ``met`` has the watched keys that
+    arrived and were not rejected, with their guards.
     """
 
     received: Counter[str] = field(default_factory=Counter)

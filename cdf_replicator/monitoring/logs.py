@@ -73,6 +73,11 @@ def configure(level: str, format_: str | None, stream: TextIO | None = None) -> 
     logging.captureWarnings(capture=True)
 
 
+def configure_command(level: str, format_: str | None) -> None:
+    """Configure the log of a command: text unless another format is set, also off a terminal, since an operator reads it."""
+    configure(level, format_ or "text")
+
+
 def _shared() -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,

@@ -192,7 +192,8 @@ class ServiceStatus:
     """The status of the service.
 
     ``summary`` explains the state in one or more sentences. ``runtime`` has the versions of Spark, Delta and Java after
-    their start. ``jvm_memory`` is a sample of the last seconds. ``owner`` and ``state_path`` identify the service. ``standing_by`` is true while it waits for the lease.
+    their start. ``jvm_memory`` is a sample of the last seconds. ``owner`` and
+    ``state_path`` identify the service. ``standing_by`` is true while it waits for the lease.
     """
 
     version: str

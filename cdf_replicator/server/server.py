@@ -134,8 +134,8 @@ def application(
         routes = [{name: getattr(route, name) for name in WAITING_FIELDS} for route in unready_routes(status)]
         runs = bool(status.routes) and not routes
         ready = (runs or status.service.standing_by) and status.service.state != "stopping"
-        open_to_all = {} if read_tokens else {"waiting": routes}
-        return _json({"ready": ready, "reason": status.service.summary, **open_to_all}, 200 if ready else 503)
+        details = {} if read_tokens else {"waiting": routes}
+        return _json({"ready": ready, "reason": status.service.summary, **details}, 200 if ready else 503)
 
     def status() -> Response:
         """Return everything that the page shows, as JSON."""

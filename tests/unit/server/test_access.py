@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from cdf_replicator.cli.address import found
+from cdf_replicator.cli.address import found, read_token
 from cdf_replicator.cli.http_client import NoAnswerError, own_answer
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
@@ -76,6 +76,6 @@ def test_status_command_sends_the_configured_token(client, monkeypatch, tmp_path
     }
     url = str(client.base_url)
     with pytest.raises(NoAnswerError, match=r"answered 401 .*CDF_HTTP__READ_TOKEN"):
-        own_answer(found(url), "/status", "routes")
+        own_answer(found(url), "/status", "routes", read_token())
     monkeypatch.setenv(*variables[form])
-    assert own_answer(found(url), "/status", "routes")["routes"] == []
+    assert own_answer(found(url), "/status", "routes", read_token())["routes"] == []
