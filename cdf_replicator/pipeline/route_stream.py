@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.progress import StreamPosition
@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
     from cdf_replicator.pipeline.target import RouteTarget, TargetFactory
+    from cdf_replicator.source.commit_log import Size
     from cdf_replicator.state.route_state import RouteState
     from connectors import RetryableError, Sink
+
+SMALL_BYTES: Final = 2**20
+SMALL_FILES: Final = 8
+"""One task delivers a micro-batch up to these sizes. A shuffle and a second stage would take longer than its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +127,21 @@ class RouteStream:
 
         def deliver(rows: DataFrame, number: int) -> None:
             planned = checkpoint.last_offset(folder)
-            if planned:
-                guard.check(planned.started_version)
+            size = guard.check(planned.started_version) if planned else None
             batch = target.batch(state, number + 1)
-            target.writer.write(rows, batch, followed_since=followed_since)
+            target.writer.write(_in_one_task(rows, size), batch, followed_since=followed_since)
             if planned:
                 target.save_watermark(batch.route, watermark.after(state, number, planned.completed_version))
 
         changes = change_frame.change_frame(frame, route, epoch=state.epoch)
         yield from self.query.follow(replace(position, state=state), changes, deliver, maintenance)
+
+
+def _in_one_task(rows: DataFrame, size: Size | None) -> DataFrame:
+    """Return the rows of a small micro-batch in one partition, which Spark reduces to one change per key without a shuffle.
+
+    Args:
+        rows: The rows of the micro-batch.
+        size: What the micro-batch reads; None if that is not known.
+    """
+    return rows.coalesce(1) if size and size.bytes <= SMALL_BYTES and size.files <= SMALL_FILES else rows

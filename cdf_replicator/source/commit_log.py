@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,7 +19,34 @@ if TYPE_CHECKING:
 
 COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _METADATA: Final = r'(?md)^\{"metaData":.*$'
+_EVERYTHING: Final = r"(?s).+"
 _CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
+_PARSED_BYTES: Final = 2**16
+"""Longest commit file whose actions are parsed. The driver's Python parses a shorter one in a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The files that the change feed reads of some commits, and their bytes."""
+
+    files: int
+    bytes: int
+
+    def plus(self, other: Size | None) -> Size | None:
+        return other and Size(self.files + other.files, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of the log.
+
+    Args:
+        metadata: The metadata that the commit sets; None if it sets none.
+        size: What the change feed reads of it; None if the commit file is too long to be parsed or lacks a size.
+    """
+
+    metadata: Metadata | None
+    size: Size | None
 
 
 class CommitLog:
@@ -81,15 +110,23 @@ class CommitLog:
 
     def metadata_at(self, version: int) -> Metadata | None:
         """Return the metadata that a commit sets; None if it sets none or its file was removed."""
+        commit = self.commit_at(version)
+        return commit and commit.metadata
+
+    def commit_at(self, version: int) -> Commit | None:
+        """Return a commit; None if its file was removed."""
         path = self._commit_file(version)
         if not self._files.exists(path):
             return None
+        parsed = self._files.getFileStatus(path).getLen() <= _PARSED_BYTES
         scanner = self._scanner(self._files.open(path), "UTF-8")
         try:
-            action = scanner.findWithinHorizon(_METADATA, 0)
+            found = scanner.findWithinHorizon(_EVERYTHING if parsed else _METADATA, 0)
         finally:
             scanner.close()
-        return None if action is None else Metadata.parse(version, action)
+        if parsed:
+            return _parsed(version, found or "")
+        return Commit(None if found is None else Metadata.parse(version, found), None)
 
     def first_unread(self, end: Offset) -> int:
         """Return the first version that a stream has not read as a whole at the position ``end``, which may lie within a commit."""
@@ -112,3 +149,15 @@ class CommitLog:
 
     def _commit_file(self, version: int) -> Any:
         return self._path(self._log, f"{version:020d}.json")
+
+
+def _parsed(version: int, text: str) -> Commit:
+    """Parse the actions of a commit file. The change feed reads its change files; without any, the data files it changes."""
+    lines = [line for line in text.splitlines() if line]
+    actions = [json.loads(line) for line in lines]
+    metadata = next((line for line, action in zip(lines, actions, strict=True) if "metaData" in action), None)
+    changes = [action["cdc"]["size"] for action in actions if "cdc" in action]
+    data = [file for action in actions if (file := action.get("add") or action.get("remove")) and file["dataChange"]]
+    sizes = changes or [file.get("size") for file in data]  # a writer may leave out the size of a removed file
+    size = None if None in sizes else Size(len(sizes), sum(sizes))
+    return Commit(None if metadata is None else Metadata.parse(version, metadata), size)

@@ -16,6 +16,7 @@ from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
 from cdf_replicator.source import schema
+from cdf_replicator.source.commit_log import Size
 from cdf_replicator.source.schema import TableSchema
 from connectors.change import FEED_COLUMNS
 from connectors.names import quote_identifier
@@ -105,18 +106,26 @@ class CommitGuard:
         self._planned: Metadata | None = planned  # None after the first micro-batch, when the query has started
         self._delivered = TableSchema(-1, _columns(frame))
         self._next = first
+        self._last: Size | None = Size(0, 0)
 
-    def check(self, last: int) -> None:
+    def check(self, last: int) -> Size | None:
         """Check the commits up to a version for changes that Delta's stream does not report; raises ``RouteHaltError``.
 
         After a change feed was disabled and enabled again, updates appear as inserts and deletes. A column dropped
         without column mapping reads as null. A table replaced in place continues under a new id.
+
+        Return what the micro-batch reads at most; None if that is not known. A micro-batch may begin within the last commit of
+        the one before, so that the commit counts for both.
         """
         if self._planned is not None:
             self._check_plan(self._planned)
             self._planned = None
+        size = self._last
         for version in range(self._next, last + 1):
-            metadata = self._source.log.metadata_at(version)
+            commit = self._source.log.commit_at(version)
+            self._last = commit and commit.size
+            size = size and size.plus(self._last)
+            metadata = commit and commit.metadata
             if metadata is None:
                 continue
             if metadata.table_id != self._source.metadata.table_id:
@@ -127,6 +136,7 @@ class CommitGuard:
                 lost = self._lost(self._source.newest_metadata().schema)  # a column that was added again is delivered
                 schema.check_allowed(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
+        return size
 
     def _check_plan(self, planned: Metadata) -> None:
         """Check that the table did not change between the plan of the stream and the start of its query.

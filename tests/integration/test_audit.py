@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cdf_replicator.pipeline import route_stream
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from connectors import Batch, PermanentError, RouteOptions, RouteSpec
@@ -362,3 +363,17 @@ def test_unknown_path_scheme_is_reported(world):
     world.environ["CDF_SINKS__AUDIT__PATH"] = "nowhere://bucket/audit"
     with pytest.raises(PermanentError, match="can't be reached"):
         world.settings.sink("audit").check()
+
+
+@pytest.mark.parametrize(("limit", "files"), [(route_stream.SMALL_BYTES, 1), (0, 2)])
+def test_small_micro_batch_is_appended_in_one_file(world, monkeypatch, limit, files):
+    monkeypatch.setattr(route_stream, "SMALL_BYTES", limit)
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    before = {*Path(world.audit).rglob("*.parquet")}
+
+    assert run(world) is None
+
+    assert len({*Path(world.audit).rglob("*.parquet")} - before) == files

@@ -12,6 +12,8 @@ import pytest
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.source import commit_log
+from cdf_replicator.source.commit_log import Commit, Size
 from cdf_replicator.source.table import SourceTable
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -169,3 +171,33 @@ def test_vacuum_with_a_shorter_retention_is_found_in_the_history(world):
 
 def test_first_version_since_a_timestamp(dated):
     assert [dated.log.first_since(NOON.timestamp() + seconds) for seconds in (-1, 0, 1, 180, 181)] == [0, 0, 1, 3, 4]
+
+
+def test_a_commit_has_the_size_of_the_files_that_its_feed_reads(world):
+    world.create(rows=["(1, 'a')"])
+    world.change("UPDATE {t} SET name = 'b'")
+    world.insert("(2, 'c')")
+    world.sql("OPTIMIZE {t}")
+    log = world.source().log
+    table = Path(world.table)
+    added = {file.name: file.stat().st_size for file in table.glob("*.parquet")}
+    changed = [file.stat().st_size for file in table.glob("_change_data/*.parquet")]
+
+    inserted, updated, second, compacted = (log.commit_at(version).size for version in (1, 2, 3, 4))
+
+    assert (inserted.files, second.files) == (1, 1)
+    assert {inserted.bytes, second.bytes} <= {*added.values()}
+    assert updated == Size(len(changed), sum(changed))
+    assert compacted == Size(0, 0)
+
+
+def test_a_long_commit_has_no_size(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    log = world.source().log
+    short = log.commit_at(0)
+    monkeypatch.setattr(commit_log, "_PARSED_BYTES", 10)
+
+    long = log.commit_at(0)
+
+    assert short.metadata is not None
+    assert long == Commit(short.metadata, None)
