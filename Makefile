@@ -59,7 +59,7 @@ test-system: setup ## Run the tests that install Debian packages (as root)
 nightly: nightly-plans nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
 
 nightly-plans: setup ## Run make test with the Spark plans of production
-	$(pytest) $(two) --plans shipped tests/unit tests/contract tests/integration tests/oracle
+	$(pytest) $(two) --nightly --plans shipped tests/unit tests/contract tests/integration tests/oracle
 
 nightly-faults: setup ## Run the process tier with production's plans, each fault alone, writes lost at every step, the benchmarks' smoke run, a soak
 	$(pytest) $(two) --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py

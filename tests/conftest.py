@@ -51,15 +51,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="small",
         help="Spark plans for tables of some rows, or those that production has",
     )
+    parser.addoption("--nightly", action="store_true", help="run the tests that CI leaves out too")
     parser.addoption(
         "--every-step", action="store_true", help="lose writes at every step, not at a sample (test_lost_writes)"
     )
-    parser.addoption("--restarts", type=int, default=24, help="restarts of a route whose sink is away (test_isolation)")
+    parser.addoption("--restarts", type=int, default=12, help="restarts of a route whose sink is away (test_isolation)")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the longest files to the front; all others stay in the order that pytest-randomly drew."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Move the longest files to the front; all others stay in the order that pytest-randomly drew.
+
+    Without ``--nightly``, deselect what only the nightly run needs: further targets and parameters of a tested path.
+    """
+    if not config.getoption("nightly"):
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 

@@ -13,6 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from cdf_replicator.source.schema import Metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
 
     from cdf_replicator.state.checkpoint import Offset
@@ -32,8 +34,11 @@ class Size:
     files: int
     bytes: int
 
-    def plus(self, other: Size | None) -> Size | None:
-        return other and Size(self.files + other.files, self.bytes + other.bytes)
+    @classmethod
+    def sum(cls, sizes: Collection[Size | None]) -> Size | None:
+        """Return the size of all; None if one of them is not known."""
+        known = [size for size in sizes if size is not None]
+        return cls(sum(s.files for s in known), sum(s.bytes for s in known)) if len(known) == len(sizes) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ class CommitLog:
     def metadata_at(self, version: int) -> Metadata | None:
         """Return the metadata that a commit sets; None if it sets none or its file was removed."""
         commit = self.commit_at(version)
-        return commit and commit.metadata
+        return None if commit is None else commit.metadata
 
     def commit_at(self, version: int) -> Commit | None:
         """Return a commit; None if its file was removed."""

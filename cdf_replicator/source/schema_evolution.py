@@ -120,12 +120,11 @@ class CommitGuard:
         if self._planned is not None:
             self._check_plan(self._planned)
             self._planned = None
-        size = self._last
+        sizes = [self._last]
         for version in range(self._next, last + 1):
             commit = self._source.log.commit_at(version)
-            self._last = commit and commit.size
-            size = size and size.plus(self._last)
-            metadata = commit and commit.metadata
+            sizes.append(None if commit is None else commit.size)
+            metadata = None if commit is None else commit.metadata
             if metadata is None:
                 continue
             if metadata.table_id != self._source.metadata.table_id:
@@ -136,7 +135,8 @@ class CommitGuard:
                 lost = self._lost(self._source.newest_metadata().schema)  # a column that was added again is delivered
                 schema.check_allowed(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
-        return size
+        self._last = sizes[-1]
+        return Size.sum(sizes)
 
     def _check_plan(self, planned: Metadata) -> None:
         """Check that the table did not change between the plan of the stream and the start of its query.

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from deploy.local.servers import Elasticsearch, Redis, ServerError
+from tests.support.tiers import nightly
 from tests.support.waiting import until
 
 PROJECT = Path(__file__).parents[2]
@@ -125,7 +126,7 @@ def test_an_exception_in_the_block_still_stops_the_server():
     assert left_behind(*traces) == []
 
 
-@pytest.mark.parametrize("starter", ["Redis", "Elasticsearch", "OpenSearch"], indirect=True)
+@pytest.mark.parametrize("starter", ["Redis", nightly("Elasticsearch"), nightly("OpenSearch")], indirect=True)
 def test_server_ends_with_its_parent_even_if_it_is_killed(starter):
     process, group, port, home = starter
     assert living(group)
@@ -134,6 +135,7 @@ def test_server_ends_with_its_parent_even_if_it_is_killed(starter):
     until(lambda: left_behind(group, port, home) == [], 30, lambda: str(left_behind(group, port, home)))
 
 
+@pytest.mark.nightly
 def test_elasticsearch_responds_keeps_data_after_restart_and_stops_at_the_end():
     with (
         Elasticsearch.start(password="secret") as server,
@@ -158,6 +160,7 @@ def test_elasticsearch_responds_keeps_data_after_restart_and_stops_at_the_end():
     assert left_behind(group, port, home) == []
 
 
+@pytest.mark.nightly
 def test_failed_elasticsearch_start_reports_the_reason_and_leaves_no_files(scratch):
     with pytest.raises(ServerError, match=r"(?s)elasticsearch ended while it started.*no\.such\.setting"):
         Elasticsearch.start(settings={"no.such.setting": "1"})

@@ -74,7 +74,8 @@ def live(world):
     stop, runners = threading.Event(), []
 
     def start(*names):
-        started = [world.runner(name, once=False, stop=stop) for name in names]
+        letters = world.letters
+        started = [world.runner(name, once=False, stop=stop, letters=letters) for name in names]
         for runner in started:
             runner.start()
         runners.extend(started)
@@ -194,14 +195,16 @@ class World:
     def source(self) -> SourceTable:
         return SourceTable(self.spark, next(iter(self.settings.routes.values())).source)
 
-    def runner(self, name="orders_files", *, once=True, start_version=None, stop=None):
+    def runner(self, name="orders_files", *, once=True, start_version=None, stop=None, letters=None):
+        """``letters`` are those that several routes share, as in a service: the object serializes the table's creation."""
         settings = self.settings
         self.board = StatusStore()
         self.metrics = Metrics(self.board)
         for slug, sink in settings.sinks.items():
             self.board.add_sink(slug, sink.type, "")
         stop = stop or threading.Event()
-        factory = RouteFactory(self.spark, settings, self.state_path, self.letters, self.metrics, once, stop)
+        letters = letters or self.letters
+        factory = RouteFactory(self.spark, settings, self.state_path, letters, self.metrics, once, stop)
         return factory.runner(settings.routes[name], start_version)
 
     def run(self, name="orders_files", *, start_version=None, command=None):

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from cdf_replicator.state.command_queue import Command
+from tests.support.tiers import nightly
 
 FILES = ("offsets/{}", "commits/{}", "metadata", "offsets/.{}.crc", "offsets/{}", "commits/{}")
 ROUTES = ("orders_files", "orders_audit")
@@ -52,7 +53,7 @@ def test_file_truncated_at_any_byte_loses_nothing(both):
         assert agree(both), name
 
 
-@pytest.mark.parametrize("gone", ["", "offsets"])
+@pytest.mark.parametrize("gone", ["", nightly("offsets")])
 def test_missing_part_of_the_checkpoint_loses_nothing(both, gone):
     for route in ROUTES:
         part = both.state_path.checkpoint(route, 0) / gone
@@ -62,7 +63,7 @@ def test_missing_part_of_the_checkpoint_loses_nothing(both, gone):
     assert agree(both)
 
 
-@pytest.mark.parametrize("delivered", [0, 1, 3])
+@pytest.mark.parametrize("delivered", [nightly(0), 1, nightly(3)])
 def test_restored_state_path_loses_nothing(both, delivered):
     """Other changes reuse its batch numbers: the audit table must not treat them as already delivered."""
     copy = both.folder / "copy"

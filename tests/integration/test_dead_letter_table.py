@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
+from tests.support.tiers import nightly
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def copies(world):
     return list(world.state_path.dead_letters.parent.glob("dead_letters.damaged-*"))
 
 
-@pytest.mark.parametrize("share", [0, 0.5])
+@pytest.mark.parametrize("share", [nightly(0), 0.5])
 def test_torn_commit_is_moved_aside_and_no_dead_letter_is_lost(started, share):
     kept = started.dead_letters("id", "key", "state", "created_at", "closed_at")
     torn(started, share)

@@ -57,6 +57,7 @@ def same(world):
     return rows(world.sql("SELECT * FROM {t} WHERE id IS NOT NULL")) == rows(world.spark.table(world.copy))
 
 
+@pytest.mark.nightly
 def test_replica_equals_the_table_after_every_operation(world, lose_commit):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, NULL)"])
     assert run(world) is None

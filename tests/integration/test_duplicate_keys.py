@@ -7,6 +7,7 @@ import json
 import pytest
 
 from cdf_replicator.state.command_queue import Command
+from tests.support.tiers import nightly
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_duplicate_key_shows_no_row_and_later_changes_keep_its_report(started, l
     assert {state for *_, state in letters(started)} == {"void"}
 
 
-@pytest.mark.parametrize("files", ["1", "1000"])
+@pytest.mark.parametrize("files", ["1", nightly("1000")])
 def test_entries_and_dead_letters_do_not_depend_on_commit_splits(started, files):
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = files
     started.insert("(5, 'x')", "(5, 'y')", "(6, 'x')", "(6, 'y')", "(NULL, 'same')")

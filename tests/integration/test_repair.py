@@ -13,6 +13,7 @@ from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command
 from connectors import guard_of
 from tests.integration.test_verify import sinks, target, verified  # noqa: F401 - ``target`` is a fixture
+from tests.support.tiers import nightly
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 ROUTE = "orders_target"
@@ -32,6 +33,11 @@ def damage(target, version: int) -> int:  # noqa: F811
     return 8
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["redis", "delta_replica", nightly("elasticsearch"), nightly("redis hash"), nightly("postgres")],
+    indirect=True,
+)
 def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F811
     world.change("DELETE FROM {t} WHERE id = 19")
     assert world.run(ROUTE) is None

@@ -6,6 +6,7 @@ import gc
 import threading
 from pathlib import Path
 
+import pytest
 from pyspark.errors import AnalysisException
 
 from cdf_replicator.pipeline.batch_writer import BatchWriter
@@ -41,6 +42,7 @@ def test_an_empty_table_is_followed_from_its_first_row(world):
     assert world.delivered() == world.expected()
 
 
+@pytest.mark.nightly
 def test_every_operation_in_small_micro_batches_leaves_the_rows_of_the_table(world):
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "0"

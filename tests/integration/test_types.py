@@ -82,7 +82,8 @@ class Everything:
         self.json = redis.Redis.from_url(f"{cache_url}/0")
         self.hashes = redis.Redis.from_url(f"{cache_url}/1")
         self.fill()
-        runners = [world.runner(f"orders_{sink}") for sink in SINKS]
+        letters = world.letters
+        runners = [world.runner(f"orders_{sink}", letters=letters) for sink in SINKS]
         for runner in runners:
             runner.start()
         for runner in runners:

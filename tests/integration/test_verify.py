@@ -17,6 +17,7 @@ from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.verification import verify
 from connectors import guard_of
 from tests.support.postgres import emptied
+from tests.support.tiers import nightly
 
 COLUMNS = (
     "id bigint, name string, amount decimal(12,2), exact decimal(30,10), ratio double, part float, at timestamp, "
@@ -124,6 +125,11 @@ def target(request, world, elasticsearch, redis_server, postgres_server):
     return Target(world, request.param, elasticsearch, redis_server, postgres_server)
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["redis", "delta_replica", nightly("elasticsearch"), nightly("redis hash"), nightly("postgres")],
+    indirect=True,
+)
 def test_equal_target_has_no_difference_at_any_version(world, target, here):
     world.change("UPDATE {t} SET name = 'later' WHERE id IN (11, 12)")
     world.change("DELETE FROM {t} WHERE id = 13")

@@ -42,7 +42,7 @@ SHAPES = {
         in_commit_timestamps=True,
         row_tracking=True,
         from_version=0,
-        max_files=8,
+        max_files=16,
         further="replica",
     ),
 }

@@ -48,6 +48,7 @@ class TestReplica(FrameContract, FrameResyncContract, VerifyEveryType):
         return write
 
 
+@pytest.mark.nightly
 class TestReplicaThatKeepsDeletedRows(TestReplica):
     soft_delete = keeps_deleted = True
     # These tests do not depend on the layout and run once, in TestReplica.

@@ -22,6 +22,7 @@ from tests.contract.elasticsearch.test_elasticsearch_shared import *  # noqa: F4
 from tests.contract.elasticsearch.test_elasticsearch_types import *  # noqa: F403
 from tests.contract.elasticsearch_reader import opensearch_to, route_to, sink_to
 from tests.contract.type_cases import DEEP_ARRAYS, REFUSED_BY_OPENSEARCH
+from tests.support.tiers import nightly
 
 del test_missing_pipeline_halts_and_rejects_no_row  # noqa: F821
 del test_refused_empty_document_blames_the_index_instead_of_the_rows  # noqa: F821
@@ -93,7 +94,7 @@ def test_too_large_request_is_halved_and_too_large_row_is_rejected(es, sink, spa
     assert es.search(route.table, {"match_all": {}}) == ["k0", "k1", "k3"]
 
 
-@pytest.mark.parametrize("down", ["kill", "pause"])
+@pytest.mark.parametrize("down", ["kill", nightly("pause")])
 def test_server_that_is_away_during_delivery_loses_no_row(opensearch, spark, es, down):
     route = route_to()
     with closing(opensearch_to(opensearch.url, request_timeout=1)) as sink:
