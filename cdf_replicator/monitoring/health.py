@@ -39,7 +39,7 @@ def service_health(
     troubles = [f"{words}: {_named(group)}." for words, group in groups if group]
     letters = _open_letters(sum(route.dead_letters for route in routes))
     if troubles:
-        return "failed" if len(names["halted"]) == len(routes) else "degraded", " ".join(troubles + letters)
+        return "failed" if names["halted"] else "degraded", " ".join(troubles + letters)
     if names["starting"]:
         return "starting", f"Starting: {_named(names['starting'])}."
     notes = (

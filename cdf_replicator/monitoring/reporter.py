@@ -132,10 +132,10 @@ class RouteReporter:
         for phase, duration in seconds.items():
             self._phases[phase].observe(duration)
         self._duration.observe(sum(seconds.values()))
-        now = datetime.now(timezone.utc)
+        now, latencies = datetime.now(timezone.utc), list[float]()
         if ended == "delivered":
-            commits = delivery_latencies(versions, outcome.commit_times, since=followed_since, now=now.timestamp())
-            for latency in commits:
+            latencies = delivery_latencies(versions, outcome.commit_times, since=followed_since, now=now.timestamp())
+            for latency in latencies:
                 self._latency.observe(latency)
         batch = BatchStatus(
             batch_id=number,
@@ -148,6 +148,7 @@ class RouteReporter:
             stale=outcome.stale,
             noop=outcome.noop,
             rejected=dict(outcome.rejected),
+            latency_seconds=max(latencies, default=None),
         )
         self._board.batch(self._route, batch)
         self._log.info(

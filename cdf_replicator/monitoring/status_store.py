@@ -10,11 +10,13 @@ import socket
 from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
+from cdf_replicator.monitoring.history import History
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
 from cdf_replicator.monitoring.totals import OTHER, Totals
 from cdf_replicator.spark.memory import JvmMemory
@@ -22,12 +24,15 @@ from cdf_replicator.spark.memory import JvmMemory
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from cdf_replicator.monitoring.history import Samples
     from cdf_replicator.monitoring.status import State
     from cdf_replicator.monitoring.totals import BatchStatus
     from cdf_replicator.settings.effective import Setting
 
 BATCHES_KEPT: Final = 60
-EVENTS_KEPT: Final = 100
+EVENTS_KEPT: Final = 1_000
+EVENTS_SHOWN: Final = 100
+"""Number of newest events in a snapshot, and of one route in ``route_events``."""
 ERRORS_KEPT: Final = 10_000
 """Maximum number of error times in memory, and therefore the maximum of ``errors_last_hour``."""
 REQUESTS_KEPT: Final = 1000
@@ -49,6 +54,7 @@ class StatusStore:
         self._request_seconds: dict[str, deque[float]] = {}
         self._runtime: dict[str, str] = {}
         self._memory = JvmMemory()
+        self._history = History()
         self._stopping = False
         self._holder: str | None = None
         self._configuration: tuple[Setting, ...] = ()
@@ -185,6 +191,22 @@ class StatusStore:
             if was.up is not False:
                 self._events.appendleft(Event(now, f"sink {sink} is down: {what}"))
 
+    def sample(self) -> None:
+        """Add the present lag, delivered rows and latency of each route to its history."""
+        with self._lock:
+            now = self._now()
+            self._history.sample((route.with_lag(now) for route in self._routes.values()), now)
+
+    def history(self, route: str, span: int) -> Samples:
+        """Return the samples of a route in the last ``span`` seconds (``history.SPANS``)."""
+        with self._lock:
+            return self._history.samples(route, span)
+
+    def route_events(self, route: str) -> tuple[Event, ...]:
+        """Return the newest events of a route."""
+        with self._lock:
+            return tuple(islice((event for event in self._events if event.route == route), EVENTS_SHOWN))
+
     def snapshot(self) -> Status:
         """Return the present status. Lag in seconds is computed here, so that it grows while nothing is delivered."""
         with self._lock:
@@ -192,7 +214,8 @@ class StatusStore:
             routes = tuple(route.with_lag(now) for route in self._routes.values())
             sinks = tuple(self._sinks.values())
             request_seconds = {sink: tuple(seconds) for sink, seconds in self._request_seconds.items()}
-            events, configuration, identity = tuple(self._events), self._configuration, self._identity
+            events = tuple(islice(self._events, EVENTS_SHOWN))
+            configuration, identity = self._configuration, self._identity
             memory = self._memory
             runtime, stopping, holder, failed_at = self._runtime, self._stopping, self._holder, tuple(self._failed_at)
         state, summary = service_health(routes, sinks, stopping=stopping, holder=holder)

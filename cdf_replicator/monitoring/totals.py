@@ -52,6 +52,8 @@ class BatchStatus:
 
     ``versions`` are the first and the last commit in it. ``seconds`` is the duration by phase.
     ``superseded`` counts the received changes that a later change of the micro-batch replaced before the write.
+    ``latency_seconds`` is the longest time from one of its commits to the delivery; None for commits that were made before
+    the route followed the table.
     """
 
     batch_id: int
@@ -64,6 +66,7 @@ class BatchStatus:
     stale: int = 0
     noop: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    latency_seconds: float | None = None
     rows: int = field(init=False)
     superseded: int = field(init=False)
 

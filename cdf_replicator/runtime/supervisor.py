@@ -16,10 +16,10 @@ from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime import exit_codes
-from cdf_replicator.runtime.memory_sampler import memory_sampled
 from cdf_replicator.runtime.pod import Pod
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
+from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
 from cdf_replicator.spark import session
@@ -204,7 +204,7 @@ class Supervisor:
             if self._settings.verify.every_hours is not None and not self._once:
                 verifier = BackgroundVerifier(self._spark, self._settings, state_path, self.board, routes)
             pool = RoutePool(self._spark, runners, self._stop, self._heartbeat, verifier)
-            with memory_sampled(self._spark, self.board):
+            with status_sampled(self._spark, self.board):
                 if (code := pool.run(state_path)) is not None:
                     return code
                 self.board.stopping()

@@ -10,7 +10,7 @@ from cdf_replicator.monitoring import lag
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.monitoring.totals import PHASES
-from cdf_replicator.runtime.memory_sampler import memory_sampled
+from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.spark import jobs
 from tests.oracle.counts import unequal_sums
 from tests.support.waiting import until
@@ -126,7 +126,7 @@ def test_share_of_a_load_excludes_former_and_untagged_jobs(spark):
 
 def test_memory_of_the_jvm_is_sampled_beside_the_routes(spark):
     board = StatusStore()
-    with memory_sampled(spark, board):
+    with status_sampled(spark, board):
         until(lambda: board.snapshot().service.jvm_memory.heap_used > 0, 60)
     memory = board.snapshot().service.jvm_memory
     assert memory.heap_used <= memory.heap_max

@@ -11,6 +11,7 @@ from cdf_replicator.monitoring.status import STATES, ReplayStatus
 from cdf_replicator.monitoring.status_store import (
     BATCHES_KEPT,
     EVENTS_KEPT,
+    EVENTS_SHOWN,
     REQUESTS_KEPT,
     StatusStore,
     without_credentials,
@@ -131,11 +132,21 @@ def test_changes_of_a_failed_batch_are_not_counted(board):
 
 
 def test_events_are_kept_newest_first_and_bounded(board):
-    for number in range(EVENTS_KEPT + 5):
+    for number in range(EVENTS_SHOWN + 5):
         board.event(f"event {number}")
     events = board.snapshot().events
-    assert len(events) == EVENTS_KEPT
-    assert events[0].what == f"event {EVENTS_KEPT + 4}"
+    assert len(events) == EVENTS_SHOWN
+    assert events[0].what == f"event {EVENTS_SHOWN + 4}"
+
+
+def test_events_of_a_route_outlast_those_of_others(board):
+    board.event("the first", "orders_search")
+    for number in range(EVENTS_KEPT - 1):
+        board.event(f"event {number}", "orders_cache")
+    assert [event.what for event in board.route_events("orders_search")] == ["the first"]
+    assert len(board.route_events("orders_cache")) == EVENTS_SHOWN
+    board.event("one more", "orders_cache")
+    assert board.route_events("orders_search") == ()
 
 
 def test_repeated_error_is_counted_and_another_error_starts_at_one(board, clock):
@@ -277,7 +288,7 @@ def test_among_equals_the_longest_lag_comes_first(board):
         ("running", "running", "healthy", "All routes are running."),
         ("bootstrapping", "paused", "healthy", "Loading a first snapshot: orders_search. Paused: orders_cache."),
         ("retrying", "starting", "degraded", "Retrying: orders_search."),
-        ("halted", "stalled", "degraded", "Halted, action required: orders_search. Stalled: orders_cache."),
+        ("halted", "stalled", "failed", "Halted, action required: orders_search. Stalled: orders_cache."),
         ("halted", "halted", "failed", "Halted, action required: orders_search, orders_cache."),
     ],
 )

@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from cdf_replicator.monitoring.status import Definition, VerificationStatus
-from cdf_replicator.monitoring.status_store import EVENTS_KEPT, StatusStore
+from cdf_replicator.monitoring.status_store import EVENTS_SHOWN, StatusStore
 from cdf_replicator.monitoring.totals import BatchStatus
 from cdf_replicator.server.page import duration, number, prose, render
 from cdf_replicator.settings.effective import Setting
@@ -204,12 +204,12 @@ def test_events_and_settings_with_their_origin_are_shown(board):
 
 
 def test_every_kept_event_is_shown_with_date_if_not_today(empty, clock):
-    for number_ in range(EVENTS_KEPT):
+    for number_ in range(EVENTS_SHOWN):
         empty.event(f"event {number_}!")
     clock.at += timedelta(days=1)
     shown = text(page(empty))
-    assert f"1 May 12:00 event {EVENTS_KEPT - 1}! 1 May 12:00" in shown
-    assert shown.count("!") == EVENTS_KEPT
+    assert f"1 May 12:00 event {EVENTS_SHOWN - 1}! 1 May 12:00" in shown
+    assert shown.count("!") == EVENTS_SHOWN
 
 
 def test_running_replay_shows_its_progress(board):

@@ -1,13 +1,14 @@
-"""Sample the memory of Spark's JVM beside the routes, so that a scrape never calls the JVM and never waits for it."""
+"""Sample the routes for their history and the memory of Spark's JVM, so that no request calls the JVM and waits for it."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from cdf_replicator.monitoring.history import STEP_SECONDS
 from cdf_replicator.spark.memory import JvmBeans
 
 if TYPE_CHECKING:
@@ -17,24 +18,23 @@ if TYPE_CHECKING:
 
     from cdf_replicator.monitoring.status_store import StatusStore
 
-SAMPLE_SECONDS: Final = 10.0
-
 
 @contextmanager
-def memory_sampled(spark: SparkSession, board: StatusStore) -> Iterator[None]:
-    """Report the memory of the JVM every ``SAMPLE_SECONDS`` from a thread of its own."""
+def status_sampled(spark: SparkSession, board: StatusStore) -> Iterator[None]:
+    """Sample every ``STEP_SECONDS`` from a thread of its own."""
     beans, over = JvmBeans(spark), threading.Event()
 
     def sample() -> None:
         while True:
+            board.sample()
             try:
                 board.jvm_memory(beans.read())
             except (Py4JError, OSError):  # the JVM is gone: the main loop ends the service
                 return
-            if over.wait(SAMPLE_SECONDS):
+            if over.wait(STEP_SECONDS):
                 return
 
-    threading.Thread(target=sample, name="memory", daemon=True).start()
+    threading.Thread(target=sample, name="samples", daemon=True).start()
     try:
         yield
     finally:
