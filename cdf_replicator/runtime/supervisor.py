@@ -156,7 +156,7 @@ class Supervisor:
 
     def _control(self, routes: Collection[str]) -> Control | None:
         token = self._settings.http.token
-        return Control(token.get_secret_value(), routes) if token is not None else None
+        return Control(token.get_secret_value(), routes, self.board) if token is not None else None
 
     def _on_standby(self, holder: Mapping[str, Any]) -> None:
         log.info("standby: waiting for the lease", **holder)

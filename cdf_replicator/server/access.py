@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hmac
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
-from fastapi import Depends, HTTPException, status
+from fastapi import Depends, HTTPException, Request, status
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBasic, HTTPBasicCredentials, HTTPBearer
 
 if TYPE_CHECKING:
@@ -25,12 +26,32 @@ def require(given: str, tokens: Collection[str], *, variable: str, challenge: st
         variable: The setting that holds the token.
         challenge: The scheme that the answer names.
     """
-    if not any(hmac.compare_digest(given.encode(), token.encode()) for token in tokens):
+    if not matches(given, tokens):
         raise HTTPException(
             status.HTTP_401_UNAUTHORIZED,
             f"Send the token of {variable}: Authorization: Bearer …",
             {"WWW-Authenticate": challenge},
         )
+
+
+def matches(given: str, tokens: Collection[str]) -> bool:
+    """Return whether a text is one of the tokens, in a time that does not depend on the text."""
+    return any(hmac.compare_digest(given.encode(), token.encode()) for token in tokens)
+
+
+def same_origin(request: Request) -> None:
+    """Refuse a form that a page of another site sends. The token in the form is the first protection.
+
+    A browser sends Sec-Fetch-Site over TLS and to this machine, and Origin otherwise. A proxy may change Host, so the first
+    decides if it is present.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    host = urlsplit(origin).netloc if origin else ""
+    foreign = (
+        site not in ("same-origin", "none") if site else origin is not None and host != request.headers.get("host")
+    )
+    if foreign:
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "A page of another site may not send this form.")
 
 
 def reader(tokens: Collection[str]) -> Callable[..., None]:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Semaphore
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Request, status
-from pydantic import BaseModel, ConfigDict, Field
 
 from cdf_replicator.server import access
+from cdf_replicator.server.commands import Accepted, Answer, Letters, Plain, Replay, Resync
+from cdf_replicator.server.submissions import Submissions
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from cdf_replicator.monitoring.status_store import StatusStore
+    from cdf_replicator.server.pages.actions import Submitted
     from cdf_replicator.state.store import StateStore
 
 BODY_BYTES: Final = 10_000
@@ -30,14 +33,16 @@ class Control:
     Args:
         token: bearer token that callers must send.
         routes: names of the routes that this instance runs.
+        board: status that gets an event for each command.
 
     """
 
-    def __init__(self, token: str, routes: Collection[str]) -> None:
+    def __init__(self, token: str, routes: Collection[str], board: StatusStore) -> None:
         self.token = token
         self.routes = routes
         self._state_path: StateStore | None = None
         self._turns = Semaphore(AT_ONCE)
+        self._submissions = Submissions(board)
 
     def open_to(self, state_path: StateStore) -> None:
         """Accept commands from now on, since this instance holds the lease."""
@@ -52,6 +57,7 @@ class Control:
     def submit(self, request: command_queue.Command) -> Accepted:
         with self._turn():
             command_queue.enqueue(self.state_path.requests, request)
+        self._submissions.add(request)
         return Accepted(id=request.id, follow=f"/requests/{request.id}")
 
     def follow(self, request_id: str) -> Answer | None:
@@ -62,6 +68,10 @@ class Control:
             if found is not None:
                 return Answer(state=found.state, message=found.message, ratio=found.ratio)
             return Answer(state="waiting") if command_queue.is_waiting(folder, request_id) else None
+
+    def submitted(self, route: str) -> list[Submitted]:
+        """Return the latest commands for a route that came over HTTP, newest first, with their progress."""
+        return self._submissions.of(route, self.follow)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -74,30 +84,6 @@ class Control:
             raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "The state path does not answer.") from error
         finally:
             self._turns.release()
-
-
-class Replay(BaseModel):
-    """Commit versions of the source table, both inclusive; ``ending_version`` is for append sinks only."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    starting_version: int = Field(ge=0)
-    ending_version: int | None = Field(None, ge=0)
-
-
-class Accepted(BaseModel):
-    """An accepted command; ``follow`` is the path of its progress."""
-
-    id: str
-    follow: str
-
-
-class Answer(BaseModel):
-    """Progress of a command; ``ratio`` is between 0 and 1."""
-
-    state: Literal["waiting", "running", "done", "failed"]
-    message: str = ""
-    ratio: float = 0.0
 
 
 def _of_app(request: Request) -> Control:
@@ -126,19 +112,37 @@ router: Final = APIRouter(tags=["control"], dependencies=[Depends(_authorized)])
 @router.post("/routes/{route}/pause", status_code=status.HTTP_202_ACCEPTED)
 def pause(route: Named, control: Controlled) -> Accepted:
     """Stop delivering until the route is resumed, also across restarts."""
-    return control.submit(command_queue.Command("pause", route))
+    return control.submit(Plain().command("pause", route))
 
 
 @router.post("/routes/{route}/resume", status_code=status.HTTP_202_ACCEPTED)
 def resume(route: Named, control: Controlled) -> Accepted:
     """Continue from where the route was paused."""
-    return control.submit(command_queue.Command("resume", route))
+    return control.submit(Plain().command("resume", route))
 
 
 @router.post("/routes/{route}/replay", status_code=status.HTTP_202_ACCEPTED)
 def replay(route: Named, what: Replay, control: Controlled) -> Accepted:
     """Deliver changes again from a commit version on."""
-    return control.submit(command_queue.Command("replay", route, what.starting_version, what.ending_version))
+    return control.submit(what.command("replay", route))
+
+
+@router.post("/routes/{route}/resync", status_code=status.HTTP_202_ACCEPTED)
+def resync(route: Named, what: Resync, control: Controlled) -> Accepted:
+    """Rebuild the target from the newest snapshot of the source table, then remove entries that the table does not have."""
+    return control.submit(what.command("resync", route))
+
+
+@router.post("/routes/{route}/redrive", status_code=status.HTTP_202_ACCEPTED)
+def redrive(route: Named, what: Letters, control: Controlled) -> Accepted:
+    """Write the present rows of the keys of dead letters."""
+    return control.submit(what.command("redrive", route))
+
+
+@router.post("/routes/{route}/discard", status_code=status.HTTP_202_ACCEPTED)
+def discard(route: Named, what: Letters, control: Controlled) -> Accepted:
+    """Close dead letters without a write to the sink."""
+    return control.submit(what.command("discard", route))
 
 
 @router.get("/requests/{id}")

@@ -1,4 +1,4 @@
-"""Serve metrics, probes, status and the page on one port, and control endpoints with a token.
+"""Serve metrics, probes, status and the pages on one port, and control endpoints with a token.
 
 Handlers read the status store, also through the metrics registry, and write commands under the state path. No request reaches Delta
 or a sink.
@@ -7,7 +7,6 @@ or a sink.
 from __future__ import annotations
 
 import errno
-import secrets
 import socket
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -20,10 +19,10 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import unready_routes
+from cdf_replicator.server import actions, views
 from cdf_replicator.server.access import reader
 from cdf_replicator.server.connection import BACKLOG, BoundedConnection
 from cdf_replicator.server.control import BODY_BYTES, router
-from cdf_replicator.server.page import render
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -47,10 +46,6 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-PAGE_POLICY: Final = (
-    "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 class BindError(Exception):
@@ -141,29 +136,24 @@ def application(
         """Return everything that the page shows, as JSON."""
         return _json(board.snapshot(), 200)
 
-    def page() -> Response:
-        """Return the status page."""
-        nonce = secrets.token_urlsafe(16)
-        headers = {"Content-Security-Policy": PAGE_POLICY.format(nonce=nonce)}
-        return Response(render(board.snapshot(), nonce), media_type="text/html", headers=headers)
-
     answers: dict[str, Callable[..., Response]] = {
         "/metrics": scrape,
         "/livez": liveness,
         "/healthz": liveness,
         "/readyz": readiness,
         "/status": status,
-        "/": page,
     }
     protection = [Depends(reader(read_tokens))] if read_tokens else []
     for path, answer in answers.items():
         needs = [] if path in PROBES else protection
-        name = path.strip("/") or "page"
+        name = path.strip("/")
         app.add_api_route(path, answer, methods=["GET"], response_class=Response, name=name, dependencies=needs)
         app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False, dependencies=needs)
+    app.include_router(views.router(board, control), dependencies=protection)
     if control is not None:
         app.state.control = control
         app.include_router(router)
+        app.include_router(actions.router(board, control), dependencies=protection)
     return app
 
 

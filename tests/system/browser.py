@@ -40,7 +40,7 @@ def opened(browser: Browser, url: str, **context: Any) -> Iterator[Page]:
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(url)
         yield page
-    assert said == []
+    assert said == [], said
 
 
 def photograph(page: Page, name: str) -> None:

@@ -12,6 +12,8 @@ from cdf_replicator.settings.effective import Setting
 from tests.unit.boards import Clock
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cdf_replicator.monitoring.status import State
 
 SINKS: Final = {"audit": "delta_audit", "search": "elasticsearch", "cache": "redis", "copy": "postgres"}
@@ -44,7 +46,7 @@ WHY: Final = {
 
 
 def crowd(routes: int = 50, batches: int = 60) -> StatusStore:
-    """Return a store of routes that have delivered ``batches`` micro-batches each."""
+    """Return a store of routes that have delivered a micro-batch in each of the last ``batches`` minutes."""
     clock = Clock()
     board = StatusStore(clock)
     board.runtime(spark="4.2.0", delta="4.4.0", java="17")
@@ -52,50 +54,79 @@ def crowd(routes: int = 50, batches: int = 60) -> StatusStore:
         board.add_sink(sink, type_, f"http://{sink}:9200")
         board.sink_up(sink)
     names = [(f"t{number // 4}_{sink}", f"t{number // 4}", sink) for number, sink in enumerate(_sinks(routes))]
-    for name, table, sink in names:
-        board.add_route(name, table, sink, ("mapping",))
-        board.state(name, "running")
-        board.requests(name, [0.004] * 90 + [0.2] * 10, {"timeout": 2}, 4096)
-    settings = [Setting(f"CDF_{n}", f"n{n}", "value", "default") for n in range(60)]
-    for number, (name, table, _) in enumerate(names):
-        board.update(
-            name,
-            definition=Definition(
-                f"s3a://lake/{table}", f"index {table}", "upsert", ("id",), "status <> 'draft'", None
-            ),
-            checkpoint=f"/var/lib/cdf/routes/{name}/checkpoints/0",
-            headroom_seconds=float(86_400 * 7 - 3600 * number),
-            headroom_versions=1000,
-            source_version=batches + 40,
-            delivered_version=batches + 40 - number % 3,
-        )
-        settings += [
-            Setting(f"CDF_TABLES__{table.upper()}__PATH", f"tables.{table}.path", f"s3a://lake/{table}", "environment"),
-            Setting(f"CDF_ROUTES__{name.upper()}__FILTER", f"routes.{name}.filter", "status <> 'draft'", "environment"),
-        ]
-    board.set_settings(settings)
-    for batch in range(batches):
-        clock.tick(5)
-        for number, (name, _, _) in enumerate(names):
-            rows = {
-                "insert": 100 + 13 * batch % 70 + number,
-                "update_preimage": 40,
-                "update_postimage": 40,
-                "delete": 7,
-            }
-            seconds = {"prepare": 0.1 + batch % 7 / 20, "write": 0.4 + number / 100, "record": 0.1}
-            board.batch(
-                name,
-                BatchStatus(batch, (batch, batch + 1), rows, seconds, "delivered", clock(), applied=rows, noop=0),
-            )
-            board.update(name, oldest_undelivered_commit_at=clock() - timedelta(seconds=1 + number % 5))
-    for number, state in STATES.items():
-        if number < routes:
-            _put_into(board, names[number][0], state)
+    for number, (name, table, sink) in enumerate(names):
+        _add(board, name, table, sink, number)
+    board.set_settings(_settings(names))
+    for minute in range(batches):
+        if minute == batches - 3:
+            for number, state in STATES.items():
+                if number < routes:
+                    _put_into(board, names[number][0], state)
+        _pass_a_minute(board, clock, [name for name, _, _ in names], minute)
     for number in (5, 9):
         if number < routes:
             board.update(names[number][0], dead_letters=3 * number)
     return board
+
+
+def _add(board: StatusStore, name: str, table: str, sink: str, number: int) -> None:
+    board.add_route(name, table, sink, ("mapping",))
+    board.state(name, "running")
+    board.requests(name, [0.004] * 90 + [0.2] * 10, {"timeout": 2}, 4096)
+    definition = Definition(
+        f"s3a://lake/{table}",
+        f"{sink} {table}",
+        "append" if sink == "audit" else "upsert",
+        ("id",),
+        "status <> 'draft'",
+        None,
+    )
+    board.update(
+        name,
+        definition=definition,
+        checkpoint=f"/var/lib/cdf/routes/{name}/checkpoints/0",
+        headroom_seconds=float(86_400 * 7 - 3600 * number),
+        headroom_versions=1000,
+        source_version=100,
+        delivered_version=100 - number % 3,
+    )
+
+
+def _settings(names: list[tuple[str, str, str]]) -> list[Setting]:
+    settings = [Setting(f"CDF_{n}", f"n{n}", "value", "default") for n in range(60)]
+    for name, table, _ in names:
+        settings += [
+            Setting(f"CDF_TABLES__{table.upper()}__PATH", f"tables.{table}.path", f"s3a://lake/{table}", "environment"),
+            Setting(f"CDF_ROUTES__{name.upper()}__FILTER", f"routes.{name}.filter", "status <> 'draft'", "environment"),
+        ]
+    return settings
+
+
+def _pass_a_minute(board: StatusStore, clock: Clock, names: list[str], minute: int) -> None:
+    """Have the routes that run deliver a micro-batch, and take the twelve samples of a minute."""
+    states = {route.route: route.state for route in board.snapshot().routes}
+    for sample in range(12):
+        clock.tick(5)
+        for number, name in enumerate(names):
+            if sample == 0 and states[name] == "running":
+                _deliver(board, name, number, minute, clock())
+            late = 1 + ((12 * minute + sample) * (7 + number) % 60) / (1 if minute % 16 > 12 else 4)
+            board.update(name, oldest_undelivered_commit_at=clock() - timedelta(seconds=late))
+        board.sample()
+
+
+def _deliver(board: StatusStore, route: str, number: int, batch: int, at: datetime) -> None:
+    inserted = 100 + 13 * batch % 70 + number
+    received = {"insert": inserted, "update_preimage": 40, "update_postimage": 40, "delete": 7}
+    applied = {**received, "update_preimage": 0}
+    seconds = {"prepare": 0.1 + batch % 7 / 20, "write": 0.4 + number / 100, "record": 0.1}
+    latency = 0.8 + batch % 5 / 4
+    board.batch(
+        route,
+        BatchStatus(
+            batch, (batch, batch + 1), received, seconds, "delivered", at, applied=applied, latency_seconds=latency
+        ),
+    )
 
 
 def _sinks(routes: int) -> list[str]:

@@ -1,5 +1,5 @@
 const REFRESH_MS = 5000, STALE_MS = 15000;
-const page = document.getElementById("page");
+const live = () => [...document.querySelectorAll(".live")];
 let answered = performance.now();
 
 const note = (text) => { const said = document.getElementById("note"); if (said.textContent !== text) said.textContent = text; };
@@ -12,16 +12,18 @@ const tick = () => {
 
 // Keep what the reader has opened, scrolled to, focused or begun to select.
 const replaceBy = (next) => {
-  const open = new Set([...page.querySelectorAll("details[open]")].map((it) => it.id));
-  const scrolled = [...page.querySelectorAll(".scroll")].map((it) => [it.id, it.scrollTop, it.scrollLeft]);
-  const focused = document.activeElement?.id;
+  const open = new Set([...document.querySelectorAll("details[open]")].map((it) => it.id));
+  const scrolled = [...document.querySelectorAll(".scroll")].map((it) => [it.id, it.scrollTop, it.scrollLeft]);
+  const focused = document.activeElement, href = focused?.getAttribute("href");
   for (const it of next.querySelectorAll("details")) it.open = open.has(it.id);
-  page.replaceChildren(...next.childNodes);
+  for (const it of live()) it.replaceChildren(...next.getElementById(it.id).childNodes);
   for (const [id, top, left] of scrolled) document.getElementById(id)?.scrollTo(left, top);
-  if (focused) document.getElementById(focused)?.focus({preventScroll: true});
+  if (focused?.isConnected) return;
+  const again = focused?.id ? document.getElementById(focused.id) : href && document.querySelector(`.live a[href="${CSS.escape(href)}"]`);
+  again?.focus({preventScroll: true});
 };
 
-const isSelecting = () => { const it = getSelection(); return !it.isCollapsed && page.contains(it.anchorNode); };
+const isSelecting = () => { const it = getSelection(); return !it.isCollapsed && live().some((part) => part.contains(it.anchorNode)); };
 
 const refresh = async () => {
   try {
@@ -34,8 +36,8 @@ const refresh = async () => {
       // Parse only the main part: the other styles have another nonce, which this page's policy would reject.
       const main = text.slice(text.indexOf("<main"), text.indexOf("</main>"));
       if (!isSelecting()) {
-        replaceBy(new DOMParser().parseFromString(main, "text/html").getElementById("page"));
-        document.title = text.match(/<title>(.*)<\/title>/)[1];
+        replaceBy(new DOMParser().parseFromString(main, "text/html"));
+        document.title = new DOMParser().parseFromString(text.match(/<title>.*<\/title>/)[0], "text/html").title;
         answered = performance.now();
       }
     }
