@@ -134,7 +134,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _top_seconds(most: float) -> float:
-    return next((time for time in _TIMES if time >= most), math.ceil(most / _DAY) * _DAY)
+    return next((time for time in _TIMES if time >= (most or 1)), math.ceil(most / _DAY) * _DAY)
 
 
 def _top_number(most: float) -> float:

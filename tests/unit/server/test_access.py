@@ -9,16 +9,20 @@ from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
+from cdf_replicator.state.storage_path import LocalPath
+from cdf_replicator.state.store import StateStore
 
 READ, CONTROL = "a-token-to-read", "a-token-to-control"
-PROTECTED = ("/metrics", "/status", "/")
+PROTECTED = ("/metrics", "/status", "/", "/settings", "/routes/orders_search", "/routes/orders_search/actions/pause")
 PROBES = ("/livez", "/healthz", "/readyz")
 
 
 @pytest.fixture
-def client():
+def client(tmp_path):
     board = StatusStore()
-    control = Control(CONTROL, ["orders_search"])
+    board.add_route("orders_search", "orders", "search")
+    control = Control(CONTROL, ["orders_search"], board)
+    control.open_to(StateStore.open(LocalPath(tmp_path / "state")))
     running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control, (READ, CONTROL))
     with httpx.Client(base_url=f"http://127.0.0.1:{running.port}", timeout=10, trust_env=False) as client:
         yield client
@@ -32,7 +36,7 @@ def bearer(token: str) -> dict[str, bytes]:
 @pytest.mark.parametrize("path", PROTECTED)
 def test_reading_needs_the_token(client, path):
     for given in ({}, bearer("another"), {"Authorization": "Basic nonsense"}):
-        for method in ("GET", "HEAD"):
+        for method in ("GET",) if "actions" in path else ("GET", "HEAD"):
             answer = client.request(method, path, headers=given)
             assert answer.status_code == 401, given
             assert answer.headers["WWW-Authenticate"] == 'Basic realm="cdf-replicator"', (
@@ -61,6 +65,15 @@ def test_probes_need_no_token_and_name_no_error(client):
 
 def test_read_token_does_not_control(client):
     assert client.post("/routes/orders_search/pause", headers=bearer(READ)).status_code == 401
+    form = client.post("/routes/orders_search/actions/pause", headers=bearer(READ), data={"token": READ})
+    assert form.status_code == 401
+
+
+def test_form_needs_the_read_token_too(client):
+    form = {"token": CONTROL}
+    assert client.post("/routes/orders_search/actions/pause", data=form).status_code == 401
+    accepted = client.post("/routes/orders_search/actions/pause", data=form, auth=httpx.BasicAuth("operator", READ))
+    assert accepted.status_code == 303
 
 
 @pytest.mark.parametrize("form", ["variable", "file", "yaml", "yaml file"])
@@ -78,4 +91,4 @@ def test_status_command_sends_the_configured_token(client, monkeypatch, tmp_path
     with pytest.raises(NoAnswerError, match=r"answered 401 .*CDF_HTTP__READ_TOKEN"):
         own_answer(found(url), "/status", "routes", read_token())
     monkeypatch.setenv(*variables[form])
-    assert own_answer(found(url), "/status", "routes", read_token())["routes"] == []
+    assert own_answer(found(url), "/status", "routes", read_token())["routes"][0]["route"] == "orders_search"

@@ -7,6 +7,7 @@ import time
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
@@ -26,19 +27,23 @@ def state_path(tmp_path):
 
 
 @pytest.fixture
-def control():
-    return Control(TOKEN, ["orders_search", "orders_audit"])
+def board():
+    return StatusStore()
 
 
-def client_of(control):
-    board = StatusStore()
+@pytest.fixture
+def control(board):
+    return Control(TOKEN, ["orders_search", "orders_audit"], board)
+
+
+def client_of(control, board):
     running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control)
     return running, httpx.Client(base_url=f"http://127.0.0.1:{running.port}", timeout=10, trust_env=False)
 
 
 @pytest.fixture
-def anybody(control):
-    running, client = client_of(control)
+def anybody(control, board):
+    running, client = client_of(control, board)
     with client:
         yield client
     running.stop()
@@ -52,7 +57,7 @@ def operator(anybody, control, state_path):
 
 
 def test_control_is_disabled_without_a_token():
-    running, client = client_of(None)
+    running, client = client_of(None, StatusStore())
     with client:
         assert client.post("/routes/orders_search/pause").status_code == 404
         assert client.get("/requests/" + "0" * 32).status_code == 404
@@ -99,12 +104,50 @@ def test_a_route_is_paused_and_resumed(operator, state_path, kind):
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "field", "value"),
+    [
+        ("resync", {}, "max_removed_share", None),
+        ("resync", {"max_removed_share": 0.25}, "max_removed_share", 0.25),
+        ("redrive", {"letters": ["0a1b2c", "ffffff"]}, "letters", ("0a1b2c", "ffffff")),
+        ("discard", {}, "letters", ()),
+    ],
+)
+def test_commands_of_the_queue_are_accepted(operator, state_path, kind, body, field, value):
+    assert operator.post(f"/routes/orders_search/{kind}", json=body).status_code == 202
+    (found,) = command_queue.pending(state_path.requests)
+    assert (found.kind, found.route, getattr(found, field)) == (kind, "orders_search", value)
+
+
+def test_command_is_logged_and_is_an_event_with_the_name_of_the_token(operator, board):
+    with capture_logs() as logged:
+        accepted = operator.post("/routes/orders_audit/pause")
+    assert logged == [
+        {
+            "event": "command accepted",
+            "route": "orders_audit",
+            "action": "pause",
+            "token": "http_token",
+            "id": accepted.json()["id"],
+            "log_level": "info",
+        }
+    ]
+    (event,) = board.snapshot().events
+    assert (event.what, event.route) == ("pause accepted over HTTP with http_token", "orders_audit")
+
+
 def test_invalid_request_is_refused_and_writes_nothing(operator, state_path):
     unknown = operator.post("/routes/nobody/pause")
     assert unknown.status_code == 404
     assert "the routes are orders_search, orders_audit" in unknown.json()["detail"]
     for body in ({}, {"starting_version": -1}, {"starting_version": "x"}, {"starting_version": 1, "end": 2}):
         assert operator.post("/routes/orders_search/replay", json=body).status_code == 422
+    for kind, body in (
+        ("resync", {"max_removed_share": 1.5}),
+        ("redrive", {"letters": ["id' or 1=1"]}),
+        ("discard", {"letters": ["0a"]}),
+    ):
+        assert operator.post(f"/routes/orders_search/{kind}", json=body).status_code == 422
     assert operator.get("/requests/" + "0" * 32).status_code == 404
     assert operator.get("/requests/..%2Fformat").status_code in (404, 422)
     assert command_queue.pending(state_path.requests) == []

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 from datetime import datetime, timezone
+from urllib.parse import urljoin
 
 import httpx
 import pytest
@@ -18,7 +19,8 @@ from cdf_replicator.server import connection, server
 from tests.support.waiting import until
 from tests.unit.boards import deliver
 
-PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/")
+PATHS = ("/metrics", "/livez", "/healthz", "/readyz", "/status", "/", "/settings", "/routes/orders_search")
+PAGES = ("/", "/settings", "/routes/orders_search", "/routes/absent")
 
 
 class World:
@@ -205,17 +207,47 @@ def test_large_responses_are_compressed_on_request(busy):
     assert "content-encoding" not in busy.get("/metrics", **{"Accept-Encoding": "identity"}).headers
 
 
-def test_page_needs_no_other_request_and_allows_only_its_script(busy):
-    answer = busy.get("/")
+@pytest.mark.parametrize("path", PAGES)
+def test_page_needs_no_other_request_and_allows_only_its_script(busy, path):
+    answer = busy.get(path)
+    policy = answer.headers["content-security-policy"]
     (nonce,) = set(re.findall(r'nonce="([^"]+)"', answer.text))
-    assert f"script-src 'nonce-{nonce}'" in answer.headers["content-security-policy"]
-    assert nonce not in busy.get("/").text
+    assert f"script-src 'nonce-{nonce}'" in policy
+    assert "form-action 'self'" in policy
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert nonce not in busy.get(path).text
     assert not re.findall(r"(?:src|srcset)=", answer.text)
-    links = set(re.findall(r'href="(?!data:)([^"]*)"', answer.text))
-    assert links == {"openapi.json", "metrics", "status", "readyz", "livez"}
-    assert 404 not in {busy.get(f"/{link}").status_code for link in links}
+    markup = answer.text.partition("<script")[0]
+    links = set(re.findall(r'(?:href|action)="(?!data:)([^"#]+)', markup))
+    assert {link.rsplit("/")[-1] for link in links} >= {
+        "settings",
+        "openapi.json",
+        "metrics",
+        "status",
+        "readyz",
+        "livez",
+    }
+    answers = {link: busy.client.get(urljoin(path, link)).status_code for link in links}
+    assert 404 not in answers.values(), answers
     assert not re.search(r"<[^>]+\sstyle=", answer.text)
-    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in answer.text
+
+
+def test_pages_without_scripts_load_again_unless_they_have_a_form_or_no_route(busy):
+    again = '<noscript><meta http-equiv="refresh" content="10"></noscript>'
+    assert [again in busy.get(path).text for path in PAGES] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("path", ["/routes/absent", "/routes/%3Cb%3E", "/routes/orders_serch"])
+def test_unknown_route_is_a_page(busy, path):
+    answer = busy.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<b>" not in answer.text
+
+
+def test_overview_is_selected_by_the_address(busy):
+    assert "orders_cache" not in busy.get("/?q=search").text.split("<tbody>")[1]
+    assert busy.get("/?group=sink&state=halted&q=").text.count("No route is selected.") == 1
+    assert busy.get("/?group=x&state=y&q=&unknown=1").status_code == 200
 
 
 def test_responses_do_not_wait_for_acknowledgements(world):
