@@ -79,7 +79,7 @@ def render(
         status: The status.
         route: The route.
         action: The action.
-        submitted: Commands for the route that came over HTTP, of which one may be running.
+        submitted: Commands for the route that came over HTTP.
         given: Parameters in the address of the confirmation, by name.
         plan: Results of a dry run.
         problem: Why the action was not accepted.

@@ -29,7 +29,7 @@ EVENTS_SHOWN: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the reader selected.
+    """The selection of the reader.
 
     Args:
         group: Property by which routes are grouped; empty for a single list.

@@ -80,7 +80,7 @@ def test_rate_is_the_mean_of_the_last_minute(board, clock):
     for _ in range(2):
         clock.tick(5)
         board.sample()
-    assert "Rows delivered 5/s last minute" in text(page(board))
+    assert "Rows delivered 5.5/s last minute" in text(page(board))
 
 
 def test_open_dead_letters_of_a_healthy_service_are_in_its_headline(board):
