@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from deploy.local.servers.server import CACHE
 
@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = ("chromium", "fonts-dejavu-core")
 SCREENSHOTS: Final = CACHE / "screenshots"
-WIDE: Final = {"width": 1280, "height": 900}
+WIDE: Final = {"width": 1440, "height": 900}
 PHONE: Final = {"width": 390, "height": 844}
+LOOKS: Final[dict[str, dict[str, Any]]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "is_mobile": True, "has_touch": True},
+}
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 
 
@@ -64,3 +69,20 @@ def barriers(browser: Browser, url: str, **context: Any) -> list[str]:
         if open_details(page):
             found += Axe().run(page).response["violations"]
     return [f"{rule['id']}: {node['html']}: {node['failureSummary']}" for rule in found for node in rule["nodes"]]
+
+
+def looked_at(browser: Browser, url: str, name: str, showing: str = "") -> None:
+    """Check that the page fits and has no barrier: light, dark, on a phone, details closed and open; take pictures."""
+    for look, context in LOOKS.items():
+        with opened(browser, url, **context) as page:
+            expect(page.locator("main")).to_contain_text(showing)
+            photograph(page, f"{name}-{look}")
+            assert fits(page), f"{name} is wider than {look}"
+            if open_details(page):
+                photograph(page, f"{name}-{look}-open")
+                assert fits(page), f"{name}, all open, is wider than {look}"
+        assert barriers(browser, url, **context) == [], f"{name}, {look}"
+
+
+def fits(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))

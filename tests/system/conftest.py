@@ -30,6 +30,16 @@ def installed():
     return install
 
 
+@pytest.fixture(scope="session")
+def browser(installed):
+    """Start Debian's Chromium, once for all tests of the pages."""
+    from tests.system.browser import PACKAGES, chromium  # the other tests need no Playwright
+
+    installed(*PACKAGES)
+    with chromium() as browser:
+        yield browser
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print the measurements that tests recorded, also if the tests run in several processes."""
     for report in terminalreporter.getreports("passed"):

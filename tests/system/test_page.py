@@ -1,4 +1,4 @@
-"""The status page in a real browser, of a real service that things happen to; pictures of it are kept in .cache/screenshots."""
+"""The pages in a real browser, of a real service that things happen to; pictures of it are kept in .cache/screenshots."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 from playwright.sync_api import expect
 
 from tests.support.service import Service, command, environment
-from tests.system.browser import PACKAGES, PHONE, barriers, chromium, open_details, opened, photograph
+from tests.system.browser import looked_at, opened, photograph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,18 +27,7 @@ ROWS = 1000
 REPLAYED = 6
 """Commits, each a micro-batch, and each as slow as the sink's limit has it."""
 REFRESHED_MS = 15_000
-LOOKS = {
-    "light": {"color_scheme": "light"},
-    "dark": {"color_scheme": "dark"},
-    "phone": {"viewport": PHONE, "is_mobile": True, "has_touch": True},
-}
-
-
-@pytest.fixture(scope="module")
-def browser(installed: Callable[..., None]) -> Iterator[Browser]:
-    installed(*PACKAGES)
-    with chromium() as browser:
-        yield browser
+CHARTS = ("Lag", "Rows delivered per second", "Commit to visible")
 
 
 @pytest.fixture(scope="module")
@@ -96,109 +84,134 @@ def healthy(service: Service, orders: Source, items: Source) -> Service:
     return service
 
 
-def looked_at(browser: Browser, url: str, name: str, showing: str = "") -> None:
-    """Check that the page fits and has no barrier: light, dark, on a phone, details closed and open; take pictures."""
-    for look, context in LOOKS.items():
-        with opened(browser, url, **context) as page:
-            expect(page.locator("main")).to_contain_text(showing)
-            photograph(page, f"{name}-{look}")
-            assert fits(page), f"{name} is wider than {look}"
-            if open_details(page):
-                photograph(page, f"{name}-{look}-open")
-                assert fits(page), f"{name}, all open, is wider than {look}"
-        assert barriers(browser, url, **context) == [], f"{name}, {look}"
-
-
-def fits(page: Page) -> bool:
-    return page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
 def refreshed(page: Page) -> None:
     """Wait until the page shows a later moment than now."""
     shown = page.locator("header time")
     expect(shown).not_to_have_attribute("datetime", str(shown.get_attribute("datetime")), timeout=REFRESHED_MS)
 
 
-def card(page: Page, route: str):
-    return page.get_by_role("article", name=route)
+def row(page: Page, route: str):
+    """The row of a route in the table of all routes."""
+    return page.locator(".routes tr", has=page.get_by_role("rowheader", name=route, exact=True))
 
 
-def test_page_of_a_healthy_service_in_every_theme(healthy: Service, browser: Browser):
+def below(page: Page, route: str):
+    """The row below it, with the error or the progress."""
+    return row(page, route).locator("xpath=following-sibling::tr[1]")
+
+
+def of(service: Service, route: str) -> str:
+    return f"{service.url}/routes/{route}"
+
+
+def test_pages_of_a_healthy_service_in_every_theme(healthy: Service, browser: Browser):
     looked_at(browser, healthy.url, "healthy")
+    looked_at(browser, of(healthy, "orders_cache"), "healthy-route", showing="Commit to visible")
+    looked_at(browser, f"{healthy.url}/settings", "settings", showing="CDF_SINKS__CACHE__ROWS_PER_SECOND")
     with opened(browser, healthy.url) as page:
         expect(page).to_have_title("Healthy · cdf-replicator")
         for route in ROUTES:
-            expect(card(page, route)).to_contain_text("Running")
+            expect(row(page, route)).to_contain_text("Running")
+        page.get_by_role("link", name="orders_cache", exact=True).first.click()
+        expect(page).to_have_title("Running · orders_cache · cdf-replicator")
 
 
-def test_page_works_by_keyboard_and_details_stay_open(healthy: Service, browser: Browser):
-    with opened(browser, healthy.url) as page:
-        summary = card(page, "items_audit").locator("summary")
-        for _ in range(20):
+def test_history_of_a_route_is_drawn(healthy: Service, browser: Browser, orders: Source):
+    with opened(browser, of(healthy, "orders_cache")) as page:
+        hour = [page.get_by_role("img", name=re.compile(f"{what}, last hour: now [0-9]")) for what in CHARTS]
+        orders.sql("UPDATE {} SET amount = amount + 1 WHERE id < 5")
+        for chart in hour:
+            expect(chart).to_be_visible(timeout=4 * REFRESHED_MS)
+        photograph(page, "history")
+
+
+def test_details_and_focus_stay_by_keyboard(healthy: Service, browser: Browser):
+    with opened(browser, of(healthy, "items_audit")) as page:
+        summary = page.locator("summary")
+        for _ in range(40):
             page.keyboard.press("Tab")
             if summary.evaluate("it => it === document.activeElement"):
                 break
         expect(summary).to_be_focused()
         page.keyboard.press("Enter")
-        batches = card(page, "items_audit").get_by_role("table")
-        expect(batches).to_be_visible()
+        settings = page.get_by_role("cell", name="CDF_TABLES__ITEMS__KEYS", exact=True)
+        expect(settings).to_be_visible()
         refreshed(page)
-        expect(batches).to_be_visible()
+        expect(settings).to_be_visible()
         expect(summary).to_be_focused()
 
 
 def test_selection_and_scroll_position_stay(healthy: Service, browser: Browser):
-    with opened(browser, healthy.url, viewport={"width": 700, "height": 900}) as page:
-        shown = card(page, "items_audit")
-        shown.locator("summary").click()
+    with opened(browser, of(healthy, "items_audit"), viewport={"width": 700, "height": 900}) as page:
         batches = page.get_by_role("region", name="Batches of items_audit")
         batches.evaluate("it => it.scrollTo(40, 0)")
         refreshed(page)
         assert batches.evaluate("it => it.scrollLeft") == 40
         resync = "cdf-replicator resync items_audit"
-        shown.get_by_text(resync, exact=True).click()
+        page.get_by_text(resync, exact=True).click()
         expect(page.get_by_role("status")).to_have_text("Waits while text is selected.", timeout=REFRESHED_MS)
         assert page.evaluate("getSelection().toString()") == resync
         page.evaluate("getSelection().empty()")
         refreshed(page)
 
 
-def test_page_needs_no_script(healthy: Service, browser: Browser):
+def test_pages_need_no_script(healthy: Service, browser: Browser):
     with opened(browser, healthy.url, java_script_enabled=False) as page:
         photograph(page, "no-script")
         refreshed(page)
-        expect(card(page, "orders_cache")).to_contain_text("Running")
+        expect(row(page, "orders_cache")).to_contain_text("Running")
+        page.get_by_label("Search").fill("items")
+        page.get_by_label("Search").press("Enter")
+        expect(row(page, "items_audit")).to_be_visible()
+        expect(row(page, "orders_cache")).to_have_count(0)
+        page.get_by_role("link", name="items_audit", exact=True).first.click()
+        expect(page.locator("h1")).to_have_text("items_audit")
+
+
+def test_route_is_paused_and_resumed_by_forms(healthy: Service, browser: Browser):
+    for action, state in (("Pause", "paused"), ("Resume", "running")):
+        with opened(browser, of(healthy, "items_audit"), java_script_enabled=False) as page:
+            page.get_by_role("link", name=f"{action}…").click()
+            page.get_by_label("Token").fill(TOKEN)
+            page.get_by_label("Token").press("Enter")
+            expect(page.locator("h1")).to_have_text("items_audit")
+            expect(page.locator(".commands")).to_contain_text(f"{action.lower()} by http_token")
+        healthy.wait_state("items_audit", state)
 
 
 def test_replay_shows_its_progress(healthy: Service, browser: Browser, orders: Source):
     first = orders.version
     for _ in range(REPLAYED):
         orders.sql(f"UPDATE {{}} SET amount = amount + 1 WHERE id < {ROWS * 6 // 10}")
-    reply = httpx.post(
-        f"{healthy.url}/routes/orders_cache/replay",
-        json={"starting_version": first},
-        headers={"Authorization": f"Bearer {TOKEN}"},
-        trust_env=False,
-    )
-    assert reply.status_code == httpx.codes.ACCEPTED
-    replaying = f"Replaying versions {first} to {orders.version}"
-    with opened(browser, healthy.url) as page:
-        shown = card(page, "orders_cache")
-        expect(shown).to_contain_text(re.compile(rf"{replaying} · [1-9]\d? %"), timeout=3 * REFRESHED_MS)
-        expect(shown.get_by_role("progressbar")).to_be_visible()
-        looked_at(browser, healthy.url, "replaying", showing=replaying)
-        expect(shown).not_to_contain_text("Replaying", timeout=6 * REFRESHED_MS)
+    with opened(browser, of(healthy, "orders_cache")) as page:
+        page.get_by_role("link", name="Replay…").click()
+        page.get_by_label("First version").fill(str(first))
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Replay orders_cache").click()
+        replaying = f"Replaying versions {first} to {orders.version}"
+        top = page.locator("header")
+        expect(top).to_contain_text(re.compile(rf"{replaying} · [1-9]\d? %.* left"), timeout=3 * REFRESHED_MS)
+        expect(page.get_by_role("progressbar")).to_be_visible()
+        expect(page.locator(".commands tbody tr").first).to_contain_text("running")
+        looked_at(browser, page.url, "replaying", showing=replaying)
+        looked_at(browser, f"{of(healthy, 'orders_cache')}/actions/resync", "second-operator", "A replay is running")
+        with opened(browser, healthy.url) as other:
+            expect(below(other, "orders_cache")).to_contain_text(replaying)
+        expect(top).not_to_contain_text("Replaying", timeout=6 * REFRESHED_MS)
+        expect(page.locator(".commands tbody tr").first).to_contain_text("done", timeout=REFRESHED_MS)
 
 
-def test_a_sink_that_is_down_comes_first(healthy: Service, browser: Browser, orders: Source, redis_server: Redis):
+def test_route_of_a_sink_that_is_down_comes_first(
+    healthy: Service, browser: Browser, orders: Source, redis_server: Redis
+):
     redis_server.stop()
     try:
         orders.sql("UPDATE {} SET amount = 2 WHERE id < 5")
         healthy.wait_state("orders_cache", "retrying")
         with opened(browser, healthy.url) as page:
-            expect(page.locator("article").first).to_contain_text("orders_cache")
-            expect(card(page, "orders_cache")).to_contain_text("Next step:")
-            expect(page.get_by_role("row", name="cache redis")).to_contain_text("Down", timeout=REFRESHED_MS)
+            expect(page.locator(".routes tbody tr").first).to_contain_text("orders_cache")
+            expect(below(page, "orders_cache")).to_contain_text("Next step:")
+            expect(page.locator(".sinks tr", has_text="redis").first).to_contain_text("Down", timeout=REFRESHED_MS)
             looked_at(browser, healthy.url, "sink-down", showing="Retrying")
     finally:
         redis_server.restart()
@@ -214,9 +227,11 @@ def test_halted_route_shows_the_next_step(healthy: Service, browser: Browser, it
         )
     healthy.wait_state("items_audit", "halted")
     with opened(browser, healthy.url) as page:
-        expect(page.locator("article").first).to_contain_text("items_audit")
-        expect(card(page, "items_audit")).to_contain_text("cdf-replicator resync items_audit")
-        looked_at(browser, healthy.url, "halted", showing="Halted")
+        expect(page).to_have_title("Failed, 1 route halted · cdf-replicator")
+        expect(page.locator(".routes tbody tr").first).to_contain_text("items_audit")
+        expect(below(page, "items_audit")).to_contain_text("cdf-replicator resync items_audit")
+    looked_at(browser, healthy.url, "halted", showing="Halted")
+    looked_at(browser, of(healthy, "items_audit"), "halted-route", showing="Next step:")
     ended = command(healthy.given, "resync", "items_audit", "--yes")
     assert ended.code == 0, ended.log
 

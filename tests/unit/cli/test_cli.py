@@ -278,7 +278,7 @@ def test_status_shows_the_worst_route_first(command: Command, service: tuple[Sta
     result = command("status", "--url", service[1])
     assert result.returncode == 0
     head, _, titles, worst, best = (line.rstrip() for line in result.stdout.rstrip().splitlines())
-    assert head.startswith("degraded: Halted, action required: items_search.")
+    assert head.startswith("failed: Halted, action required: items_search.")
     assert titles.split()[:2] == ["ROUTE", "STATE"]
     assert re.match(r"items_search +halted \(the index is gone\) +- +- +-", worst)
     assert worst.endswith("index items is gone run: cdf-replicator resync items_search")
