@@ -17,7 +17,7 @@ from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.system.browser import WIDE, looked_at, opened, photograph
 from tests.unit.boards import START, Clock, deliver
-from tests.unit.crowd import STATES, crowd
+from tests.unit.crowd import STATES, crowd, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def small() -> StatusStore:
 
 def path(number: int) -> str:
     """The path of the page of a route of the crowd."""
-    return f"/routes/t{number // 4}_{('audit', 'search', 'cache', 'copy')[number % 4]}"
+    return f"/routes/{named(number)[0]}"
 
 
 def test_fifty_routes_are_on_two_screens(crowded: str, browser: Browser):
@@ -106,7 +106,7 @@ def test_wrong_token_shows_the_form_again(crowded: str, browser: Browser, folder
         page.get_by_role("button", name="Pause").click()
         expect(page.locator(".commands")).to_contain_text("pause by http_token")
     (command,) = command_queue.pending(LocalPath(folder) / "requests")
-    assert (command.kind, command.route) == ("pause", "t1_cache")
+    assert (command.kind, command.route) == ("pause", named(6)[0])
 
 
 def test_healthy_service_with_dead_letters_is_amber(small: StatusStore, browser: Browser, tmp_path: Path):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.status import State
 
 SINKS: Final = {"audit": "delta_audit", "search": "elasticsearch", "cache": "redis", "copy": "postgres"}
+TABLES: Final = (
+    *("orders", "items", "customers", "payments", "shipments", "invoices", "prices", "stock", "returns", "visits"),
+    *("reviews", "coupons", "carts"),
+)
 STATES: Final[dict[int, State]] = {
     3: "halted",
     11: "halted",
@@ -32,9 +36,9 @@ STATES: Final[dict[int, State]] = {
 """State by the number of a route; the others run."""
 WHY: Final = {
     "halted": (
-        "Key columns id of table t3 do not identify a row: at version 16 there are several rows of key 5001 (2 rows).",
+        "Key columns id of table {table} do not identify a row: at version 16 there are several rows of key 5001 (2 rows).",
         "keys",
-        "Correct CDF_TABLES__T3__KEYS or the data. Then run: `cdf-replicator resync {}`",
+        "Correct the data. Then run: `cdf-replicator resync {route}`",
     ),
     "stalled": ("No version, micro-batch or task has completed for 600 s.", "stalled", "Check the sink and the log."),
     "retrying": (
@@ -53,7 +57,7 @@ def crowd(routes: int = 50, batches: int = 60) -> StatusStore:
     for sink, type_ in SINKS.items():
         board.add_sink(sink, type_, f"http://{sink}:9200")
         board.sink_up(sink)
-    names = [(f"t{number // 4}_{sink}", f"t{number // 4}", sink) for number, sink in enumerate(_sinks(routes))]
+    names = [named(number) for number in range(routes)]
     for number, (name, table, sink) in enumerate(names):
         _add(board, name, table, sink, number)
     board.set_settings(_settings(names))
@@ -129,14 +133,18 @@ def _deliver(board: StatusStore, route: str, number: int, batch: int, at: dateti
     )
 
 
-def _sinks(routes: int) -> list[str]:
-    return [list(SINKS)[number % len(SINKS)] for number in range(routes)]
+def named(number: int) -> tuple[str, str, str]:
+    """Return the names of a route, its table and its sink."""
+    table, sink = TABLES[number // len(SINKS)], list(SINKS)[number % len(SINKS)]
+    return f"{table}_{sink}", table, sink
 
 
 def _put_into(board: StatusStore, route: str, state: State) -> None:
-    what, condition, next_step = WHY.get(state, ("", "", ""))
+    what, condition, next_step = (
+        text.format(route=route, table=route.split("_", maxsplit=1)[0]) for text in WHY.get(state, ("",) * 3)
+    )
     if what:
-        board.failed(route, what, condition, next_step.format(route))
+        board.failed(route, what, condition, next_step)
     board.state(route, state, what)
     if state == "bootstrapping":
         board.update(route, bootstrap_progress=0.4, delivered_version=-1)
