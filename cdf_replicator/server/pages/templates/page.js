@@ -31,7 +31,7 @@ const refresh = async () => {
       note("Waits while text is selected.");
     } else {
       const answer = await fetch(location.href, {signal: AbortSignal.timeout(4000)});
-      if (!answer.ok) throw new Error(answer.status);
+      if (!answer.ok) throw new Error(`The service answers ${answer.status}.`);
       const text = await answer.text();
       // Parse only the main part: the other styles have another nonce, which this page's policy would reject.
       const main = text.slice(text.indexOf("<main"), text.indexOf("</main>"));
@@ -41,8 +41,8 @@ const refresh = async () => {
         answered = performance.now();
       }
     }
-  } catch {
-    note("No answer from the service.");
+  } catch (error) {
+    note(error.message.startsWith("The service") ? error.message : "No answer from the service.");
   }
   tick();
   setTimeout(refresh, REFRESH_MS);
