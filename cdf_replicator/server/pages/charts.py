@@ -65,7 +65,7 @@ def charts(samples: Samples, span: int, now: datetime) -> list[Chart]:
     A point is the largest of the lags and latencies that it covers, and the mean of the rates. A latency is a bar, since
     there is none without a delivery.
     """
-    late = max(0, int(now.timestamp() - samples.until)) // samples.step if samples.lag else 0
+    late = min(span, max(0, int(now.timestamp() - samples.until))) // samples.step
     each, times = span // samples.step // POINTS, _times(span, now)
 
     def points(values: Sequence[float], combine: Callable[[list[float]], float]) -> list[float]:

@@ -74,3 +74,8 @@ def test_values_of_zero_are_a_line_at_the_bottom():
 def test_long_lag_has_days_on_its_axis():
     (lag, *_) = charts(samples([200_000.0] * 3, [0.0] * 3, [NAN] * 3), HOUR, START)
     assert lag.scale == ("3 d", "1 d 12 h", "0")
+
+
+def test_clock_that_was_set_forward_leaves_an_empty_chart():
+    (lag, *_) = charts(samples([1.0] * 3, [0.0] * 3, [NAN] * 3), HOUR, START + timedelta(days=4000))
+    assert lag.line == ""
