@@ -20,7 +20,7 @@ def places(path):
     return [(int(x), int(y)) for x, y in re.findall(r"(\d+) (\d+)", path)]
 
 
-def test_small_line_ends_at_the_right_and_its_largest_value_has_the_full_height():
+def test_small_line_ends_at_the_right_and_fills_the_height():
     line = places(small_line([0.0] * 12 + [10.0] * 12 + [20.0] * 12, 5, HOUR))
     assert line == [(LINE_POINTS - 3, 20), (LINE_POINTS - 2, 10), (LINE_POINTS - 1, 0)]
 

@@ -119,7 +119,7 @@ def test_commands_of_the_queue_are_accepted(operator, state_path, kind, body, fi
     assert (found.kind, found.route, getattr(found, field)) == (kind, "orders_search", value)
 
 
-def test_command_is_logged_and_is_an_event_with_the_name_of_the_token(operator, board):
+def test_command_is_logged_and_an_event_with_the_name_of_its_token(operator, board):
     with capture_logs() as logged:
         accepted = operator.post("/routes/orders_audit/pause")
     assert logged == [

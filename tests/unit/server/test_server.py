@@ -232,7 +232,7 @@ def test_page_needs_no_other_request_and_allows_only_its_script(busy, path):
     assert not re.search(r"<[^>]+\sstyle=", answer.text)
 
 
-def test_pages_without_scripts_load_again_unless_they_have_a_form_or_no_route(busy):
+def test_pages_without_scripts_load_again_unless_they_have_a_form(busy):
     again = '<noscript><meta http-equiv="refresh" content="10"></noscript>'
     assert [again in busy.get(path).text for path in PAGES] == [True, True, True, False]
 
