@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION, commit_times, counts
 from connectors.delta import replays
@@ -27,7 +27,7 @@ from connectors.protocols import Auditable, Capabilities
 from connectors.result import FrameResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
@@ -46,8 +46,6 @@ OWN_COLUMNS: Final = (
     "generation",
     "batch",
 )
-COUNTED_SECONDS: Final = 30.0
-"""Longest wait for the counts of an append that has ended."""
 
 
 class DeltaAuditSink(DeltaSink, Auditable):
@@ -94,10 +92,7 @@ class DeltaAuditSink(DeltaSink, Auditable):
         return None if row is None else row[COMMIT_VERSION] - (row[CHANGE_TYPE] != "snapshot")
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
-        """Append in one action; skip a redelivered batch by its number and a replayed row by its content.
-
-        Delta drops the append without an error if another writer records the batch's number after the check here.
-        """
+        """Append in one action; skip a redelivered batch by its number and a replayed row by its content."""
         from connectors.delta.tables import shape
 
         path = self.target(batch.route)
@@ -110,20 +105,19 @@ class DeltaAuditSink(DeltaSink, Auditable):
         if outside:
             app = f"{app}:outside"
             number = newest.last_txn_version(app) + 1
-        options = {"txnAppId": app, "txnVersion": number}
         given = _audit_rows(frame, batch)
         rows = shape.fit(given, table.schema_of(path))
         if batch.may_exist:
-            return self._append_missing(rows, given.schema, batch, path, options)
+            return self._append_missing(rows, given.schema, batch, path, (app, number))
         if not self._forgot:
             replays.forget(self.replay_path(batch.route))
             self._forgot = True
         # The rows of a snapshot share one commit_date. Those of a feed may have several, and then Spark's sort is cheaper.
         with parallel_writers(frame.sparkSession) if batch.is_bootstrap else nullcontext():
-            return _append(rows, path, options)
+            return _append(rows, path, (app, number))
 
     def _append_missing(
-        self, rows: DataFrame, given: StructType, batch: Batch, path: str, options: Mapping[str, Any]
+        self, rows: DataFrame, given: StructType, batch: Batch, path: str, transaction: tuple[str, int]
     ) -> FrameResult:
         """Append the rows of a replay that the table lacks, and as many copies of identical rows as are missing.
 
@@ -132,7 +126,7 @@ class DeltaAuditSink(DeltaSink, Auditable):
             given: The schema of the rows before the cast.
             batch: The micro-batch.
             path: The audit table.
-            options: The transaction of the append.
+            transaction: The ``txnAppId`` and the ``txnVersion`` of the append.
 
         """
         from pyspark.sql import functions as F  # noqa: N812
@@ -143,13 +137,13 @@ class DeltaAuditSink(DeltaSink, Auditable):
         try:
             total, first, last = hashed.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]
             if not total:
-                return _append(rows, path, options)
+                return _append(rows, path, transaction)
             near = held.where(F.col(COMMIT_VERSION).between(first, last))
             before = hashed.limit(0)
             if batch.number:
                 before = replays.given_before(folder, batch, first)
                 replays.remember(hashed, folder, batch, last)
-            result = _append(_missing(hashed, _hashed(near, given, held.schema), before), path, options)
+            result = _append(_missing(hashed, _hashed(near, given, held.schema), before), path, transaction)
         finally:
             hashed.unpersist()
         return result if result.skipped else replace(result, stale=total - sum(result.applied.values()))
@@ -172,18 +166,16 @@ def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
     )
 
 
-def _append(rows: DataFrame, path: str, options: Mapping[str, Any]) -> FrameResult:
+def _append(rows: DataFrame, path: str, transaction: tuple[str, int]) -> FrameResult:
     from pyspark.sql import Observation
 
     counted = Observation()
-    writer = rows.observe(counted, *counts()).write.format("delta").mode("append").option("mergeSchema", "true")
     try:
-        writer.options(**options).save(path)
+        if not transactions.append(rows.observe(counted, *counts()), path, *transaction):
+            return FrameResult(skipped=True)
     except Exception as error:
         raise classified(error, path) from error
-    seen = transactions.observed(counted, COUNTED_SECONDS)
-    if seen is None:
-        return FrameResult(skipped=True)
+    seen = counted.get
     applied = {kind: seen[kind] for kind in CHANGE_TYPES if seen[kind]}
     if not applied:
         return FrameResult()

@@ -31,10 +31,8 @@ def prepare(path: str) -> None:
 def append(deleted: DataFrame, batch: Batch, path: str) -> None:
     """Append a tombstone for each deleted key, as a transaction of the batch."""
     now = table.non_constant(datetime.now(timezone.utc).isoformat(), KEY).cast("timestamp")
-    writer = deleted.select(KEY, GUARD, now.alias("deleted_at")).write.format("delta").mode("append")
-    writer.option("txnVersion", batch.txn_version).option(
-        "txnAppId", transactions.application(batch.route, path, batch.request)
-    ).save(path)
+    app = transactions.application(batch.route, path, batch.request)
+    transactions.append(deleted.select(KEY, GUARD, now.alias("deleted_at")), path, app, batch.txn_version)
 
 
 def newer(path: str, guard: int) -> DataFrame:

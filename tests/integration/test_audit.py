@@ -11,7 +11,7 @@ import pytest
 from cdf_replicator.pipeline import route_stream
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
-from connectors import Batch, PermanentError, RouteOptions, RouteSpec
+from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import audit
 from connectors.delta.audit import DeltaAuditSink
 from connectors.delta.tables import transactions
@@ -87,7 +87,7 @@ def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
     assert first.commit_times is not None
     assert first.commit_times[0] == first.commit_times[1]
     with monkeypatch.context() as patched:
-        patched.setattr(transactions, "observed", None)  # nothing is appended that Delta would have to drop
+        patched.setattr(transactions, "append", None)  # nothing is given to Delta
         assert sink.write(frame, batch).skipped
         assert sink.write(frame, replace(batch, number=2)).skipped, "an older one"
         assert sink.write(frame, replace(batch, generation=0, number=9)).skipped, "of an older generation"
@@ -103,9 +103,39 @@ def test_batch_recorded_by_a_concurrent_writer_is_skipped(world, monkeypatch):
     monkeypatch.setattr(
         Snapshot, "last_txn_version", lambda self, app: -1
     )  # as it was before the other writer's commit
-    monkeypatch.setattr(audit, "COUNTED_SECONDS", 0.5)
     assert sink.write(frame, batch).skipped
     assert len(world.audited("id")) == 1
+
+
+def test_append_conflicts_with_a_commit_of_the_same_batch(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    sink, frame, batch = batch_of(world, 1)
+    last_version = transactions.last_version
+
+    def overtaken(snapshot, app):
+        found = last_version(snapshot, app)
+        monkeypatch.setattr(transactions, "last_version", last_version)
+        transactions.record_txn(world.audit, app, batch.txn_version)
+        return found
+
+    monkeypatch.setattr(transactions, "last_version", overtaken)
+    with pytest.raises(RetryableError, match="DELTA_CONCURRENT_TRANSACTION"):
+        sink.write(frame, batch)
+    assert sink.write(frame, batch).skipped
+    assert world.audited("id") == []
+
+
+def test_transactions_are_found_without_a_checksum(world):
+    world.create(rows=["(1, 'a')"])
+    sink, frame, batch = batch_of(world, 1)
+    sink.write(frame, batch)
+    app = transactions.application(batch.route, world.audit)
+    with_checksum = Snapshot(world.audit).last_txn_version(app)
+    for file in Path(world.audit, "_delta_log").glob("*.crc"):
+        file.unlink()
+    world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    assert with_checksum == Snapshot(world.audit).last_txn_version(app) == batch.txn_version
 
 
 def test_replay_distinguishes_deleted_row_from_identical_row_inserted_in_same_version(world):

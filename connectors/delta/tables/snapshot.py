@@ -43,10 +43,9 @@ class Snapshot:
     def last_txn_version(self, app: str) -> int:
         """Return the last ``txnVersion`` that the table holds for an application; -1 without any.
 
-        The sinks compare it before a write. Delta drops a repeated write without an error, and then reports no row counts.
+        The sinks compare it before a write. Delta drops a repeated MERGE without an error, and then reports no row counts.
         """
-        version = self._java.transactions().get(app)
-        return int(version.get()) if version.isDefined() else -1
+        return last_version(self._java, app)
 
     def is_empty(self) -> bool:
         """Return whether the table has no file, by the checksum of the last commit; without a checksum by the whole log."""
@@ -62,3 +61,22 @@ class Snapshot:
         partitions = files.groupBy(F.to_json("partitionValues")).agg((F.count("*") - 1).alias("surplus"))
         found = partitions.agg(F.sum("surplus")).first()
         return int((found and found[0]) or 0)
+
+
+def last_version(snapshot: Any, app: str) -> int:
+    """Return the last ``txnVersion`` that a snapshot of Delta holds for an application; -1 without any.
+
+    The checksum of the commit has the transactions, if the writers of the table keep them there and they are at most a
+    hundred. Without it, Delta reconstructs the state of the table with a Spark job.
+    """
+    checksum = snapshot.checksumOpt()
+    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if not known.isDefined():
+        version = snapshot.transactions().get(app)
+        return int(version.get()) if version.isDefined() else -1
+    recorded = known.get().iterator()
+    while recorded.hasNext():
+        transaction = recorded.next()
+        if transaction.appId() == app:
+            return int(transaction.version())
+    return -1

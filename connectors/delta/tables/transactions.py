@@ -1,7 +1,7 @@
 """Identify the writes of a route to a Delta table, record a transaction, and compute when a recorded job is due.
 
 In Delta 4.4 a MERGE takes ``txnAppId`` and ``txnVersion`` from its session (``session.txn_session``). Delta drops it without
-an error if the table has recorded that version. An append without rows records the transaction too.
+an error if the table has recorded that version.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.delta.tables import schema, table
+from connectors.delta.tables import table
 from connectors.delta.tables.session import session
-from connectors.delta.tables.snapshot import Snapshot
+from connectors.delta.tables.snapshot import Snapshot, last_version
 
 if TYPE_CHECKING:
-    from pyspark.sql import Observation
+    from pyspark.sql import DataFrame
 
     from connectors.change import RouteSpec
 
@@ -31,32 +31,49 @@ def application(route: RouteSpec, path: str, request: str = "") -> str:
     return f"cdf-replicator:{route.owner}:{route.name}:{path}{suffix}"
 
 
-def observed(counted: Observation, seconds: float) -> dict[str, Any] | None:
-    """Return the counts of a write that has ended; None if Delta dropped the write, which then read no row.
+def append(rows: DataFrame, path: str, app: str, version: int) -> bool:
+    """Append rows in a commit that records a transaction; return False if the table has recorded it before.
 
-    A listener thread of Spark delivers the counts, sometimes after the end of the write. It delivers none for a dropped write.
+    This is the transaction of Delta's streaming sink. For ``txnAppId`` of a ``DataFrameWriter``, Delta reconstructs the state
+    of the table with a Spark job, which takes more than twice the processor time of a small append.
 
     Args:
-        counted: The observation of the frame that was written.
-        seconds: The longest wait for the counts.
+        rows: The rows, with the columns of the table.
+        path: The table.
+        app: The ``txnAppId``.
+        version: The ``txnVersion``.
 
     """
-    from py4j.protocol import Py4JJavaError
-
-    jvm: Any = session()._jvm
-    handed_on = counted._jo.future()  # type: ignore[union-attr]
-    try:
-        jvm.scala.concurrent.Await.ready(handed_on, jvm.scala.concurrent.duration.Duration.create(f"{seconds} seconds"))
-    except Py4JJavaError:
-        if not handed_on.isCompleted():
-            return None
-        raise
-    return counted.get
+    return _commit(path, app, version, rows)
 
 
 def record_txn(path: str, app: str, version: int) -> None:
-    """Commit a transaction without rows."""
-    schema.append(schema.empty(table.schema_of(path)), path, {"txnAppId": app, "txnVersion": version})
+    """Commit a transaction without rows, unless the table has recorded it."""
+    _commit(path, app, version, None)
+
+
+def _commit(path: str, app: str, version: int, rows: DataFrame | None) -> bool:
+    """Commit a transaction.
+
+    The commit depends on the transactions of the application. If another process records one of them after the check here,
+    Delta raises DELTA_CONCURRENT_TRANSACTION.
+    """
+    jvm: Any = session()._jvm
+    none = getattr(jvm, "scala.Option").empty()
+    log = getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(session()._jsparkSession, path)
+    transaction = log.startTransaction(none, none)
+    if last_version(transaction.snapshot(), app) >= version:
+        return False
+    transaction.readTxn().append(app)
+    now = getattr(jvm, "scala.Option").apply(int(time.time() * 1000))
+    actions = getattr(jvm, "scala.collection.mutable.ArrayBuffer")()
+    actions.append(getattr(jvm, "org.apache.spark.sql.delta.actions.SetTransaction")(app, version, now))
+    if rows is not None:
+        actions.addAll(transaction.writeFiles(rows._jdf))
+    mode = getattr(jvm, "org.apache.spark.sql.streaming.OutputMode").Append()
+    update = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$StreamingUpdate")(mode, app, version, none)
+    transaction.commit(actions.toSeq(), update)
+    return True
 
 
 def next_run_at(path: str, what: str, seconds: float) -> float:
