@@ -101,7 +101,7 @@ def fenced_off(what: str) -> PermanentError:
     return PermanentError(
         f"{what} is written by another instance, which has taken over.",
         "No action: this instance ends by itself. If it does not, another state path or route has claimed the target; "
-        "a restart of this route names it.",
+        "cdf-replicator resume {route} retries this route, which then names it.",
     )
 
 

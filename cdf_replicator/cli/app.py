@@ -57,7 +57,8 @@ def root(
       0   done, or stopped by SIGTERM
       1   failed, or verify found differences
       2   wrong usage
-      75  another process holds the state path, run --once gave up on something outside, or verify could not compare
+      75  another process holds the state path, run --once gave up on something outside, verify could not compare, or
+          there is no service to reload
       78  the configuration is wrong
     """  # noqa: D301 - click keeps the line breaks after this mark
 
@@ -83,7 +84,7 @@ def version() -> None:
 
 
 for command in (
-    run.run,
+    *(run.run, run.reload),
     *(replay.replay, replay.resync, replay.pause, replay.resume),
     validate.verify,
     *(tables.changes, tables.enable),

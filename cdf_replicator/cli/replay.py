@@ -87,7 +87,7 @@ def pause(name: RouteOrTable) -> None:
 
 
 def resume(name: RouteOrTable) -> None:
-    """Continue from where the route was paused.
+    """Continue from where the route was paused, or retry a halted route at once.
 
     \b
     Examples:

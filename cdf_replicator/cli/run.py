@@ -1,4 +1,4 @@
-"""The command ``run``: follow the tables until SIGTERM or SIGINT."""
+"""The commands ``run``, which follows the tables until SIGTERM or SIGINT, and ``reload`` of its configuration."""
 
 from __future__ import annotations
 
@@ -56,6 +56,32 @@ def run(
     if once and ended.routes:
         _print_routes(ended.routes)
     raise typer.Exit(ended.code)
+
+
+def reload(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the running service would do, and change nothing.")
+    ] = False,
+) -> None:
+    """Let the running service read its YAML file and secret files again; print what it did.
+
+    It starts, stops and restarts only the routes whose settings differ. A wrong configuration changes nothing.
+    Environment variables are those of the start of the service.
+
+    \b
+    Examples:
+      cdf-replicator reload --dry-run
+      cdf-replicator reload
+    """  # noqa: D301 - click keeps the line breaks after this mark
+    from cdf_replicator.monitoring import logs
+    from cdf_replicator.settings.loader import load_state_settings
+
+    loaded = load_state_settings()
+    logs.configure_command(loaded.log.level, loaded.log.format)
+
+    from cdf_replicator.commands import submit
+
+    raise typer.Exit(submit.reload(loaded, dry_run=dry_run))
 
 
 def _print_routes(routes: Iterable[RouteStatus]) -> None:

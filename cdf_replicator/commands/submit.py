@@ -16,6 +16,7 @@ from rich.prompt import Confirm
 
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.runtime import exit_codes, supervisor
+from cdf_replicator.runtime.reload import Selection
 from cdf_replicator.spark import session
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cdf_replicator.settings import Settings
+    from cdf_replicator.settings.loader import StateSettings
     from cdf_replicator.state.storage_path import StoragePath
 
 log = structlog.get_logger(__name__)
@@ -52,9 +54,9 @@ def execute(settings: Settings, commands: Sequence[command_queue.Command], quest
     """
     if not confirm(question, yes=yes):
         return USAGE
-    routes = [settings.routes[command.route] for command in commands]
-    own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
-    return _submit(settings, commands, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
+    routes = {command.route: settings.routes[command.route] for command in commands}
+    own = replace(settings, routes=routes, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
+    return _submit(settings, commands, lambda _: supervisor.Supervisor(own, Selection(), once=True).run())
 
 
 def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) -> int:
@@ -72,6 +74,33 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
         return exit_codes.DONE
 
     return _submit(settings, commands, alone)
+
+
+def reload(settings: StateSettings, *, dry_run: bool) -> int:
+    """Let the running service read its configuration again, print what it did and return the exit code."""
+    try:
+        root = state_folder(settings)
+        holder = lease.holder(root)
+        if holder is None:
+            log.error("no service is running, so there is nothing to reload", state_path=settings.state_path)
+            return exit_codes.TEMPORARY
+        folder, command = StateStore(root).requests, command_queue.Command("reload", dry_run=dry_run)
+        command_queue.enqueue(folder, command)
+        code = wait_answered(root, holder, folder, [command])
+        outcome = command_queue.read_status(folder, command.id)
+        command_queue.delete(folder, command.id)
+    except (StateError, session.SparkStartError) as error:
+        log.error(str(error))  # noqa: TRY400 - the message is complete
+        return exit_codes.CONFIGURATION
+    except OSError as error:
+        log.error("CDF_STATE_PATH can't be used", reason=error.strerror)  # noqa: TRY400
+        return exit_codes.TEMPORARY
+    if code or outcome is None:
+        log.error("the service ended before it answered; it reads its configuration at its next start")
+        return exit_codes.TEMPORARY
+    done = outcome.state == "done"
+    (sys.stdout if done else sys.stderr).write(f"{outcome.message}\n")
+    return exit_codes.DONE if done else outcome.exit_code
 
 
 def _submit(

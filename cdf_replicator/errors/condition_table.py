@@ -97,9 +97,13 @@ _REACTIONS: Final = {
     ),
     (
         "DELTA_ILLEGAL_OPTION | DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET | DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
-    ): _Reaction("halt", "bad_option", "Delta refuses one of the route's settings: correct it, then restart."),
+    ): _Reaction(
+        "halt", "bad_option", "Delta refuses one of the route's settings: correct it, then run: cdf-replicator reload"
+    ),
     "CONCURRENT_STREAM_LOG_UPDATE | Multiple streaming queries are concurrently using": _Reaction(
-        "halt", "second_writer", "Another process uses this checkpoint: stop it, then restart."
+        "halt",
+        "second_writer",
+        "Another process uses this checkpoint: stop it, then run: cdf-replicator resume {route}",
     ),
     (
         "DELTA_SCHEMA_NOT_SET | DELTA_TABLE_NOT_FOUND | DELTA_MISSING_DELTA_TABLE | DELTA_PATH_DOES_NOT_EXIST"
@@ -112,12 +116,12 @@ _REACTIONS: Final = {
     "FAILED_READ_FILE | DELTA_DELETION_VECTOR": _Reaction(
         "retry_then_halt",
         "read_failed",
-        "A file of the table can't be read: check that its storage responds and that the file is complete. Then restart. "
-        "If the file is lost, repair the table (RESTORE, or FSCK REPAIR of the platform), then run: cdf-replicator resync "
-        "{route}",
+        "A file of the table can't be read: check that its storage responds and that the file is complete. Then run: "
+        "cdf-replicator resume {route}. If the file is lost, repair the table (RESTORE, or FSCK REPAIR of the platform), "
+        "then run: cdf-replicator resync {route}",
     ),
     "UNRESOLVED_COLUMN | PARSE_SYNTAX_ERROR | DATATYPE_MISMATCH | UNRESOLVED_ROUTINE": _Reaction(
-        "halt", "bad_expression", "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then restart."
+        "halt", "bad_expression", "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then run: cdf-replicator reload"
     ),
     (
         "DIVIDE_BY_ZERO | CAST_INVALID_INPUT | CAST_OVERFLOW | ARITHMETIC_OVERFLOW | INVALID_ARRAY_INDEX"

@@ -43,16 +43,21 @@ class RouteReporter:
     def __init__(self, route: Route, metrics: Metrics, sink: type[Sink]) -> None:
         self._route = route.name
         self._sink = route.sink
+        self._metrics = metrics
         self._board = metrics.board
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
         self._said: dict[object, float] = {}
-        labels = (route.name, route.source.slug, route.sink)
+        self._labels = labels = (route.name, route.source.slug, route.sink)
         self._phases = {phase: metrics.batch_duration.labels(*labels, phase) for phase in (PLANNING, *PHASES)}
         self._duration = metrics.micro_batch_duration.labels(*labels)
         self._latency = metrics.delivery_latency.labels(*labels)
         self._request_duration = metrics.request_duration.labels(route.sink)
         codes = (*sink.capabilities.rejection_codes, *(KEY_CODES if sink.mode == "upsert" else ()))
         self._board.add_route(*labels, codes)
+
+    def remove(self) -> None:
+        """Remove the route's row, and its series from the metrics."""
+        self._metrics.remove_route(*self._labels, phases=(PLANNING, *PHASES))
 
     def state(self, state: State, reason: str = "") -> None:
         self._board.state(self._route, state, reason)

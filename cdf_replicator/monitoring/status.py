@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from cdf_replicator.monitoring.totals import BatchStatus
+    from cdf_replicator.monitoring.totals import BatchStatus, ReloadStatus
     from cdf_replicator.settings.effective import Setting
     from connectors.sink import Mode
 
@@ -203,6 +203,7 @@ class ServiceStatus:
     state: ServiceState
     summary: str
     runtime: dict[str, str]
+    reloads: ReloadStatus
     jvm_memory: JvmMemory = field(default_factory=JvmMemory)
     errors_last_hour: int = 0
     service: str = "cdf-replicator"

@@ -5,7 +5,6 @@ A read never calls py4j, Delta or a sink, so a hung store can't block a probe.
 
 from __future__ import annotations
 
-import re
 import socket
 from collections import deque
 from dataclasses import replace
@@ -18,7 +17,8 @@ from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
 from cdf_replicator.monitoring.history import History
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
-from cdf_replicator.monitoring.totals import OTHER, Totals
+from cdf_replicator.monitoring.totals import OTHER, ReloadStatus, Totals
+from cdf_replicator.settings.redact import without_credentials
 from cdf_replicator.spark.memory import JvmMemory
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class StatusStore:
         self._stopping = False
         self._holder: str | None = None
         self._configuration: tuple[Setting, ...] = ()
+        self._reloads = ReloadStatus(self._started_at)
         self._identity: dict[str, str] = {}
 
     def belongs_to(self, owner: str, state_path: str) -> None:
@@ -77,11 +78,19 @@ class StatusStore:
         with self._lock:
             self._routes[route] = RouteStatus(route, table, sink, state="starting", since=self._now(), totals=totals)
 
+    def remove_route(self, route: str) -> None:
+        with self._lock:
+            del self._routes[route]
+
     def add_sink(self, sink: str, type_: str, endpoint: str) -> None:
         """Add a sink. A user and password in ``endpoint`` are removed."""
         with self._lock:
             self._sinks[sink] = SinkStatus(sink, type_, without_credentials(endpoint), up=None, since=self._now())
             self._request_seconds[sink] = deque(maxlen=REQUESTS_KEPT)
+
+    def remove_sink(self, sink: str) -> None:
+        with self._lock:
+            del self._sinks[sink], self._request_seconds[sink]
 
     def runtime(self, **versions: str) -> None:
         """Set the versions of ``spark``, ``delta`` and ``java``."""
@@ -96,6 +105,10 @@ class StatusStore:
         """Set the effective settings, without secrets."""
         with self._lock:
             self._configuration = tuple(settings)
+
+    def reloaded(self, *, successful: bool) -> None:
+        with self._lock:
+            self._reloads = self._reloads.after(self._now(), successful=successful)
 
     def event(self, what: str, route: str = "") -> None:
         with self._lock:
@@ -215,9 +228,9 @@ class StatusStore:
             sinks = tuple(self._sinks.values())
             request_seconds = {sink: tuple(seconds) for sink, seconds in self._request_seconds.items()}
             events = tuple(islice(self._events, EVENTS_SHOWN))
-            configuration, identity = self._configuration, self._identity
-            memory = self._memory
-            runtime, stopping, holder, failed_at = self._runtime, self._stopping, self._holder, tuple(self._failed_at)
+            configuration, identity, runtime = self._configuration, self._identity, self._runtime
+            memory, reloads, stopping, holder = self._memory, self._reloads, self._stopping, self._holder
+            failed_at = tuple(self._failed_at)
         state, summary = service_health(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
             version=__version__,
@@ -227,6 +240,7 @@ class StatusStore:
             state=state,
             summary=summary,
             runtime=runtime,
+            reloads=reloads,
             jvm_memory=memory,
             errors_last_hour=sum(now - at < HOUR for at in failed_at),
             standing_by=holder is not None,
@@ -234,11 +248,3 @@ class StatusStore:
         )
         sinks = tuple(sink.with_request_times(request_seconds[sink.sink]) for sink in sinks)
         return Status(now, service, tuple(sorted(routes, key=severity)), sinks, events, configuration)
-
-
-def without_credentials(endpoint: str) -> str:
-    """Remove user and password from a URL: ``redis://u:p@cache`` -> ``redis://cache``.
-
-    A container before an @ (``abfss://``) stays.
-    """
-    return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)

@@ -124,6 +124,25 @@ class Totals:
         return replace(self, restarts=_sum(self.restarts, {reason: 1}))
 
 
+@dataclass(frozen=True, slots=True)
+class ReloadStatus:
+    """The reloads of the configuration since the start.
+
+    ``successful`` says how the last reload ended; true before the first. ``succeeded_at`` is the time of the configuration in force.
+    """
+
+    succeeded_at: datetime
+    succeeded: int = 0
+    failed: int = 0
+    successful: bool = True
+
+    def after(self, now: datetime, *, successful: bool) -> ReloadStatus:
+        """Return the status after a further reload."""
+        if successful:
+            return ReloadStatus(now, self.succeeded + 1, self.failed)
+        return replace(self, failed=self.failed + 1, successful=False)
+
+
 def labelled(counts: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, int]:
     """Return counts by reason as counts by the label of a metric."""
     total = dict.fromkeys(labels.values(), 0)

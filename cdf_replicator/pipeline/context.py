@@ -31,11 +31,16 @@ class RouteContext:
     settings: Settings
     once: bool = False
 
+    @property
+    def job_group(self) -> str:
+        """Name of the group of the jobs that the route's thread starts, outside of its query."""
+        return f"cdf-{self.route.name}"
+
 
 class Interrupt:
-    """The request to a route's thread to leave its present work: the service stops, or a command waits.
+    """The request to a route's thread to leave its present work: the service or the route stops, or a command waits.
 
-    The pipeline only reads it. Every wait of a route's thread goes through ``wait``, so that an interrupt ends it.
+    ``ended`` is set when this route stops alone. The pipeline only reads it. Every wait of a route's thread goes through ``wait``, so that an interrupt ends it.
     ``runtime.route_runner.Inbox`` sets it.
     """
 
@@ -43,16 +48,17 @@ class Interrupt:
         self._stop = stop
         self._commands: deque[Command] = deque()
         self._wake = threading.Event()
+        self.ended = threading.Event()
 
     @property
     def stopping(self) -> bool:
-        """Return whether the service stops."""
-        return self._stop.is_set()
+        """Return whether the service or this route stops."""
+        return self._stop.is_set() or self.ended.is_set()
 
     @property
     def requested(self) -> bool:
-        """Return whether the service stops or a command waits."""
-        return self._stop.is_set() or bool(self._commands)
+        """Return whether the service or this route stops, or a command waits."""
+        return self.stopping or bool(self._commands)
 
     def wait(self, seconds: float) -> None:
         """Wait for the given time; an interrupt ends the wait."""

@@ -96,7 +96,7 @@ class RouteStream:
     def _set_job_group(self) -> None:
         """Limit the cancellation of a bootstrap to the jobs of this route."""
         context, name = self.context.spark.sparkContext, self.context.route.name
-        context.setJobGroup(f"cdf-{name}", name, interruptOnCancel=True)
+        context.setJobGroup(self.context.job_group, name, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", name)
 
     def _follow(

@@ -180,7 +180,7 @@ def _initial_state(
             "change_feed_off",
             f"Table {route.source.slug} ({route.source.location}) has no change feed.",
             f"Enable it: cdf-replicator enable {route.source.slug} (or ALTER TABLE delta.`{source.location}` SET "
-            "TBLPROPERTIES (delta.enableChangeDataFeed = true)). Then restart.",
+            "TBLPROPERTIES (delta.enableChangeDataFeed = true)). Then run: cdf-replicator resume {route}",
         )
     version = requested_start_version if requested_start_version is not None else route.source.starting_version
     if version is None and route.source.starting_timestamp is not None:

@@ -1,4 +1,4 @@
-"""Poll the command queue and dispatch commands to route threads."""
+"""Poll the command queue and dispatch commands to route threads, and reloads to the main loop."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
+    from cdf_replicator.runtime.reload import ReloadRequests
     from cdf_replicator.runtime.route_runner import RouteRunner
     from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
@@ -29,11 +30,16 @@ TIDY_SECONDS: Final = 3600
 
 @dataclass(slots=True)
 class CommandDispatcher:
-    """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe."""
+    """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe.
+
+    A reload changes ``runners``. A command that a stopped runner has not executed is dispatched again.
+    """
 
     runners: Mapping[str, RouteRunner]
     state_store: StateStore
-    _given: set[str] = field(default_factory=set, init=False)
+    reloads: ReloadRequests
+    _given: dict[str, RouteRunner | ReloadRequests] = field(default_factory=dict, init=False)
+    """The receiver of each command, by the command's id."""
     _began: bool = field(default=False, init=False)
     _tidied: float = field(default=-math.inf, init=False)
 
@@ -54,19 +60,27 @@ class CommandDispatcher:
             if time.monotonic() - self._tidied > TIDY_SECONDS:
                 command_queue.purge_expired(folder)
                 self._tidied = time.monotonic()
+            self._answer_reloads(folder)
             for request in command_queue.pending(folder):
-                if request.id not in self._given:
-                    self._dispatch(folder, request)
+                self._dispatch(folder, request)
         except OSError as error:
             log.warning("command queue not readable", reason=error.strerror)
         except Exception:
             log.exception("command queue not readable")
 
     def _dispatch(self, folder: StoragePath, request: command_queue.Command) -> None:
-        if request.route in self.runners:
-            command_queue.accept(folder, request)
-            self.runners[request.route].submit(request)
-        else:
+        receiver = self.reloads if request.kind == "reload" else self.runners.get(request.route)
+        if receiver is None:
             refused = command_queue.CommandStatus("failed", f"this instance does not run route {request.route}")
             command_queue.answer(folder, request.id, refused)
-        self._given.add(request.id)
+        elif receiver is not self._given.get(request.id):
+            command_queue.accept(folder, request)
+            receiver.submit(request)
+            self._given[request.id] = receiver
+
+    def _answer_reloads(self, folder: StoragePath) -> None:
+        while self.reloads.answers:
+            command, status = self.reloads.answers[0]
+            if command.id in self._given:  # a reload by a signal has no reader
+                command_queue.answer(folder, command.id, status)
+            self.reloads.answers.popleft()

@@ -1,26 +1,32 @@
-"""Run the threads of all routes until they end, the service stops, or the JVM is gone."""
+"""Run the threads of all routes until they end, the service stops, or the JVM is gone; start and stop some at a reload."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cdf_replicator.monitoring.definitions import definition
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.command_dispatcher import CommandDispatcher
 from cdf_replicator.spark import session
+from cdf_replicator.state.command_queue import CommandStatus
+from cdf_replicator.verification import BackgroundVerifier, VerifierThread
+from connectors import Addressed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
-
+    from cdf_replicator.route import Route
+    from cdf_replicator.runtime.reload import Configuration, Reload, ReloadRequests
+    from cdf_replicator.runtime.route_factory import RouteFactory
     from cdf_replicator.runtime.route_runner import RouteRunner
-    from cdf_replicator.state.store import StateStore
-    from cdf_replicator.verification import BackgroundVerifier
+    from cdf_replicator.server import Control
+    from cdf_replicator.state.command_queue import Command
+    from connectors import SinkSettings
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +36,7 @@ CANCEL_SECONDS: Final = 5.0
 JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
 SILENT_SECONDS: Final = 30
 """The service is not alive if its main loop has not ticked for this time."""
+ONCE: Final = "run --once reads its configuration at the start only"
 
 
 class Heartbeat:
@@ -47,62 +54,178 @@ class Heartbeat:
         return None if silent < SILENT_SECONDS else f"the main loop has not ticked for {silent:.0f} s"
 
 
-@dataclass(frozen=True, slots=True)
 class RoutePool:
-    """The threads of the routes, the thread that dispatches commands to them, and the thread that compares their targets."""
+    """The threads of the routes, the thread that dispatches commands to them, and the thread that compares their targets.
 
-    spark: SparkSession
-    runners: Sequence[RouteRunner]
-    stop: threading.Event
-    heartbeat: Heartbeat
-    verifier: BackgroundVerifier | None = None
+    The main loop runs here. It also executes the reloads of the configuration, in steps between its ticks.
+    """
 
-    def run(self, state_store: StateStore) -> int | None:
+    def __init__(
+        self,
+        factory: RouteFactory,
+        configuration: Configuration,
+        reloads: ReloadRequests,
+        heartbeat: Heartbeat,
+        control: Control | None = None,
+    ) -> None:
+        self._factory = factory
+        self._configuration = configuration
+        self._reloads = reloads
+        self._heartbeat = heartbeat
+        self._control = control
+        self._board = factory.metrics.board
+        self._runners: dict[str, RouteRunner] = {}
+        self._verifier = VerifierThread()
+
+    def run(self) -> int | None:
         """Run the routes to their end, and return the exit code; None if the service stops first."""
-        dispatcher = CommandDispatcher({runner.route.name: runner for runner in self.runners}, state_store)
+        spark, stop = self._factory.spark, self._factory.stop
+        self._publish_names({})
+        for route in self._configuration.routes.values():
+            self._add(route, self._configuration.selection.starting_versions.get(route.source.slug))
+        dispatcher = CommandDispatcher(self._runners, self._factory.state_store, self._reloads)
         dispatcher.poll()  # before the start: with --once a runner may end soon
-        for runner in self.runners:
+        for runner in self._runners.values():
             runner.start()
         over = threading.Event()
         threading.Thread(target=dispatcher.run, args=(over,), name="requests", daemon=True).start()
-        verifying = (
-            threading.Thread(target=self.verifier.run, args=(over,), name="verify", daemon=True)
-            if self.verifier
-            else None
-        )
-        if verifying:
-            verifying.start()
-        while session.jvm_alive(self.spark) and not self.stop.is_set() and self._any_alive():
-            self.heartbeat.tick()
-            self.stop.wait(TICK_SECONDS)
+        self._start_comparisons()
+        reloads = self._executed_reloads()
+        while session.jvm_alive(spark) and not stop.is_set() and (next(reloads) or self._any_alive()):
+            self._heartbeat.tick()
+            stop.wait(TICK_SECONDS)
         over.set()
-        if verifying:
-            verifying.join(CANCEL_SECONDS)
-        if not session.jvm_alive(self.spark):
+        self._verifier.stop()
+        self._verifier.join(CANCEL_SECONDS)
+        if not session.jvm_alive(spark):
             log.error(JVM_GONE)
             return exit_codes.FAILED
-        return None if self.stop.is_set() else self._exit_code()
+        return None if stop.is_set() else self._exit_code()
 
-    def drain(self, seconds: float) -> None:
+    def drain(self) -> None:
         """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
+        seconds = self._configuration.settings.shutdown_seconds
         log.info("stopping after the running micro-batches", seconds=seconds)
         deadline = time.monotonic() + seconds
-        for runner in self.runners:
+        for runner in self._runners.values():
             runner.wake()
         while self._any_alive() and time.monotonic() < deadline:
-            self.heartbeat.tick()
+            self._heartbeat.tick()
             time.sleep(TICK_SECONDS / 10)
         if self._any_alive():
-            self.spark.sparkContext.cancelAllJobs()
-            for runner in self.runners:
+            self._factory.spark.sparkContext.cancelAllJobs()
+            for runner in self._runners.values():
                 runner.join(TICK_SECONDS * 10)
         log.info("stopped")
 
     def _any_alive(self) -> bool:
-        return any(runner.is_alive() for runner in self.runners)
+        return bool(_alive(self._runners.values()))
 
     def _exit_code(self) -> int:
-        failures = [runner.failure for runner in self.runners if runner.failure is not None]
+        failures = [runner.failure for runner in self._runners.values() if runner.failure is not None]
         if any(failure.action != "wait" for failure in failures):
             return exit_codes.FAILED
         return exit_codes.TEMPORARY if failures else exit_codes.DONE
+
+    def _add(self, route: Route, start_version: int | None) -> RouteRunner:
+        """Add the runner and the row of a route; the caller starts the runner."""
+        runner = self._runners[route.name] = self._factory.runner(route, start_version)
+        self._board.update(route.name, definition=definition(self._configuration.settings, route))
+        return runner
+
+    def _start_comparisons(self) -> None:
+        """Start the comparisons of the present routes with their tables, if the configuration wants them."""
+        factory, settings = self._factory, self._configuration.settings
+        routes = self._configuration.routes
+        if settings.verify.every_hours is None:
+            for name in routes:
+                self._board.update(name, verify_deadline=None)
+        elif not factory.once:
+            given = factory.spark, settings, factory.state_store, self._board, routes.values()
+            self._verifier.start(BackgroundVerifier(*given))
+
+    def _publish_names(self, former: Mapping[str, SinkSettings]) -> None:
+        """Publish the routes for control over HTTP, and the sinks that differ from ``former``, on the status page."""
+        settings = self._configuration.settings
+        if self._control is not None:
+            self._control.routes = tuple(self._configuration.routes)
+        for slug in former.keys() - settings.sinks.keys():
+            self._board.remove_sink(slug)
+        for slug, given in settings.sinks.items():
+            if given != former.get(slug):
+                sink = settings.sink(slug)
+                self._board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
+
+    # Reloads.
+
+    def _executed_reloads(self) -> Iterator[bool]:
+        """Execute the requested reloads, one after the other; yield whether one waits for the end of a route."""
+        while True:
+            command = self._reloads.take()
+            if command is None:
+                yield False
+            else:
+                for _ in self._reload(command):
+                    yield True
+
+    def _reload(self, command: Command) -> Iterator[None]:
+        """Execute one reload and answer it; yield while it waits. A stop of the service ends it where it waits.
+
+        The command then stays in the queue, and the next start answers it.
+        """
+        if self._factory.once:
+            log.warning("reload refused", reason=ONCE)
+            status = CommandStatus("failed", ONCE)
+        elif isinstance(found := self._configuration.read(dry_run=command.dry_run), CommandStatus):
+            status = found
+        else:
+            if not command.dry_run:
+                yield from self._apply(found)
+            status = CommandStatus("done", found.plan.text(dry_run=command.dry_run), 1.0)
+        self._reloads.answers.append((command, status))
+
+    def _apply(self, reload: Reload) -> Iterator[None]:
+        """Stop the routes that are concerned, put the configuration in force, then start the routes again.
+
+        No route starts before all have stopped, since a target may pass from one route to another.
+        """
+        plan, former = reload.plan, self._configuration.settings
+        ending = {name: self._runners[name] for name in plan.ends}
+        if plan.changes_running:
+            self._verifier.stop()
+        yield from self._end(ending.values(), former.shutdown_seconds)
+        self._configuration.adopt(reload)
+        self._factory = replace(self._factory, settings=reload.settings)
+        for runner in ending.values():
+            runner.remove_status()
+        self._publish_names(former.sinks)
+        routes, versions = self._configuration.routes, self._configuration.selection.starting_versions
+        for name in plan.begins:
+            route = routes[name]
+            again = ending.get(name)
+            self._add(route, again.requested_start_version if again else versions.get(route.source.slug)).start()
+        for (
+            name
+        ) in plan.ends:  # a route that restarts is never absent here, since the dispatcher would refuse its commands
+            if name not in routes:
+                del self._runners[name]
+        if plan.changes_running:
+            self._start_comparisons()
+
+    def _end(self, runners: Collection[RouteRunner], seconds: float) -> Iterator[None]:
+        """Stop routes after their running micro-batches; cancel the jobs of those that exceed the limit."""
+        deadline = time.monotonic() + seconds
+        for runner in runners:
+            runner.end()
+        while (late := _alive(runners)) and time.monotonic() < deadline:
+            yield
+        if late:
+            log.warning("routes do not stop, cancelling their jobs", routes=[runner.route.name for runner in late])
+        while late := _alive(runners):
+            for runner in late:
+                runner.cancel_jobs()
+            yield
+
+
+def _alive(runners: Iterable[RouteRunner]) -> list[RouteRunner]:
+    return [runner for runner in runners if runner.is_alive()]

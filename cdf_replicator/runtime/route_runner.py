@@ -32,6 +32,9 @@ FAST_RESTARTS: Final = 5
 """Restarts per minute without a back-off; a tracked schema change needs several."""
 MINUTE: Final = 60.0
 POLL_SECONDS: Final = 0.5
+RELOADED: Final = (
+    "a reload stopped the route: if it is still configured, it continues the command's work, see its status"
+)
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
@@ -66,8 +69,8 @@ class Inbox(Interrupt):
 class RouteRunner:
     """The thread of one route.
 
-    ``requested_start_version`` is the operator's starting version for the route, or None. ``failure`` is the error that
-    ended the thread, or None.
+    ``requested_start_version`` is the operator's starting version for the route, or None, also after a command that
+    replaces it. ``failure`` is the error that ended the thread, or None.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class RouteRunner:
         self._stream = stream
         self._handler = handler
         self._inbox = inbox
-        self._requested_start_version = requested_start_version
+        self.requested_start_version = requested_start_version
         self._once = context.once
         self._failures = 0
         self._last_message = ""
@@ -111,9 +114,30 @@ class RouteRunner:
         """Wake the thread, so that it checks the stop flag."""
         self._inbox.wake()
 
+    def end(self) -> None:
+        """Stop this route alone, after its running micro-batch; the thread ends later."""
+        self._inbox.ended.set()
+        self._inbox.wake()
+
+    def cancel_jobs(self) -> None:
+        """Cancel the Spark jobs of the thread. The query cancels its own."""
+        self._context.spark.sparkContext.cancelJobGroup(self._context.job_group)
+
+    def remove_status(self) -> None:
+        """Remove the row and the series of the route, whose thread has ended."""
+        self._report.remove()
+
     # Called by the route's thread.
 
     def _run(self) -> None:
+        self._run_until_stop()
+        if self.failure is None:
+            self._report.state("stopped")
+        if self._inbox.ended.is_set():
+            with suppress(OSError):  # the state path does not answer
+                self._handler.answer(CommandStatus("failed", RELOADED))
+
+    def _run_until_stop(self) -> None:
         while not self._inbox.stopping:
             try:
                 if command := self._inbox.take():
@@ -134,13 +158,11 @@ class RouteRunner:
             else:
                 if self._once and not self._inbox.has_command:
                     break
-        if self.failure is None:
-            self._report.state("stopped")
 
     def _run_stream(self) -> None:
         if not self._failures:  # a retrying route keeps its state
             self._report.state("starting")
-        with closing(self._stream.run(self._requested_start_version)) as run:
+        with closing(self._stream.run(self.requested_start_version)) as run:
             for progress in run:
                 if progress.has_committed:
                     self._failures = 0
@@ -149,7 +171,7 @@ class RouteRunner:
     def _execute(self, command: Command) -> None:
         try:
             if self._handler.handle(command):
-                self._requested_start_version = None
+                self.requested_start_version = None
         except OSError:  # the state path does not answer
             self._inbox.put_back(command)
             self._inbox.wait_stop(BETWEEN_RUNS.first_seconds)

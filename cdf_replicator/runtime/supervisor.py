@@ -12,31 +12,29 @@ import structlog
 
 from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.pod import Pod
+from cdf_replicator.runtime.reload import Configuration, Reload, ReloadRequests, Selection
 from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
 from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
 from cdf_replicator.spark import session
+from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
-from cdf_replicator.verification import BackgroundVerifier
-from connectors import Addressed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from types import FrameType
 
     from pyspark.sql import SparkSession
 
     from cdf_replicator.monitoring.status import RouteStatus
-    from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -67,12 +65,10 @@ def run(
         standby: wait for the lease if another process holds it.
 
     """
-    wanted = set(tables)
-    routes = [route for route in settings.routes.values() if not wanted or route.source.slug in wanted]
-    versions = {route.name: (starting_versions or {}).get(route.source.slug) for route in routes}
-    supervisor = Supervisor(settings, once=once, standby=standby)
+    selection = Selection(frozenset(tables), starting_versions or {})
+    supervisor = Supervisor(settings, selection, once=once, standby=standby)
     try:
-        code = supervisor.run(routes, versions)
+        code = supervisor.run()
     except LeaseHeldError as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         code = exit_codes.TEMPORARY
@@ -82,24 +78,24 @@ def run(
 class Supervisor:
     """One run of the service."""
 
-    def __init__(self, settings: Settings, *, once: bool, standby: bool = False) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, selection: Selection, *, once: bool, standby: bool = False) -> None:
         self._once = once
         self._standby = standby
         self._stop = threading.Event()
         self._heartbeat = Heartbeat()
         self._spark: SparkSession | None = None
+        self._reloads = ReloadRequests()
         self.board = StatusStore()
-        self.board.set_settings(effective_settings(settings))
+        self._configuration = Configuration(settings, selection, self.board)
         self.metrics = Metrics(self.board)
         self._pod = Pod.of()
 
-    def run(self, routes: Collection[Route], starting_versions: Mapping[str, int | None]) -> int:
-        """Run the routes and return the exit code.
+    @property
+    def _settings(self) -> Settings:
+        return self._configuration.settings
 
-        ``starting_versions`` holds the operator's starting version by route name, or None. Raises ``LeaseHeldError`` if
-        another process holds the lease.
-        """
+    def run(self) -> int:
+        """Run the routes and return the exit code; raise ``LeaseHeldError`` if another process holds the lease."""
         self._take_signals()
         try:
             state_path = StateStore.open(state_folder(self._settings))
@@ -115,7 +111,7 @@ class Supervisor:
             log.error("CDF_STATE_PATH can't be used", path=self._settings.state_path, reason=error.strerror)  # noqa: TRY400
             return exit_codes.TEMPORARY
         try:
-            control = self._control([route.name for route in routes])
+            control = self._control()
             http = server.start(
                 self.board,
                 self.metrics,
@@ -136,7 +132,7 @@ class Supervisor:
             if control is not None:
                 control.open_to(state_path)
             lease.keep(self._on_lease_lost)
-            return self._with_spark(state_path, routes, starting_versions)
+            return self._with_spark(state_path, control)
         except server.BindError as error:
             log.error(str(error))  # noqa: TRY400
             return exit_codes.CONFIGURATION
@@ -147,15 +143,22 @@ class Supervisor:
                 lease.release()
 
     def _wait_or_stop(self, seconds: float) -> bool:
-        """Wait for the given seconds; return True if the service is stopping or the JVM is gone."""
+        """Wait for the given seconds; return True if the service is stopping or the JVM is gone.
+
+        A reload on a standby changes the configuration with which it takes over.
+        """
         stopped = self._stop.wait(seconds)
+        while self._reloads.take() is not None:
+            if isinstance(found := self._configuration.read(), Reload):
+                self._configuration.adopt(found)
         if self._spark is not None and not session.jvm_alive(self._spark):
             log.error(JVM_GONE)
             return True
         return stopped
 
-    def _control(self, routes: Collection[str]) -> Control | None:
+    def _control(self) -> Control | None:
         token = self._settings.http.token
+        routes = tuple(self._configuration.routes)
         return Control(token.get_secret_value(), routes, self.board) if token is not None else None
 
     def _on_standby(self, holder: Mapping[str, Any]) -> None:
@@ -176,15 +179,7 @@ class Supervisor:
         """Return the service's URL; None if the configuration selects any free port."""
         return f"http://{self._settings.http.host}:{port}" if port else None
 
-    def _with_spark(
-        self,
-        state_path: StateStore,
-        routes: Collection[Route],
-        starting_versions: Mapping[str, int | None],
-    ) -> int:
-        for slug in self._settings.sinks:
-            sink = self._settings.sink(slug)
-            self.board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
+    def _with_spark(self, state_path: StateStore, control: Control | None) -> int:
         try:
             self._spark = session.start(self._settings.spark)
         except session.SparkStartError as error:
@@ -197,18 +192,12 @@ class Supervisor:
             factory = RouteFactory(
                 self._spark, self._settings, state_path, dead_letters, self.metrics, self._once, self._stop
             )
-            runners = [factory.runner(route, starting_versions.get(route.name)) for route in routes]
-            for route in routes:
-                self.board.update(route.name, definition=definition(self._settings, route))
-            verifier = None
-            if self._settings.verify.every_hours is not None and not self._once:
-                verifier = BackgroundVerifier(self._spark, self._settings, state_path, self.board, routes)
-            pool = RoutePool(self._spark, runners, self._stop, self._heartbeat, verifier)
+            pool = RoutePool(factory, self._configuration, self._reloads, self._heartbeat, control)
             with status_sampled(self._spark, self.board):
-                if (code := pool.run(state_path)) is not None:
+                if (code := pool.run()) is not None:
                     return code
                 self.board.stopping()
-                pool.drain(self._settings.shutdown_seconds)
+                pool.drain()
                 return exit_codes.DONE
         finally:
             if session.jvm_alive(self._spark):
@@ -231,6 +220,7 @@ class Supervisor:
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGHUP, lambda *_: self._reloads.submit(Command("reload")))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stop.is_set():

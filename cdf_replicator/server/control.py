@@ -32,7 +32,7 @@ class Control:
 
     Args:
         token: bearer token that callers must send.
-        routes: names of the routes that this instance runs.
+        routes: names of the routes that this instance runs; a reload replaces them.
         board: status that gets an event for each command.
 
     """
@@ -143,6 +143,12 @@ def redrive(route: Named, what: Letters, control: Controlled) -> Accepted:
 def discard(route: Named, what: Letters, control: Controlled) -> Accepted:
     """Close dead letters without a write to the sink."""
     return control.submit(what.command("discard", route))
+
+
+@router.post("/config/reload", status_code=status.HTTP_202_ACCEPTED)
+def reload(control: Controlled) -> Accepted:
+    """Read the configuration again, and start, stop or restart the routes whose settings differ."""
+    return control.submit(command_queue.Command("reload"))
 
 
 @router.get("/requests/{id}")

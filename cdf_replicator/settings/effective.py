@@ -1,4 +1,4 @@
-"""List the effective values and their origins, with secrets hidden."""
+"""List the effective values: for operators with their origins and secrets hidden, and as they are for a comparison."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ class Setting:
 
 def effective(settings: Settings) -> list[Setting]:
     """Return every value, defaults included, in the order of the documentation."""
+    return [setting(path, value, settings) for path, value in values_of(settings).items()]
+
+
+def values_of(settings: Settings) -> dict[Path, Any]:
+    """Return every value by path, secrets included, in the order of the documentation."""
     values: dict[Path, Any] = {}
     for name in ("state_path", "trigger_seconds", "shutdown_seconds", "routes_include"):
         values[(name,)] = getattr(settings, name)
@@ -47,10 +52,23 @@ def effective(settings: Settings) -> list[Setting]:
         values.update(_route(route, settings))
     for name in FIXED_GROUPS:
         values.update(_fields(getattr(settings, name), (name,)))
-    return [_setting(path, value, settings) for path, value in values.items()]
+    return values
 
 
-def _setting(path: Path, value: Any, settings: Settings) -> Setting:
+def values_read_by(route: Route, settings: Settings) -> dict[Path, Any]:
+    """Return every value that a route reads, by path, secrets included. A table's KEYS count as the route's."""
+    table, sink = ("tables", route.source.slug), ("sinks", route.sink)
+    values: dict[Path, Any] = {(name,): getattr(settings, name) for name in ("trigger_seconds", "shutdown_seconds")}
+    values.update(_fields(settings.delivery, ("delivery",)))
+    values.update(_fields(settings.tables[route.source.slug], table))
+    values.update(_fields(settings.sinks[route.sink], sink))
+    values.update(_route(route, settings))
+    del values[(*table, "sinks")], values[(*table, "keys")]
+    return values | {("routes", route.name, "keys"): route.keys}
+
+
+def setting(path: Path, value: Any, settings: Settings) -> Setting:
+    """Return a value as an operator may see it."""
     text = None if value is None else shown(value)
     origin = settings.origin(path)
     if path[:2] == ("spark", "conf"):

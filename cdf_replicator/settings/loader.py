@@ -123,6 +123,29 @@ def load_table_settings(environ: Mapping[str, str] = os.environ) -> TableSetting
     return TableSettings(spark, log, {slug: table for slug, table in tables.items() if table is not None})
 
 
+@dataclass(frozen=True, repr=False)
+class StateSettings:
+    """Configuration of a command that only reaches the running service, through its state path."""
+
+    state_path: str
+    spark: Spark
+    log: Log
+
+
+def load_state_settings(environ: Mapping[str, str] = os.environ) -> StateSettings:
+    """Read and validate that part of the configuration; raise ``ConfigurationError`` with every problem found."""
+    problems = Problems()
+    tree = read_sources(environ, problems)
+    own = general(tree, problems)
+    spark, log = fixed_group("spark", Spark, tree, problems), fixed_group("log", Log, tree, problems)
+    _refuse_conf(spark, problems)
+    if problems or own is None:
+        raise ConfigurationError(problems)
+    assert isinstance(spark, Spark)
+    assert isinstance(log, Log)
+    return StateSettings(own.state_path, spark, log)
+
+
 def _table(slug: str, tree: RawTree, problems: Problems) -> Table | None:
     path, before = ("tables", slug), len(problems)
     table = validate(Table, supported(tree, path, problems), path, problems)

@@ -52,7 +52,7 @@ class General(Group):
     )
     shutdown_seconds: Seconds = Field(
         110,
-        description="Time to finish running micro-batches on SIGTERM; keep it below the grace period of the process manager.",
+        description="Time to finish running micro-batches on SIGTERM and at a reload; keep it below the grace period of the process manager.",
     )
     routes_include: tuple[str, ...] | None = Field(
         None,

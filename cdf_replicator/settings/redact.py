@@ -35,6 +35,14 @@ def masked(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def without_credentials(endpoint: str) -> str:
+    """Remove user and password from a URL: ``https://u:p@host`` -> ``https://host``.
+
+    A container before an @ (``abfss://``) stays.
+    """
+    return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
+
+
 def sensitive_conf(key: str) -> bool:
     """Return whether a Spark setting of this name is likely to hold a secret."""
     return _SENSITIVE_CONF.search(key) is not None

@@ -19,7 +19,7 @@ from cdf_replicator.state.store import write_json
 if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
 
-CommandKind = Literal["replay", "resync", "redrive", "discard", "repair", "pause", "resume"]
+CommandKind = Literal["replay", "resync", "redrive", "discard", "repair", "pause", "resume", "reload"]
 _COMMAND: Final = ".request.json"
 _ANSWER: Final = ".progress.json"
 KEPT_SECONDS: Final = 86_400
@@ -27,18 +27,19 @@ KEPT_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command for one route.
+    """A command for one route, or for the service.
 
     Args:
         kind: ``replay`` delivers from ``starting_version`` on, or up to ``ending_version`` (append sinks only). ``resync``
             starts a new epoch. ``redrive`` and ``discard`` close dead letters. ``repair`` writes ``identities`` again.
-            ``pause`` and ``resume`` switch delivery.
-        route: name of the route.
+            ``pause`` and ``resume`` switch delivery. ``reload`` reads the configuration again.
+        route: name of the route; empty for a reload.
         starting_version: first commit version of a replay.
         ending_version: last commit version of a replay; None continues with the stream.
         max_removed_share: share of the target's entries that a resync may remove; None uses the setting.
         letters: prefixes of dead letter ids; empty selects all open dead letters.
         identities: identities of the target's entries that a repair writes or deletes (``connectors.Verifiable``).
+        dry_run: whether a reload is only planned.
         at: time of the command in epoch seconds.
         id: unique id of the command.
 
@@ -47,12 +48,13 @@ class Command:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     kind: CommandKind
-    route: str
+    route: str = ""
     starting_version: int | None = None
     ending_version: int | None = None
     max_removed_share: float | None = None
     letters: tuple[str, ...] = ()
     identities: tuple[str, ...] = ()
+    dry_run: bool = False
     at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -62,11 +64,15 @@ _PARSER: Final = TypeAdapter(Command)
 
 @dataclass(frozen=True, slots=True)
 class CommandStatus:
-    """Progress of a command: state, a message, and the share of its versions that is delivered."""
+    """Progress of a command: state, a message, and the share of its versions that is delivered.
+
+    ``exit_code`` is that of a CLI which waits for a command that failed.
+    """
 
     state: Literal["running", "done", "failed"]
     message: str = ""
     ratio: float = 0.0
+    exit_code: int = 1
 
 
 def enqueue(folder: StoragePath, command: Command) -> None:

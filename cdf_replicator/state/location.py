@@ -12,10 +12,11 @@ from cdf_replicator.state.storage_path import LocalPath
 
 if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
+    from cdf_replicator.settings.loader import StateSettings
     from cdf_replicator.state.storage_path import StoragePath
 
 
-def state_folder(settings: Settings) -> StoragePath:
+def state_folder(settings: Settings | StateSettings) -> StoragePath:
     """Return the state path; start Spark if it is not in this machine's own file system.
 
     Raises the errors of ``session.start``, and ``StateError``.

@@ -160,7 +160,9 @@ class DimensionTable:
 
     def _halt(self, what: str, remedy: str) -> RouteHaltError:
         variable = f"CDF_ROUTES__{self.route.name.upper()}__ENRICH__{self.dimension.slug.upper()}__..."
-        return RouteHaltError("bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then restart.")
+        return RouteHaltError(
+            "bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then run: cdf-replicator reload"
+        )
 
 
 def _joined(frame: DataFrame, route: Route, snapshots: Sequence[DataFrame]) -> DataFrame:

@@ -1,7 +1,8 @@
 """Compare the entries of a target with the rows of its source table while changes keep flowing."""
 
-__all__ = ["BackgroundVerifier", "Comparison", "verify"]
+__all__ = ["BackgroundVerifier", "Comparison", "VerifierThread", "verify"]
 
 from cdf_replicator.verification.background import BackgroundVerifier
 from cdf_replicator.verification.result import Comparison
+from cdf_replicator.verification.verifier_thread import VerifierThread
 from cdf_replicator.verification.verify import verify

@@ -170,8 +170,11 @@ class BackgroundVerifier:
         disturbed = False
         while work.is_alive():
             work.join(POLL_SECONDS)
-            (now,) = (each for each in self._board.snapshot().routes if each.route == route.name)
-            disturbed = disturbed or over.is_set() or not is_undisturbed(now) or now.restarts != before.restarts
+            rows = self._board.snapshot().routes  # a reload may remove the row of this route
+            continues = any(
+                now.route == before.route and is_undisturbed(now) and now.restarts == before.restarts for now in rows
+            )
+            disturbed = disturbed or over.is_set() or not continues
             if disturbed:
                 self._spark.sparkContext.cancelJobGroup(POOL)
         return None if disturbed else work.outcome

@@ -37,7 +37,10 @@ REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
 FAULTS_OF_INDEX: Final = (
     (
         re.compile(r"pipeline with id \[.*\] does not exist"),
-        "Create that ingest pipeline, or correct the pipelines that the index and its template name. Then restart.",
+        (
+            "Create that ingest pipeline, or correct the pipelines that the index and its template name. "
+            "Then run: cdf-replicator resume {route}"
+        ),
     ),
     (
         re.compile("routing_missing_exception"),
@@ -45,7 +48,10 @@ FAULTS_OF_INDEX: Final = (
     ),
     (
         re.compile(r"Limit of (total fields|nested fields|mapping depth) \["),
-        "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. Then restart.",
+        (
+            "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. "
+            "Then run: cdf-replicator resume {route}"
+        ),
     ),
 )
 # An empty document that the server checks but never stores, since no document has that sequence number.
@@ -86,7 +92,8 @@ class BulkRequests:
         if error.get("type") == kind:
             raise PermanentError(
                 f"the index refuses every document, even an empty document: {kind}: {error.get('reason')}.",
-                "Correct the settings, the template or the pipelines of the index, then restart. No document was deleted.",
+                "Correct the settings, the template or the pipelines of the index. No document was deleted. "
+                "Then run: cdf-replicator resume {route}",
             )
 
     def _put(self, body: bytes) -> Reply:

@@ -22,12 +22,15 @@ _RETRYABLE: Final = {
 configuration, lock, statement, idle transaction, transaction."""
 _AWAY: Final = ("08", "57P", "58")
 _PERMANENT: Final = ("0A", "3D", "3F", "42", "54")
-_ALTERED: Final = "The table was altered. Restart the route: it checks the table."
+_ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (the route checks the table)"
 _HINTS: Final = {
     "42501": "Grant the user TEMPORARY on the database and CREATE on the schema. It must own an existing table to add columns.",
     "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
 }  # fmt: skip
-_OTHER_HINT: Final = "Correct the table, or the columns of the route, then restart."
+_OTHER_HINT: Final = (
+    "Correct the table, then run: cdf-replicator resume {route}. Or correct the columns of the route, then run: "
+    "cdf-replicator reload"
+)
 _ROW_CLASSES: Final = ("21", "22", "23", "54000", "P0001")
 _CODES: Final = {
     "21": "invalid", "22003": "out_of_range", "22008": "out_of_range", "22021": "invalid_text", "22P05": "invalid_text",

@@ -63,5 +63,6 @@ def make_key(cursor: psycopg.Cursor[Any], target: Target) -> None:
             raise
         raise PermanentError(
             f"Table {target} does not take its primary key: {reason_of(error)}.",
-            "Delete the rows of other writers, or drop the table and resync, then restart.",
+            "Delete the rows of other writers, then run: cdf-replicator resume {route}. Or drop the table, then run: "
+            "cdf-replicator resync {route}",
         ) from error

@@ -251,7 +251,7 @@ def test_second_instance_on_one_checkpoint_halts_the_route(started):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_module.BatchWriter, "write", overtaken)
         decision = shown(started, started.run(), "halt", "second_writer")
-    assert "stop it, then restart" in decision.remedy
+    assert "stop it, then run: cdf-replicator resume" in decision.remedy
     assert started.run() is None
     assert started.delivered() == started.expected()
 

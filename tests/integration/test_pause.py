@@ -101,6 +101,15 @@ def test_route_that_has_never_run_can_be_paused(world, live):
     until(lambda: world.delivered() == world.expected(), WITHIN)
 
 
+def test_resume_retries_a_halted_route(world, runner):
+    world.trouble("forbidden")
+    world.insert("(2, 'b')")
+    until(lambda: route(world).state == "halted", WITHIN)
+    world.trouble(None)
+    assert submit(world, runner, "resume").state == "done"
+    until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
+
+
 def test_paused_route_with_an_unchecked_sink_raises_no_alert(world, live):
     world.create(rows=["(1, 'a')"])
     world.state_path.set_paused(ROUTE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,10 +72,12 @@ def live(
 ) -> Iterator[Live]:
     """Started while one of its tables, ``late``, is not there yet; ``fragile`` is a Redis of its own, which the test takes away."""
     orders, stock = new_source(tmp_path, "live"), new_source(tmp_path, "stock")
+    (tmp_path / "cdf.yaml").write_text("routes: {}")
     with Redis.start() as fragile:
         given = environment(
             tmp_path,
             **sinks(tmp_path),
+            CONFIG_FILE=tmp_path / "cdf.yaml",
             TRIGGER_SECONDS=0.2,
             VERIFY__EVERY_HOURS=0.005,
             TABLES__LIVE__PATH=orders.path,
@@ -109,6 +113,7 @@ def test_service_delivers_reports_obeys_stops_and_restarts(live: Live):
         a_replay_with_an_end_appends_what_the_audit_table_lacks,
         a_resync_asked_for_beside_the_service_rebuilds_an_index_and_removes_orphans,
         a_request_the_table_can_not_fulfil_is_refused_and_the_route_goes_on,
+        a_reload_by_command_and_by_signal_restarts_one_route,
         after_sigterm_it_ends_well_and_goes_on_where_it_stopped,
     ):
         step(live)
@@ -292,6 +297,33 @@ def a_request_the_table_can_not_fulfil_is_refused_and_the_route_goes_on(live: Li
     assert f"versions 0 to {live.orders.version} are available" in ended.log
     live.service.wait_state("live_cache", "running")
     live.delivered(live.orders.sql("UPDATE {} SET amount = 7 WHERE id = 1"))
+
+
+def a_reload_by_command_and_by_signal_restarts_one_route(live: Live) -> None:
+    """The file holds what may change; the environment of the process is that of its start."""
+    file, differs = live.folder / "cdf.yaml", "routes.live_cache.schema_changes: add -> ignore"
+    batches = {route: live.service.metric("cdf_batches_total", route=route) for route in ORDERS}
+    assert batches["live_cache"] > 0
+    file.write_text("routes: {live_cache: {schema_changes: sometimes}}")
+    wrong = command(live.service.given, "reload")
+    assert (wrong.code, wrong.output) == (78, "")
+    assert "CDF_ROUTES__LIVE_CACHE__SCHEMA_CHANGES" in wrong.log
+    assert live.service.metric("cdf_config_last_reload_successful") == 0
+
+    file.write_text("routes: {live_cache: {schema_changes: ignore}}")
+    planned = command(live.service.given, "reload", "--dry-run")
+    assert (planned.code, planned.output) == (0, f"live_cache  restart  {differs}\nNothing was changed.\n")
+    os.kill(live.service.pid, signal.SIGHUP)
+    until(
+        lambda: live.service.metric("cdf_config_reloads_total", result="success") == 1, 60, live.service.log.read_text
+    )
+    assert live.service.metric("cdf_config_last_reload_successful") == 1
+    entry = Ended(0, "", live.service.log.read_text()).entry(message="route reloaded")
+    assert (entry["route"], entry["action"], entry["differs"]) == ("live_cache", "restart", differs)
+    live.delivered(live.orders.sql("UPDATE {} SET amount = 9 WHERE id = 1"))
+    live.equal_everywhere()
+    for route in ("live_audit", "live_search"):
+        assert live.service.metric("cdf_batches_total", route=route) > batches[route], "counted on"
 
 
 def after_sigterm_it_ends_well_and_goes_on_where_it_stopped(live: Live) -> None:

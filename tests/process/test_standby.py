@@ -56,9 +56,11 @@ def scene(
     redis_server: Redis,
 ) -> Iterator[Scene]:
     orders = new_source(tmp_path, "orders", 1000)
+    (tmp_path / "cdf.yaml").write_text("routes: {}")
     with Proxy(redis_server.port) as cache:
         given = environment(
             tmp_path,
+            CONFIG_FILE=tmp_path / "cdf.yaml",
             **sinks(tmp_path) | {"SINKS__CACHE__URL": f"redis://127.0.0.1:{cache.port}/0"},
             TRIGGER_SECONDS=0.2,
             TABLES__ORDERS__PATH=orders.path,
@@ -78,9 +80,11 @@ def test_standby_takes_over_from_a_paused_and_from_a_killed_holder(scene: Scene)
         second.started()
         waits_and_ends_when_it_is_stopped(first, second)
         second.started()
+        reads_its_configuration_again(second, scene)
         paused_in_a_micro_batch(first, scene)
         scene.delivered(second, scene.orders.sql("DELETE FROM {} WHERE id < 500"))
 
+        assert effective(second, "routes.orders_audit.schema_changes") == "fail"
         ends_when_it_wakes_up(first)
         scene.delivered(second, scene.orders.sql("INSERT INTO {} SELECT id + 5000, 'late', 0 FROM range(10)"))
 
@@ -97,6 +101,18 @@ def waits_and_ends_when_it_is_stopped(holder: Service, standby: Service) -> None
     assert (standby.get("/livez").status_code, standby.get("/readyz").status_code) == (200, 200)
     assert command(holder.given, "run").code == 75
     assert standby.end() == 0
+
+
+def reads_its_configuration_again(standby: Service, scene: Scene) -> None:
+    (scene.folder / "cdf.yaml").write_text("routes: {orders_audit: {schema_changes: fail}}")
+    os.kill(standby.pid, signal.SIGHUP)
+    standby.wait(lambda status: status["service"]["reloads"]["succeeded"] == 1)
+    assert "Standby" in standby.status()["service"]["summary"]
+
+
+def effective(service: Service, path: str) -> str:
+    (found,) = (setting["value"] for setting in service.status()["configuration"] if setting["path"] == path)
+    return str(found)
 
 
 def paused_in_a_micro_batch(service: Service, scene: Scene) -> None:

@@ -52,7 +52,7 @@ def run(spark: SparkSession, given: Mapping[str, str], *words: str) -> Ended:
 @contextmanager
 def _restored() -> Iterator[None]:
     """Restore signal handlers and logging, which a command sets for its process."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     root = logging.getLogger()
     handling = root.handlers[:]
     levels = {logger: logger.level for logger in (root, *map(logging.getLogger, (*QUIET, *SAID)))}

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import ProcessCollector
 
-from cdf_replicator.monitoring.metrics.spec import ROUTE_LABELS, MetricSpec, of_jvm, per_comparison, per_route, per_sink
+from cdf_replicator.monitoring.metrics.spec import (
+    ROUTE_LABELS,
+    MetricSpec,
+    of_jvm,
+    per_comparison,
+    per_route,
+    per_service,
+    per_sink,
+)
 from cdf_replicator.monitoring.status import STATES
 from cdf_replicator.monitoring.totals import DIFFERENCES, RESTART_LABELS, RETRY_LABELS, labelled
 
@@ -196,6 +204,22 @@ METRICS: Final = (
     ),
     REQUEST_DURATION,
     per_sink("cdf_sink_bytes_total", "Bytes sent to the sink.", lambda sink: sink.sent_bytes),
+    per_service(
+        "cdf_config_reloads_total",
+        "Reloads of the configuration; a dry run does not count.",
+        lambda service: {"success": service.reloads.succeeded, "failed": service.reloads.failed},
+        "result",
+    ),
+    per_service(
+        "cdf_config_last_reload_successful",
+        "1 if the last reload succeeded, or there was none; 0 if the configuration was wrong and the former one is in force.",
+        lambda service: service.reloads.successful,
+    ),
+    per_service(
+        "cdf_config_last_reload_success_timestamp_seconds",
+        "Unix time of the last successful reload, or of the start.",
+        lambda service: service.reloads.succeeded_at.timestamp(),
+    ),
     of_jvm("cdf_jvm_heap_used_bytes", "used heap.", lambda memory: memory.heap_used),
     of_jvm("cdf_jvm_heap_max_bytes", "largest heap that it may use.", lambda memory: memory.heap_max),
     of_jvm("cdf_jvm_gc_collections_total", "garbage collections.", lambda memory: memory.collections),

@@ -28,7 +28,7 @@ from cdf_replicator.monitoring.metrics.catalog import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
@@ -63,6 +63,17 @@ class Metrics(Collector):
     def watch_jvm(self, pid: int) -> None:
         """Expose memory, CPU and open files of Spark's JVM as ``cdf_jvm_process_*``; once per service."""
         ProcessCollector(namespace="cdf_jvm", pid=lambda: pid, registry=self.registry)
+
+    def remove_route(self, route: str, table: str, sink: str, phases: Iterable[str]) -> None:
+        """Remove the series of a route, its row, and the series of its sink if no other route uses it."""
+        labels = (route, table, sink)
+        for phase in phases:
+            self.batch_duration.remove(*labels, phase)
+        self.micro_batch_duration.remove(*labels)
+        self.delivery_latency.remove(*labels)
+        self.board.remove_route(route)
+        if all(other.sink != sink for other in self.board.snapshot().routes):
+            self.request_duration.remove(sink)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics with the series of all routes and sinks."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from cdf_replicator.monitoring.status import RouteStatus, SinkStatus, Status, VerificationStatus
+    from cdf_replicator.monitoring.status import RouteStatus, ServiceStatus, SinkStatus, Status, VerificationStatus
     from cdf_replicator.spark.memory import JvmMemory
 
     Series = tuple[tuple[str, ...], float]
@@ -67,6 +67,21 @@ def per_sink(name: str, text: str, read: Callable[[SinkStatus], float]) -> Metri
         return (((sink.sink,), read(sink)) for sink in status.sinks if sink.sink in used)
 
     return MetricSpec(name, text, ("sink",), series)
+
+
+def per_service(
+    name: str, text: str, read: Callable[[ServiceStatus], float | Mapping[str, float]], *label: str
+) -> MetricSpec:
+    """Return a gauge or counter of the service, with one series or with one per value of ``label``."""
+
+    def series(status: Status) -> Iterator[Series]:
+        value = read(status.service)
+        if isinstance(value, Mapping):
+            yield from (((each,), count) for each, count in value.items())
+        else:
+            yield (), value
+
+    return MetricSpec(name, text, label, series)
 
 
 def of_jvm(name: str, text: str, read: Callable[[JvmMemory], float]) -> MetricSpec:

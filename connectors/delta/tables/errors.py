@@ -33,7 +33,7 @@ def classified(error: Exception, path: str) -> Exception:
     if found := _CONSTRAINT.search(text):
         return PermanentError(  # the sinks create no constraints
             f"a constraint that another user put on the Delta table {path} refuses a row: {found[1]}.",
-            f"Drop it: ALTER TABLE delta.`{path}` DROP CONSTRAINT {found[2]}. Then restart.",
+            f"Drop it: ALTER TABLE delta.`{path}` DROP CONSTRAINT {found[2]}. Then run: cdf-replicator resume {{route}}",
         )
     return error
 

@@ -263,7 +263,7 @@ def test_dropped_table_halts_with_a_resync(sink, written, route, db):
 def test_altered_table_halts_and_a_restart_adds_the_column_again(sink, written, route, db):
     write = written(sink, route)
     db(f'ALTER TABLE "{route.table}" DROP COLUMN name')
-    with pytest.raises(PermanentError, match="Restart the route"):
+    with pytest.raises(PermanentError, match="cdf-replicator resume"):
         write(upsert("a", 1, "one"))
     assert_applied(written(sink, route)(upsert("a", 1, "one")))
 

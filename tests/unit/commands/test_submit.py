@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+import pytest
+from structlog.testing import capture_logs
+
+from cdf_replicator.commands import submit
 from cdf_replicator.commands.submit import wait_answered
+from cdf_replicator.settings.loader import StateSettings
+from cdf_replicator.settings.models import Log, Spark
 from cdf_replicator.state import lease
-from cdf_replicator.state.command_queue import Command, CommandStatus, accept, enqueue, write_status
+from cdf_replicator.state.command_queue import Command, CommandStatus, accept, enqueue, pending, write_status
+from cdf_replicator.state.command_queue import answer as respond
 from cdf_replicator.state.storage_path import LocalPath
+from cdf_replicator.state.store import StateStore
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,3 +42,42 @@ def test_submission_ends_when_the_accepting_process_has_ended(tmp_path: Path):
     held.release()
 
     assert wait_answered(folder, holder, folder, [request]) == 75
+
+
+def test_reload_without_a_service_starts_none_and_creates_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    state_path = tmp_path / "state"
+    with capture_logs() as logged:
+        assert submit.reload(StateSettings(str(state_path), Spark(), Log()), dry_run=False) == 75
+    assert logged[0]["event"] == "no service is running, so there is nothing to reload"
+    assert (capsys.readouterr().out, state_path.exists()) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "output", "log"),
+    [
+        (CommandStatus("done", "orders_search  restart", 1.0), 0, "orders_search  restart\n", ""),
+        (CommandStatus("failed", "configuration: 2 problems", exit_code=78), 78, "", "configuration: 2 problems\n"),
+        (CommandStatus("failed", "run --once"), 1, "", "run --once\n"),
+    ],
+)
+def test_reload_prints_the_answer_of_the_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: CommandStatus, code: int, output: str, log: str
+):
+    store = StateStore.open(LocalPath(tmp_path))
+    held = lease.Lease.acquire(store.root)
+    found: list[Command] = []
+
+    def execute() -> None:
+        until(lambda: found.extend(pending(store.requests)) or found, 30)
+        respond(store.requests, found[0].id, answer)
+
+    service = threading.Thread(target=execute)
+    service.start()
+    try:
+        assert submit.reload(StateSettings(str(tmp_path), Spark(), Log()), dry_run=True) == code
+    finally:
+        service.join()
+        held.release()
+    assert [(command.kind, command.dry_run) for command in found] == [("reload", True)]
+    assert capsys.readouterr() == (output, log)
+    assert list((tmp_path / "requests").iterdir()) == []

@@ -38,6 +38,9 @@ from tests.unit.boards import START
 # These names are published: dashboards and alerts use them.
 PROMISED = {
     "cdf_build_info": {"version", "spark_version", "delta_version", "java_version", "python_version"},
+    "cdf_config_reloads_total": {"result"},
+    "cdf_config_last_reload_successful": set(),
+    "cdf_config_last_reload_success_timestamp_seconds": set(),
     **{
         name: {"route", "table", "sink", *further}
         for name, further in {
@@ -138,6 +141,8 @@ def test_every_known_series_starts_at_zero(metrics, route):
     not_zero = {name for name, series in samples.items() if any(series.values())}
     assert not_zero == {
         "cdf_build_info",
+        "cdf_config_last_reload_success_timestamp_seconds",
+        "cdf_config_last_reload_successful",
         "cdf_headroom_seconds",
         "cdf_headroom_versions",
         "cdf_route_state",
@@ -213,6 +218,41 @@ def test_progress_of_a_load_is_scraped(metrics, route):
     for ratio in (0.25, 1.0, 0.0):
         route.bootstrap(ratio)
         assert value(metrics, "cdf_bootstrap_progress_ratio") == ratio
+
+
+def test_removed_route_leaves_no_series(metrics, board, route):
+    other = SimpleNamespace(name="other", sink="search", source=SimpleNamespace(slug="orders"))
+    board.add_sink("search", "elasticsearch", "")
+    last = RouteReporter(other, metrics, registry.load("elasticsearch"))
+    outcome = DeliveryResult(request_seconds=[0.5])
+    for each in (route, last):
+        each.batch(1, outcome, versions=None, seconds={"write": 1.5}, ended="delivered")
+        each.requests(outcome)
+        each.planning(0.1)
+
+    route.remove()
+    labels = [set(labels) for samples in scraped(metrics).values() for labels in samples]
+    assert not any(("route", "orders_search") in each for each in labels)
+    assert any(("route", "other") in each for each in labels)
+    assert scraped(metrics)["cdf_sink_request_duration_seconds_count"] == {frozenset({("sink", "search")}): 2}
+    last.remove()
+    assert "cdf_sink_request_duration_seconds_count" not in scraped(metrics)
+
+
+def test_reloads_are_counted_and_the_last_one_is_scraped(metrics, board, clock):
+    def values():
+        samples = scraped(metrics)
+        reloads = {dict(labels)["result"]: count for labels, count in samples["cdf_config_reloads_total"].items()}
+        last = samples["cdf_config_last_reload_successful"], samples["cdf_config_last_reload_success_timestamp_seconds"]
+        return reloads, *(each[frozenset()] for each in last)
+
+    started = START.timestamp()
+    assert values() == ({"success": 0, "failed": 0}, 1, started)
+    clock.tick(60)
+    board.reloaded(successful=False)
+    assert values() == ({"success": 0, "failed": 1}, 0, started)
+    board.reloaded(successful=True)
+    assert values() == ({"success": 1, "failed": 1}, 1, started + 60)
 
 
 def test_memory_of_the_jvm_is_scraped(metrics, board):

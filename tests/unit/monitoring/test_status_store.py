@@ -14,9 +14,9 @@ from cdf_replicator.monitoring.status_store import (
     EVENTS_SHOWN,
     REQUESTS_KEPT,
     StatusStore,
-    without_credentials,
 )
 from cdf_replicator.monitoring.totals import REJECTION_CODES_LIMIT, RESTART_REASONS, RETRY_REASONS, BatchStatus
+from cdf_replicator.settings.redact import without_credentials
 from tests.unit.boards import START
 
 

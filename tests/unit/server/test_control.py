@@ -70,7 +70,7 @@ def test_control_is_disabled_without_a_token():
 def test_request_without_token_is_refused_before_it_is_parsed(anybody, control, state_path, header):
     control.open_to(state_path)
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
-    for path in ("/routes/orders_search/pause", "/routes/nobody/replay"):
+    for path in ("/routes/orders_search/pause", "/routes/nobody/replay", "/config/reload"):
         answer = anybody.post(path, headers=headers)
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert anybody.get("/requests/" + "0" * 32, headers=headers).status_code == 401
@@ -134,6 +134,17 @@ def test_command_is_logged_and_an_event_with_the_name_of_its_token(operator, boa
     ]
     (event,) = board.snapshot().events
     assert (event.what, event.route) == ("pause accepted over HTTP with http_token", "orders_audit")
+
+
+def test_reload_is_stored_and_followed(operator, state_path):
+    accepted = operator.post("/config/reload")
+    assert accepted.status_code == 202
+    (request,) = command_queue.pending(state_path.requests)
+    assert (request.kind, request.route, request.dry_run) == ("reload", "", False)
+    answer = CommandStatus("failed", "configuration: 1 problem", exit_code=78)
+    command_queue.answer(state_path.requests, request.id, answer)
+    found = operator.get(accepted.json()["follow"]).json()
+    assert found == {"state": "failed", "message": "configuration: 1 problem", "ratio": 0.0}
 
 
 def test_invalid_request_is_refused_and_writes_nothing(operator, state_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from cdf_replicator.runtime.command_dispatcher import CommandDispatcher
+from cdf_replicator.runtime.reload import ReloadRequests
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command, CommandStatus
 from cdf_replicator.state.store import StateStore
@@ -66,7 +67,7 @@ def test_command_id_is_the_file_name(tmp_path):
 
 def test_malformed_request_does_not_block_requests_of_other_routes(tmp_path):
     given, state_path = [], StateStore.open(tmp_path)
-    reception = CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path)
+    reception = CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path, ReloadRequests())
     for name, text in MALFORMED.items():
         state_path.requests.mkdir(exist_ok=True)
         (state_path.requests / f"{name}.request.json").write_text(text)
@@ -75,6 +76,44 @@ def test_malformed_request_does_not_block_requests_of_other_routes(tmp_path):
     reception.poll()
     assert given == [request]
     assert command_queue.read_status(state_path.requests, "number").state == "failed"
+
+
+def test_command_that_a_stopped_route_did_not_execute_is_dispatched_again(tmp_path):
+    given, state_path = {"old": [], "new": []}, StateStore.open(tmp_path)
+    runners = {"orders": SimpleNamespace(submit=given["old"].append)}
+    dispatcher = CommandDispatcher(runners, state_path, ReloadRequests())
+    request = Command("resync", "orders")
+    command_queue.enqueue(state_path.requests, request)
+    dispatcher.poll()
+    dispatcher.poll()
+    runners["orders"] = SimpleNamespace(submit=given["new"].append)
+    dispatcher.poll()
+    dispatcher.poll()
+    assert given == {"old": [request], "new": [request]}
+    del runners["orders"]
+    dispatcher.poll()
+    answer = command_queue.read_status(state_path.requests, request.id)
+    assert answer == CommandStatus("failed", "this instance does not run route orders")
+    assert command_queue.pending(state_path.requests) == []
+
+
+def test_reload_goes_to_the_main_loop_and_its_answer_is_written(tmp_path):
+    state_path, reloads = StateStore.open(tmp_path), ReloadRequests()
+    dispatcher = CommandDispatcher({}, state_path, reloads)
+    by_signal, queued, later = Command("reload"), Command("reload", dry_run=True, at=1.0), Command("reload", at=2.0)
+    reloads.submit(by_signal)
+    for request in (queued, later):
+        command_queue.enqueue(state_path.requests, request)
+    dispatcher.poll()
+    assert [reloads.take() for _ in range(4)] == [by_signal, queued, later, None]
+    wrong = CommandStatus("failed", "2 problems", exit_code=78)
+    for command, answer in ((by_signal, wrong), (queued, wrong)):
+        reloads.answers.append((command, answer))
+    dispatcher.poll()
+    assert command_queue.read_status(state_path.requests, queued.id) == wrong
+    assert command_queue.read_status(state_path.requests, by_signal.id) is None
+    assert command_queue.pending(state_path.requests) == [later], "a stop leaves it to the next start"
+    assert reloads.take() is None
 
 
 def test_request_of_an_earlier_process_is_answered(tmp_path):
@@ -87,7 +126,7 @@ def test_request_of_an_earlier_process_is_answered(tmp_path):
         command_queue.complete(state_path.requests, request.id)
     command_queue.write_status(state_path.requests, done.id, CommandStatus("done", "all of it", 1.0))
     given = []
-    CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path).poll()
+    CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path, ReloadRequests()).poll()
     assert command_queue.read_status(state_path.requests, begun.id).state == "failed"
     assert "started again" in command_queue.read_status(state_path.requests, begun.id).message
     assert (given, command_queue.read_status(state_path.requests, done.id).state) == ([waiting], "done")

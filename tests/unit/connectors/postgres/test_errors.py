@@ -40,8 +40,8 @@ def test_temporary_fault_is_retried_with_its_reason(error, reason):
     [
         (errors.InsufficientPrivilege, "TEMPORARY"),
         (errors.UndefinedTable, "resync"),
-        (errors.UndefinedColumn, "Restart the route"),
-        (errors.DatatypeMismatch, "Restart the route"),
+        (errors.UndefinedColumn, "cdf-replicator resume"),
+        (errors.DatatypeMismatch, "cdf-replicator resume"),
         (errors.InvalidCatalogName, "Correct the table"),
         (errors.TooManyColumns, "Correct the table"),
     ],

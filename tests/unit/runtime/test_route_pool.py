@@ -1,0 +1,148 @@
+"""The main loop stops, starts and restarts routes at a reload."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdf_replicator.monitoring.metrics import Metrics
+from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.runtime.reload import Configuration, ReloadRequests, Selection
+from cdf_replicator.runtime.route_pool import Heartbeat, RoutePool
+from cdf_replicator.settings import load
+from cdf_replicator.state.command_queue import Command
+
+
+class Runner:
+    """A runner whose thread ends when its jobs are cancelled, or when ``finish`` is called."""
+
+    def __init__(self, board, route, requested_start_version):
+        self.route, self.requested_start_version, self._board = route, requested_start_version, board
+        self.events = []
+        board.add_route(route.name, route.source.slug, route.sink)
+
+    def start(self):
+        self.events.append("start")
+
+    def end(self):
+        self.events.append("end")
+
+    def finish(self):
+        self.events.append("finished")
+
+    def is_alive(self):
+        return "start" in self.events and not {"finished", "cancel"} & set(self.events)
+
+    def cancel_jobs(self):
+        self.events.append("cancel")
+
+    def remove_status(self):
+        assert not self.is_alive()
+        self._board.remove_route(self.route.name)
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes runners without threads; ``made`` has the newest one of each route."""
+
+    settings: Any
+    metrics: Any
+    made: dict = field(default_factory=dict)
+    spark: Any = None
+    state_store: Any = None
+    once: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def runner(self, route, start_version):
+        self.made[route.name] = Runner(self.metrics.board, route, start_version)
+        return self.made[route.name]
+
+
+@pytest.fixture
+def pool(content):
+    """Start a pool of two routes with starting versions, and return it with its parts."""
+    board, requests, control = StatusStore(), ReloadRequests(), SimpleNamespace(routes=())
+    versions = {"orders": 3, "stock": 4, "late": 5}
+    configuration = Configuration(load(), Selection(frozenset(), versions), board)
+    factory = Factory(configuration.settings, Metrics(board))
+    pool = RoutePool(factory, configuration, requests, Heartbeat(), control)
+    pool._publish_names({})
+    for route in configuration.routes.values():
+        pool._add(route, versions[route.source.slug]).start()
+    made = dict(factory.made)
+    return SimpleNamespace(pool=pool, board=board, requests=requests, control=control, made=factory.made, former=made)
+
+
+def reload(pool):
+    return pool.pool._reload(Command("reload"))
+
+
+def rows(pool):
+    return {route.route for route in pool.board.snapshot().routes}
+
+
+def test_routes_start_when_all_that_stop_have_ended(pool, content):
+    content(tables=["orders", "late"], trigger_seconds=5)
+    steps = reload(pool)
+    next(steps)
+    former = pool.former
+    assert [runner.events for runner in former.values()] == [["start", "end"]] * 2
+    former["stock_cache"].finish()
+    next(steps)
+    assert (pool.made, rows(pool)) == (former, {"orders_cache", "stock_cache"})
+    former["orders_cache"].finish()
+    assert list(steps) == []
+    assert rows(pool) == set(pool.control.routes) == {"orders_cache", "late_cache"}
+    assert pool.made["orders_cache"] is not former["orders_cache"]
+    assert pool.made["orders_cache"].events == pool.made["late_cache"].events == ["start"]
+    ((_, answer),) = pool.requests.answers
+    assert answer.state == "done"
+
+
+def test_route_that_exceeds_the_limit_is_cancelled(pool, content):
+    content(shutdown_seconds=0.001)
+    pool.pool._configuration.adopt(pool.pool._configuration.read())
+    content(shutdown_seconds=0.001, trigger_seconds=5)
+    pool.former["stock_cache"].finish()
+    for _ in reload(pool):
+        pass
+    assert pool.former["orders_cache"].events == ["start", "end", "cancel"]
+    assert "cancel" not in pool.former["stock_cache"].events
+    assert pool.made["orders_cache"].events == ["start"]
+
+
+def test_starting_versions_apply_to_new_routes_and_are_kept(pool, content):
+    """A command of an operator has replaced the starting version of a route, as a replay does."""
+    pool.former["orders_cache"].requested_start_version = None
+    for runner in pool.former.values():
+        runner.finish()
+    content(tables=["orders", "stock", "late"], trigger_seconds=5)
+    assert list(reload(pool)) == []
+    versions = {name: runner.requested_start_version for name, runner in pool.made.items()}
+    assert versions == {"orders_cache": None, "stock_cache": 4, "late_cache": 5}
+
+
+def test_stop_ends_a_reload_that_waits_and_starts_no_route(pool, content):
+    content(tables=["orders", "late"])
+    steps = reload(pool)
+    next(steps)
+    steps.close()  # the main loop ends
+    assert pool.made == pool.former
+    assert (list(pool.requests.answers), pool.board.snapshot().service.reloads.succeeded) == ([], 0)
+
+
+def test_sink_that_no_configuration_names_leaves_the_status_page(pool, content):
+    spare = {"type": "redis", "url": "redis://spare:6379/0"}
+    cache = {"type": "redis", "url": "redis://cache:6379/0"}
+    content(sinks={"cache": cache, "spare": spare})
+    assert list(reload(pool)) == []
+    pool.board.sink_up("cache")
+    assert {sink.sink for sink in pool.board.snapshot().sinks} == {"cache", "spare"}
+    content()
+    assert list(reload(pool)) == []
+    assert [(sink.sink, sink.up) for sink in pool.board.snapshot().sinks] == [("cache", True)]
+    assert all(runner.events == ["start"] for runner in pool.made.values())
