@@ -318,11 +318,6 @@ def test_reload_cancels_a_comparison_which_begins_again_or_is_switched_off(world
     """The comparison of an endless sink has no end."""
     viewed, closed = world.files / "viewed", world.files / "closed"
 
-    def cancelled():
-        until(closed.exists, WITHIN)
-        viewed.unlink()
-        closed.unlink()
-
     world.create(rows=["(1, 'a')"])
     service.content["verify"] = {"every_hours": 24}
     service.content["sinks"]["files"]["type"] = "endless"
@@ -330,15 +325,18 @@ def test_reload_cancels_a_comparison_which_begins_again_or_is_switched_off(world
     service.write()
     service.start()
     until(viewed.exists, WITHIN)
+    viewed.unlink()
     service.content["routes"][EDITED] = {"schema_changes": "ignore"}
     assert service.reload().message.split()[:2] == [EDITED, "restart"]
-    cancelled()
-    until(viewed.exists, WITHIN)
+    until(lambda: closed.exists() and viewed.exists(), WITHIN)
+    viewed.unlink()
+    closed.unlink()
     assert service.routes()[EDITED].verify_deadline is not None
     before = service.running(EDITED)
     del service.content["verify"]
     assert service.reload().message == "takes effect at once: verify.every_hours: 24.0 -> not set"
-    cancelled()
+    until(closed.exists, WITHIN)
+    assert not viewed.exists()
     assert service.routes()[EDITED].verify_deadline is None, "else an alert would report an overdue comparison"
     assert service.running(EDITED) == before
     assert not [event for event in service.board.snapshot().events if "verify failed" in event.what]
