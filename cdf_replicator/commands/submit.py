@@ -15,11 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.runtime import exit_codes, supervisor
-from cdf_replicator.spark import session
+from cdf_replicator.runtime import exit_codes
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
-from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -52,6 +50,8 @@ def execute(settings: Settings, commands: Sequence[command_queue.Command], quest
     """
     if not confirm(question, yes=yes):
         return USAGE
+    from cdf_replicator.runtime import supervisor
+
     routes = [settings.routes[command.route] for command in commands]
     own = replace(settings, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
     return _submit(settings, commands, lambda _: supervisor.Supervisor(own, once=True).run(routes, {}))
@@ -81,9 +81,12 @@ def _submit(
 
     ``run_locally`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
     """
+    from cdf_replicator.spark import SparkStartError  # a command that only reads starts without pyspark
+    from cdf_replicator.state.location import state_folder
+
     try:
         return _followed(StateStore.open(state_folder(settings)), commands, run_locally)
-    except (StateError, session.SparkStartError) as error:
+    except (StateError, SparkStartError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     except OSError as error:

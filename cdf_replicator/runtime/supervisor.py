@@ -15,6 +15,7 @@ from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.monitoring.definitions import definition, effective_settings
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.queries.handler import QueryHandler
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.pod import Pod
 from cdf_replicator.runtime.route_factory import RouteFactory
@@ -22,6 +23,7 @@ from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
 from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
+from cdf_replicator.server.queries import Queries
 from cdf_replicator.spark import session
 from cdf_replicator.state.lease import Lease, LeaseHeldError
 from cdf_replicator.state.location import state_folder
@@ -93,6 +95,8 @@ class Supervisor:
         self.board.set_settings(effective_settings(settings))
         self.metrics = Metrics(self.board)
         self._pod = Pod.of()
+        token = settings.http.token
+        self._queries = Queries(token.get_secret_value() if token is not None else "")
 
     def run(self, routes: Collection[Route], starting_versions: Mapping[str, int | None]) -> int:
         """Run the routes and return the exit code.
@@ -124,6 +128,7 @@ class Supervisor:
                 self._liveness_failure,
                 control,
                 self._settings.http.read_tokens,
+                self._queries,
             )
             log.info("serving", url=self._url(http.port))
             lease = lease or Lease.wait(state_path.root, self._on_standby, self._wait_or_stop, url)
@@ -204,7 +209,9 @@ class Supervisor:
             if self._settings.verify.every_hours is not None and not self._once:
                 verifier = BackgroundVerifier(self._spark, self._settings, state_path, self.board, routes)
             pool = RoutePool(self._spark, runners, self._stop, self._heartbeat, verifier)
-            with status_sampled(self._spark, self.board):
+            handler = QueryHandler(self._spark, self._settings, state_path)
+            answering = self._queries.opened(handler, state_path)
+            with status_sampled(self._spark, self.board), answering:
                 if (code := pool.run(state_path)) is not None:
                     return code
                 self.board.stopping()
