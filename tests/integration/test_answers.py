@@ -12,8 +12,9 @@ import pytest
 from cdf_replicator.commands.session import Answers
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.queries.answer import Values
 from cdf_replicator.queries.handler import AT_ONCE, QueryHandler
-from cdf_replicator.queries.query import Verify
+from cdf_replicator.queries.query import ListDeadLetters, Verify
 from cdf_replicator.server import Queries, server
 from cdf_replicator.state.lease import Lease
 from tests.support.waiting import until
@@ -59,7 +60,7 @@ def compared(ended):
     return ended.code, output, lines
 
 
-def test_a_running_service_answers_each_command_as_the_command_does_alone(orders, here):
+def test_answer_of_a_service_equals_that_of_the_command_alone(orders, here):
     (letter,) = [row[0] for row in orders.dead_letters("id")]
     commands = [
         ("dead-letters", "list"),
@@ -114,7 +115,7 @@ def test_a_command_with_another_configuration_starts_spark_itself(orders, here):
         assert ALONE not in same_route.log
 
 
-def test_the_record_of_a_service_is_its_users_and_void_after_its_end(orders, here):
+def test_record_of_a_service_is_private_and_void_after_its_end(orders, here):
     path = orders.state_path.root / "service.json"
     with served(orders):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -141,10 +142,13 @@ def test_queries_are_limited_and_end_with_their_clients(orders):
         events.close()
         until(lambda: not any(each.is_alive for each in handler._running[-1:]))
         running[1].cancel(30)
+        events = handler.start(ListDeadLetters(route="orders_files", rows=True)).events()
+        (letter,) = [value for event in events if isinstance(event, Values) for value in event.values]
+        assert (letter["reason"], json.loads(letter["row"])) == ("the name is bad", {"id": 3, "name": "bad"})
     assert not any(each.is_alive for each in running)
 
 
-def test_an_answer_that_is_cut_off_is_given_by_the_command_itself_or_ends_it(orders, here, monkeypatch):
+def test_interrupted_answer_is_given_by_the_command_or_ends_it(orders, here, monkeypatch):
     """Before the first value the command continues alone; later it can't repeat what it has printed."""
     with served(orders) as handler:
         monkeypatch.setattr(

@@ -100,10 +100,10 @@ def test_an_answer_is_a_line_for_each_event(opened, handler):
         {"end": True},
     ]
     assert handler.got == [ListDeadLetters(route="orders_search", limit=3)]
-    handler.answer = Running(Failure("It broke.", "Mend it."))
+    handler.answer = Running(Failure("It broke.", "Repair it."))
     failed = opened.post(LETTERS, json={})
     assert [json.loads(line) for line in failed.text.splitlines()] == [
-        {"error": {"what": "It broke.", "next_step": "Mend it."}}
+        {"error": {"what": "It broke.", "next_step": "Repair it."}}
     ]
 
 
@@ -156,7 +156,7 @@ def test_a_query_ends_with_its_clients_connection(opened, handler):
     until(handler.answer.cancelled.is_set, 10)
 
 
-def test_an_answer_may_take_longer_than_a_request_if_it_is_read(opened, handler, monkeypatch):
+def test_answer_may_take_longer_than_a_request_while_it_is_read(opened, handler, monkeypatch):
     monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.1)
     handler.answer = Running(Values(("x" * 1000,)), endless=True)
     with opened.stream("POST", LETTERS, json={}) as answer:

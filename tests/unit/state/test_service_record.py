@@ -1,4 +1,4 @@
-"""The record of the lease holder leads a command to it, and to nobody else."""
+"""The record of the lease holder leads a command to that holder alone."""
 
 from __future__ import annotations
 
