@@ -8,7 +8,7 @@ import structlog
 
 from cdf_replicator.commands import service
 from cdf_replicator.commands.task_progress import without_progress
-from cdf_replicator.queries.answer import Failure
+from cdf_replicator.queries.answer import End, Failure
 from cdf_replicator.queries.configuration import digest
 from cdf_replicator.route import Source
 from cdf_replicator.runtime import exit_codes
@@ -118,8 +118,12 @@ class Answers:
             return execution.execute(query, spark, settings, StateStore(state_folder(settings)))
 
         running = RunningQuery(spark, work, query.name, query.concerned[0] if query.concerned else "")
+        event = None
         try:
-            yield from running.events()
+            for event in running.events():
+                yield event
+            if not isinstance(event, Failure | End):
+                yield Failure("The JVM of this command has ended.", "Repeat the command.")
         finally:
             running.cancel()
 

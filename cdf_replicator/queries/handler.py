@@ -12,6 +12,8 @@ from cdf_replicator.queries.query import QueryRefusedError, ReadChanges
 from cdf_replicator.queries.running import RunningQuery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from cdf_replicator.queries.query import Query
@@ -28,11 +30,11 @@ class QueryHandler:
 
     Args:
         spark: The session of the service.
-        settings: The configuration that the service runs.
+        settings: A function that returns the configuration that the service runs at present.
         state_store: The state path, which queries only read.
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings, state_store: StateStore) -> None:
+    def __init__(self, spark: SparkSession, settings: Callable[[], Settings], state_store: StateStore) -> None:
         self._spark = spark
         self._settings = settings
         self._state_store = state_store
@@ -42,7 +44,8 @@ class QueryHandler:
 
     def start(self, query: Query) -> RunningQuery:
         """Start a query; raise ``QueryRefusedError`` if this service can't answer it, or not now."""
-        self._check(query)
+        settings = self._settings()
+        _check(query, settings)
         with self._lock:
             self._running = [each for each in self._running if each.is_alive]
             if self._closed:
@@ -52,7 +55,7 @@ class QueryHandler:
             route = query.concerned[0] if query.concerned else ""
             running = RunningQuery(
                 self._spark,
-                lambda: execute(query, self._spark, self._settings, self._state_store, gently=True),
+                lambda: execute(query, self._spark, settings, self._state_store, gently=True),
                 query.name,
                 route,
             )
@@ -66,12 +69,14 @@ class QueryHandler:
         for running in self._running:
             running.cancel(CANCEL_SECONDS)
 
-    def _check(self, query: Query) -> None:
-        if unknown := [name for name in query.concerned or () if name not in self._settings.routes]:
-            raise QueryRefusedError(f"its configuration has no route {', '.join(unknown)}")
-        if query.configuration and query.configuration != digest(self._settings, query.concerned):
-            raise QueryRefusedError("its configuration differs from that of this command")
-        if isinstance(query, ReadChanges):
-            given, table = source_of(query), self._settings.tables.get(query.table)
-            if table is None or (table.path, table.name) != (given.path, given.name):
-                raise QueryRefusedError(f"its configuration has no such table {query.table}")
+
+def _check(query: Query, settings: Settings) -> None:
+    """Raise ``QueryRefusedError`` if the configuration can't answer the query."""
+    if unknown := [name for name in query.concerned or () if name not in settings.routes]:
+        raise QueryRefusedError(f"its configuration has no route {', '.join(unknown)}")
+    if query.configuration and query.configuration != digest(settings, query.concerned):
+        raise QueryRefusedError("its configuration differs from that of this command")
+    if isinstance(query, ReadChanges):
+        given, table = source_of(query), settings.tables.get(query.table)
+        if table is None or (table.path, table.name) != (given.path, given.name):
+            raise QueryRefusedError(f"its configuration has no such table {query.table}")

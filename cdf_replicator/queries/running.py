@@ -17,6 +17,7 @@ from py4j.protocol import Py4JNetworkError
 from cdf_replicator.errors.classifier import clear_traceback_frames
 from cdf_replicator.queries.answer import End, Failure, Progress, Values
 from cdf_replicator.queries.execution import describe_error
+from cdf_replicator.spark.session import is_jvm_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ LONGEST_SECONDS: Final = 0.5
 """Time after which an event is given with the values that it has."""
 AHEAD: Final = 2
 """Number of events that wait for the reader."""
+JVM_GONE: Final = (Py4JNetworkError, ConnectionError)
 
 
 class CancelledError(Exception):
@@ -56,14 +58,18 @@ class RunningQuery:
         self._thread.start()
 
     def events(self) -> Iterator[Event]:
-        """Yield the values, and the progress while there is none; at last an error or the end, unless it was cancelled."""
+        """Yield the values, and the progress while there is none; at last an error or the end.
+
+        Both are absent if the query was cancelled, or if the JVM has ended.
+        """
         while True:
             try:
                 event = self._events.get(timeout=PROGRESS_SECONDS)
             except queue.Empty:
                 if not self._thread.is_alive() and self._events.empty():
                     return
-                yield self._progress()
+                with suppress(*JVM_GONE):
+                    yield self._progress()
                 continue
             yield event
             if isinstance(event, Failure | End):
@@ -87,7 +93,7 @@ class RunningQuery:
             self._thread.join(CANCEL_SECONDS)
             if not self._thread.is_alive():
                 return
-            with suppress(Py4JNetworkError, ConnectionError):  # the JVM is gone
+            with suppress(*JVM_GONE):
                 self._spark.sparkContext.cancelJobGroup(self._group)
             if time.monotonic() > deadline:
                 return
@@ -103,6 +109,8 @@ class RunningQuery:
         except CancelledError:
             return
         except Exception as error:  # noqa: BLE001 - every error is described for the operator
+            if is_jvm_exit(self._spark, error):
+                return
             failure = Failure(*describe_error(error, self._route))
             clear_traceback_frames(error)
             with suppress(CancelledError):

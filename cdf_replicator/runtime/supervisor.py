@@ -209,7 +209,7 @@ class Supervisor:
             if self._settings.verify.every_hours is not None and not self._once:
                 verifier = BackgroundVerifier(self._spark, self._settings, state_path, self.board, routes)
             pool = RoutePool(self._spark, runners, self._stop, self._heartbeat, verifier)
-            handler = QueryHandler(self._spark, self._settings, state_path)
+            handler = QueryHandler(self._spark, lambda: self._settings, state_path)
             answering = self._queries.opened(handler, state_path)
             with status_sampled(self._spark, self.board), answering:
                 if (code := pool.run(state_path)) is not None:

@@ -128,7 +128,7 @@ def _authorized(queries: Answering, bearer: access.Bearer) -> None:
 router: Final = APIRouter(tags=["queries"], dependencies=[Depends(_authorized)])
 
 
-@router.post(STREAMED + "{name}", response_class=Answer, response_model=None)
+@router.post(STREAMED + "{name}", status_code=status.HTTP_200_OK, response_class=Answer, response_model=None)
 async def answer(name: str, request: Request, queries: Answering) -> Answer:
     """Answer a query of a command. The lines are those of this version; another version may answer differently."""
     query = _parsed(name, await request.body())

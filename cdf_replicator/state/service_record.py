@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -52,18 +53,19 @@ def publish(root: StoragePath, record: ServiceRecord) -> None:
     if not isinstance(root, LocalPath):
         return
     handle, draft = tempfile.mkstemp(prefix=f".{FILE}.", dir=root)  # created with mode 0600
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(asdict(record), file)
-    LocalPath(draft).replace(root / FILE)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(asdict(record), file)
+        LocalPath(draft).replace(root / FILE)
+    finally:
+        LocalPath(draft).unlink(missing_ok=True)
 
 
 def withdraw(root: StoragePath, token: int) -> None:
     """Remove the record of this process, unless another process has replaced it."""
-    try:
+    with suppress(NoServiceError, OSError):  # the record that stays is void without its lease
         if isinstance(root, LocalPath) and _read(root).lease == token:
             (root / FILE).unlink(missing_ok=True)
-    except NoServiceError:
-        return
 
 
 def find(root: LocalPath) -> ServiceRecord:

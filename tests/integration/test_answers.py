@@ -28,7 +28,7 @@ def served(world):
     state, queries, board = world.state_path, Queries(), StatusStore()
     state.lease = Lease.acquire(state.root)
     running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, queries=queries)
-    handler = QueryHandler(world.spark, world.settings, state)
+    handler = QueryHandler(world.spark, lambda: world.settings, state)
     try:
         with queries.opened(handler, state):
             yield handler
@@ -113,6 +113,8 @@ def test_a_command_with_another_configuration_starts_spark_itself(orders, here):
         same_route = here(other, "verify", "orders_replica")
         assert same_route.code == 0, same_route.log
         assert ALONE not in same_route.log
+        orders.environ |= other  # as a reload does
+        assert ALONE not in here(other, "resync", "orders_files", "--dry-run").log
 
 
 def test_record_of_a_service_is_private_and_void_after_its_end(orders, here):

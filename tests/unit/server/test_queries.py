@@ -100,6 +100,7 @@ def test_an_answer_is_a_line_for_each_event(opened, handler):
         {"end": True},
     ]
     assert handler.got == [ListDeadLetters(route="orders_search", limit=3)]
+    assert "security" in opened.get("/openapi.json").json()["paths"]["/queries/{name}"]["post"]
     handler.answer = Running(Failure("It broke.", "Repair it."))
     failed = opened.post(LETTERS, json={})
     assert [json.loads(line) for line in failed.text.splitlines()] == [
