@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from cdf_replicator.settings import TableSettings
+    from cdf_replicator.settings import Settings, TableSettings
 
 Named = Annotated[
     str,
@@ -38,6 +38,16 @@ def _load_tables() -> TableSettings:
     reading = settings.load_table_settings()
     logs.configure_command(reading.log.level, reading.log.format)
     return reading
+
+
+def _service_settings() -> Settings | None:
+    """Return the configuration that names the running service; None if it is incomplete, since the command needs a table only."""
+    from cdf_replicator.settings import ConfigurationError, load
+
+    try:
+        return load()
+    except ConfigurationError:
+        return None
 
 
 def changes(
@@ -82,9 +92,21 @@ def changes(
 
     from cdf_replicator.commands import changes as command
     from cdf_replicator.commands import session
+    from cdf_replicator.queries.query import ReadChanges
 
-    wanted = command.ChangesQuery(begin, end, columns, key, limit, format_)
-    raise typer.Exit(command.changes(reading, session.source_named(table, reading.tables), wanted))
+    source = session.source_named(table, reading.tables)
+    wanted = ReadChanges(
+        table=source.slug,
+        path=source.path,
+        catalog_name=source.name,
+        first=begin,
+        last=end,
+        keys=columns,
+        key=key,
+        limit=limit,
+        format=format_,
+    )
+    raise typer.Exit(command.changes(reading, _service_settings(), wanted))
 
 
 def enable(table: Named) -> None:

@@ -13,7 +13,7 @@ from cdf_replicator.cli.options import RouteOrTable, load_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cdf_replicator.commands.validate import Finding
+    from cdf_replicator.queries.answer import Finding
     from cdf_replicator.settings import Settings
     from cdf_replicator.settings.parsing import ConfigProblem
 

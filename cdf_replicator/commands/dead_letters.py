@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
-from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from cdf_replicator.commands import submit
-from cdf_replicator.commands.session import with_session
-from cdf_replicator.delivery.dead_letters import DeadLetters, id_filter
-from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.commands.session import AnswerError, Answers, reported
+from cdf_replicator.queries.query import ListDeadLetters, ShowDeadLetter
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from cdf_replicator.settings import Settings
 
@@ -31,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 SHORT_ID: Final = 12
 LONGEST_REASON: Final = 240
+MINUTE: Final = len("2026-01-31 12:30")
 Format = Literal["table", "json"]
 Closing = Literal["redrive", "discard"]
 QUESTIONS: Final[dict[Closing, str]] = {
@@ -42,21 +38,14 @@ QUESTIONS: Final[dict[Closing, str]] = {
 def print_list(settings: Settings, route: str | None, *, closed: bool, limit: int, format_: Format) -> int:
     """Print open dead letters, or with ``closed`` all, newest first, and return the exit code."""
 
-    def newest(dead_letters: DataFrame) -> list[dict[str, Any]]:
-        if route is not None:
-            dead_letters = dead_letters.where(F.col("route") == route)
-        if not closed:
-            dead_letters = dead_letters.where("state = 'open'")
-        found = dead_letters.orderBy(F.desc("created_at"), "id").limit(limit + 1).drop("row")
-        return [row.asDict() for row in found.toLocalIterator()]
-
-    def work(session: SparkSession) -> None:
-        rows = _table(session, settings).read(newest)
+    def work() -> None:
+        with closing(Answers(settings, settings.spark)) as answers:
+            rows = list(answers.values(ListDeadLetters(route=route, closed=closed, limit=limit + 1)))
         _write(rows[:limit], format_, "No dead letters." if closed else "No open dead letters.")
         if len(rows) > limit:
             log.warning("list is incomplete: raise --limit", shown=limit)
 
-    return with_session(settings.spark, work)
+    return reported(work)
 
 
 def print_one(settings: Settings, letter: str) -> int:
@@ -65,18 +54,16 @@ def print_one(settings: Settings, letter: str) -> int:
     The command fails unless exactly one id begins with ``letter``.
     """
 
-    def named(dead_letters: DataFrame) -> list[dict[str, Any]]:
-        return [row.asDict() for row in dead_letters.where(id_filter([letter])).limit(2).toLocalIterator()]
-
-    def work(session: SparkSession) -> None:
-        found = _table(session, settings).read(named)
+    def work() -> None:
+        with closing(Answers(settings, settings.spark)) as answers:
+            found = list(answers.values(ShowDeadLetter(id=letter)))
         if len(found) != 1:
             what = "Several dead letters begin" if found else "No dead letter begins"
-            raise RouteHaltError("bad_request", f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
+            raise AnswerError(f"{what} with {letter}.", "See: cdf-replicator dead-letters list --all")
         (row,) = found
         sys.stdout.write(_json({**row, "row": row["row"] and json.loads(row["row"])}, indent=2) + "\n")
 
-    return with_session(settings.spark, work)
+    return reported(work)
 
 
 def close(settings: Settings, kind: Closing, route: str, ids: Sequence[str], *, yes: bool) -> int:
@@ -92,17 +79,13 @@ def _named(ids: Sequence[str]) -> str:
     return f"dead letter{'s' if len(ids) > 1 else ''} {', '.join(ids)}" if ids else "all open dead letters"
 
 
-def _table(session: SparkSession, settings: Settings) -> DeadLetters:
-    return DeadLetters(session, StateStore(state_folder(settings)).dead_letters)
-
-
 def _write(rows: list[dict[str, Any]], format_: Format, none: str) -> None:
     if format_ == "json":
         sys.stdout.writelines(_json(row) + "\n" for row in rows)
         return
     console = Console(highlight=False)
     for row in rows:
-        since = row["created_at"].strftime("%Y-%m-%d %H:%M")
+        since = row["created_at"][:MINUTE]
         head = "  ".join((row["id"][:SHORT_ID], row["route"], row["code"], row["state"], since))
         console.print(Text(head, style="bold"), overflow="fold")
         reason = row["reason"] if len(row["reason"]) <= LONGEST_REASON else row["reason"][: LONGEST_REASON - 1] + "…"
@@ -119,4 +102,4 @@ def _one_line(text: str) -> str:
 
 
 def _json(row: dict[str, Any], indent: int | None = None) -> str:
-    return json.dumps(row, ensure_ascii=False, indent=indent, default=str)
+    return json.dumps(row, ensure_ascii=False, indent=indent)

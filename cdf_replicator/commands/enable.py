@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from cdf_replicator.commands import session
+from cdf_replicator.commands.session import AnswerError, Answers, reported
+from cdf_replicator.queries.execution import describe_error
+from cdf_replicator.source.table import SourceTable
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Source
     from cdf_replicator.settings import TableSettings
-    from cdf_replicator.source.table import SourceTable
 
 
 def enable(reading: TableSettings, source: Source) -> int:
     """Enable the change feed and return the exit code."""
 
-    def work(table: SourceTable) -> None:
-        sys.stdout.write(enabled(table) + "\n")
+    def work() -> None:
+        with closing(Answers(None, reading.spark)) as answers:
+            spark = answers.session()
+            try:
+                line = enabled(SourceTable(spark, source))
+            except Exception as error:
+                raise AnswerError(*describe_error(error)) from error
+        sys.stdout.write(line + "\n")
 
-    return session.answer(reading, source, work)
+    return reported(work, table=source.location)
 
 
 def enabled(table: SourceTable) -> str:

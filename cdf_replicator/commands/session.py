@@ -1,45 +1,150 @@
-"""Run a read-only command against one source table in its own Spark session, without lease and state path."""
+"""Answer the queries of a command: by the running service if there is one, else in a Spark session of the command."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from cdf_replicator.errors.bounded_read import OF_A_RANGE, step_for
-from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.commands import service
+from cdf_replicator.commands.task_progress import without_progress
+from cdf_replicator.queries.answer import End, Failure
+from cdf_replicator.queries.configuration import digest
 from cdf_replicator.route import Source
 from cdf_replicator.runtime import exit_codes
-from cdf_replicator.source.table import SourceTable
-from cdf_replicator.spark import session
+from cdf_replicator.state.service_record import NoServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.queries.answer import Event
+    from cdf_replicator.queries.query import Query
     from cdf_replicator.route import Route
-    from cdf_replicator.settings import TableSettings
+    from cdf_replicator.settings import Settings
     from cdf_replicator.settings.models import Spark, Table
 
 log = structlog.get_logger(__name__)
 
-CONF: Final = {
-    # The driver collects a feed partition by partition: many small partitions bound its memory for a feed of any size.
-    "spark.sql.shuffle.partitions": "200",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m",
-}
 
-NEXT_STEPS: Final = {
-    **OF_A_RANGE,
-    "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS|RESERVED_CDC_COLUMNS": "The change feed needs the names _change_type, "
-    "_commit_version and _commit_timestamp: rename the column (ALTER TABLE … RENAME COLUMN, which needs "
-    "delta.columnMapping.mode = name), or rewrite the table without it.",
-    "DELTA_SCHEMA_NOT_SET|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_PATH_DOES_NOT_EXIST|PATH_NOT_FOUND"
-    "|TABLE_OR_VIEW_NOT_FOUND|DELTA_MISSING_TRANSACTION_LOG|PARSE_SYNTAX_ERROR|REQUIRES_SINGLE_PART_NAMESPACE": "There is no "
-    "Delta table of that name: give the slug of a configured table, a path, or a name in the catalog.",
-}
-"""Next steps by error text for a command that reads a table; the steps of the conditions are for a route."""
+class AnswerError(Exception):
+    """A query has no answer.
+
+    Args:
+        what: Description of the error.
+        next_step: The operator's next step; None if the description has it.
+        exit_code: Exit code of the command.
+    """
+
+    def __init__(self, what: str, next_step: str | None = None, exit_code: int = exit_codes.FAILED) -> None:
+        super().__init__(what)
+        self.next_step = next_step
+        self.exit_code = exit_code
+
+
+class Answers:
+    """The answers to the queries of one command. Its own Spark session starts at most once.
+
+    Args:
+        settings: The configuration; None if it is too incomplete to name a service.
+        spark: Settings of an own session.
+    """
+
+    def __init__(self, settings: Settings | None, spark: Spark) -> None:
+        self._settings = settings
+        self._conf = spark
+        self._session: SparkSession | None = None
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+    def values(self, query: Query, first_alone: Iterable[Any] = ()) -> Iterator[Any]:
+        """Yield the values of an answer; raise ``AnswerError``.
+
+        Args:
+            query: The query.
+            first_alone: Values that precede the answer if no service answers.
+        """
+        given, title = False, " ".join([query.name, *(query.concerned or ())])
+        if self._session is None:
+            try:
+                for value in _values(self._of_service(query), title):
+                    given = True
+                    yield value
+            except NoServiceError as error:
+                if given:
+                    what = f"The output is incomplete: {error}."
+                    raise AnswerError(what, "Repeat the command.", exit_codes.TEMPORARY) from error
+                log.info("this command starts Spark itself", reason=str(error))
+            else:
+                return
+            yield from first_alone
+        yield from _values(self._alone(query), title)
+
+    def session(self) -> SparkSession:
+        """Return the own Spark session; raise ``AnswerError`` if Spark does not start."""
+        from cdf_replicator.spark import session
+
+        if self._session is None:
+            try:
+                self._session = session.start(self._conf)
+            except session.SparkStartError as error:
+                raise AnswerError(str(error), exit_code=exit_codes.CONFIGURATION) from error
+        return self._session
+
+    def _of_service(self, query: Query) -> Iterator[Event]:
+        if self._settings is None:
+            raise NoServiceError("the configuration names no service")
+        agreed = query.model_copy(update={"configuration": digest(self._settings, query.concerned)})
+        return service.events(self._settings, agreed)
+
+    def _alone(self, query: Query) -> Iterator[Event]:
+        from cdf_replicator.queries import changes, execution, validation
+        from cdf_replicator.queries.query import ReadChanges, Validate
+        from cdf_replicator.queries.running import RunningQuery
+        from cdf_replicator.state.location import state_folder
+        from cdf_replicator.state.store import StateStore
+
+        spark, settings = self.session(), self._settings
+
+        def work() -> Iterator[Any]:
+            if isinstance(query, ReadChanges):  # needs no settings
+                return changes.read(spark, query)
+            assert settings is not None
+            if isinstance(query, Validate):  # needs no state path
+                return validation.problems(spark, settings)
+            return execution.execute(query, spark, settings, StateStore(state_folder(settings)))
+
+        running = RunningQuery(spark, work, query.name, query.concerned[0] if query.concerned else "")
+        event = None
+        try:
+            for event in running.events():
+                yield event
+            if not isinstance(event, Failure | End):
+                yield Failure("The JVM of this command has ended.", "Repeat the command.")
+        finally:
+            running.cancel()
+
+
+def _values(events: Iterator[Event], title: str) -> Iterator[Any]:
+    """Yield the values of events, and show the progress on a terminal until the first of them."""
+    for event in without_progress(events, title):
+        if isinstance(event, Failure):
+            raise AnswerError(event.what, event.next_step)
+        yield from event.values
+
+
+def reported(work: Callable[[], None], **context: str) -> int:
+    """Run ``work`` and return the exit code; log an error with a next step and ``context``."""
+    try:
+        work()
+    except AnswerError as error:
+        context |= {} if error.next_step is None else {"next_step": error.next_step}
+        log.error(str(error), **context)  # noqa: TRY400 - the message is complete
+        return error.exit_code
+    return exit_codes.DONE
 
 
 def source_named(name: str, tables: Mapping[str, Table]) -> Source:
@@ -52,46 +157,3 @@ def source_named(name: str, tables: Mapping[str, Table]) -> Source:
 def routes_named(name: str, routes: Mapping[str, Route]) -> list[Route]:
     """Return a route by its name, else the routes of the table of that name."""
     return [routes[name]] if name in routes else [route for route in routes.values() if route.source.slug == name]
-
-
-def answer(reading: TableSettings, source: Source, work: Callable[[SourceTable], None]) -> int:
-    """Run ``work`` with the table and return the exit code; log an error with a next step."""
-    settings = reading.spark.model_copy(update={"conf": {**CONF, **reading.spark.conf}})
-    return with_session(settings, lambda spark: work(SourceTable(spark, source)), table=source.location)
-
-
-def with_session(
-    settings: Spark,
-    work: Callable[[SparkSession], None],
-    *,
-    route: str = "",
-    **context: str,
-) -> int:
-    """Run ``work`` with its own Spark session and return the exit code; log an error with a next step and ``context``."""
-    try:
-        spark = session.start(settings)
-    except session.SparkStartError as error:
-        log.error(str(error))  # noqa: TRY400 - the message is complete
-        return exit_codes.CONFIGURATION
-    try:
-        return exit_codes.DONE if succeeds(lambda: work(spark), route=route, **context) else exit_codes.FAILED
-    finally:
-        spark.stop()
-
-
-def succeeds(work: Callable[[], None], *, route: str = "", **context: str) -> bool:
-    """Run ``work`` and return whether it raised no error; log an error with a next step and ``context``."""
-    try:
-        work()
-    except Exception as error:  # noqa: BLE001 - every error of Spark is logged as a message
-        what, next_step = describe_error(error, route)
-        log.error(what, next_step=next_step, **context)  # noqa: TRY400
-        return False
-    return True
-
-
-def describe_error(error: Exception, route: str = "") -> tuple[str, str]:
-    """Return the description of an error and the operator's next step. A route repeats by itself, and a command does not."""
-    decision = classify_error(error, route=route)
-    next_step = decision.remedy if decision.action == "halt" else "Repeat the command once the error is over."
-    return decision.message, step_for(error, NEXT_STEPS) or next_step

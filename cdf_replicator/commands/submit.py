@@ -15,12 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.prompt import Confirm
 
 from cdf_replicator.errors.exceptions import StateError
-from cdf_replicator.runtime import exit_codes, supervisor
-from cdf_replicator.runtime.reload import Selection
-from cdf_replicator.spark import session
+from cdf_replicator.runtime import exit_codes
 from cdf_replicator.state import command_queue, lease
 from cdf_replicator.state.lease import Lease, LeaseHeldError
-from cdf_replicator.state.location import state_folder
 from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -54,6 +51,9 @@ def execute(settings: Settings, commands: Sequence[command_queue.Command], quest
     """
     if not confirm(question, yes=yes):
         return USAGE
+    from cdf_replicator.runtime import supervisor
+    from cdf_replicator.runtime.reload import Selection
+
     routes = {command.route: settings.routes[command.route] for command in commands}
     own = replace(settings, routes=routes, http=settings.http.model_copy(update={"bind_port": 0, "token": None}))
     return _submit(settings, commands, lambda _: supervisor.Supervisor(own, Selection(), once=True).run())
@@ -78,6 +78,9 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
 
 def reload(settings: StateSettings, *, dry_run: bool) -> int:
     """Let the running service read its configuration again, print what it did and return the exit code."""
+    from cdf_replicator.spark import SparkStartError
+    from cdf_replicator.state.location import state_folder
+
     try:
         root = state_folder(settings)
         holder = lease.holder(root)
@@ -89,7 +92,7 @@ def reload(settings: StateSettings, *, dry_run: bool) -> int:
         code = wait_answered(root, holder, folder, [command])
         outcome = command_queue.read_status(folder, command.id)
         command_queue.delete(folder, command.id)
-    except (StateError, session.SparkStartError) as error:
+    except (StateError, SparkStartError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     except OSError as error:
@@ -110,9 +113,12 @@ def _submit(
 
     ``run_locally`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
     """
+    from cdf_replicator.spark import SparkStartError  # a command that only reads starts without pyspark
+    from cdf_replicator.state.location import state_folder
+
     try:
         return _followed(StateStore.open(state_folder(settings)), commands, run_locally)
-    except (StateError, session.SparkStartError) as error:
+    except (StateError, SparkStartError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION
     except OSError as error:

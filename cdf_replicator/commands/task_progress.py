@@ -1,49 +1,42 @@
-"""Show the finished tasks of a command's Spark jobs on a terminal."""
+"""Show the finished tasks of a query on a terminal."""
 
 from __future__ import annotations
 
 import sys
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from cdf_replicator.queries.answer import Failure, Progress, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-    from rich.progress import TaskID
-
-POLL_SECONDS: Final = 0.3
+    from cdf_replicator.queries.answer import Event
 
 
-@contextmanager
-def task_progress(spark: SparkSession, title: str) -> Iterator[None]:
-    """Show a bar on stderr until the block ends; does nothing without a terminal.
+def without_progress(events: Iterator[Event], title: str) -> Iterator[Values | Failure]:
+    """Yield the values and the error; show a bar on stderr until the first of them, if stderr is a terminal.
 
     Spark plans one stage after another, so that the bar counts the tasks of the stages that run now.
     """
-    if not sys.stderr.isatty():
-        yield
-        return
-    over = threading.Event()
+    first = _awaited(events, title) if sys.stderr.isatty() else next(events, None)
+    while first is not None:
+        if isinstance(first, Values | Failure):
+            yield first
+        first = next(events, None)
+
+
+def _awaited(events: Iterator[Event], title: str) -> Event | None:
+    """Show the progress; return the first other event."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         bar = bars.add_task(title, total=None, what="")
-        poller = threading.Thread(target=_show, args=(spark, bars, bar, over), daemon=True)
-        poller.start()
-        try:
-            yield
-        finally:
-            over.set()
-            poller.join()
-
-
-def _show(spark: SparkSession, bars: Progress, bar: TaskID, over: threading.Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
-    while not over.wait(POLL_SECONDS):
-        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
-        done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
-        bars.update(bar, total=tasks or None, completed=done, what=f"{done} of {tasks} tasks" if tasks else "")
+        for event in events:
+            if not isinstance(event, Progress):
+                return event
+            what = f"{event.done} of {event.tasks} tasks" if event.tasks else ""
+            bars.update(bar, total=event.tasks or None, completed=event.done, what=what)
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,19 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from cdf_replicator.commands import submit
-from cdf_replicator.commands.session import routes_named, succeeds, with_session
-from cdf_replicator.commands.task_progress import task_progress
+from cdf_replicator.commands.session import Answers, reported, routes_named
+from cdf_replicator.queries.query import Verify
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.state import command_queue
-from cdf_replicator.state.location import state_folder
-from cdf_replicator.state.store import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
-
-    from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.verification.result import Verification
 
@@ -100,25 +96,20 @@ def _compare(settings: Settings, query: Query) -> tuple[int, list[Verification]]
     codes: list[int] = []
     found: list[Verification] = []
 
-    def work(session: SparkSession) -> None:
-        from cdf_replicator.verification import verify as compared
+    def compare(answers: Answers, route: str) -> None:
+        wanted = Verify(route=route, at=query.at, columns=tuple(query.columns), limit=query.limit)
+        (result,) = answers.values(wanted)
+        _write(result, query.format)
+        found.append(result)
+        codes.append(exit_codes.DONE if result.comparison.equal else exit_codes.FAILED)
 
+    with closing(Answers(settings, settings.spark)) as answers:
         for route in routes_named(query.name, settings.routes):
-
-            def compare(route: Route = route) -> None:
-                store = StateStore(state_folder(settings))
-                sink, at = settings.sink(route.sink), query.at
-                with task_progress(session, f"verify {route.name}"):
-                    result = compared(session, route, sink, store, at=at, columns=query.columns, limit=query.limit)
-                _write(result, query.format)
-                found.append(result)
-                codes.append(exit_codes.DONE if result.comparison.equal else exit_codes.FAILED)
-
-            if not succeeds(compare, route=route.name):
-                codes.append(exit_codes.TEMPORARY)
-
-    started = with_session(settings.spark, work)
-    return max([started, *codes]), found
+            code = reported(lambda name=route.name: compare(answers, name))  # type: ignore[misc]
+            if code == exit_codes.CONFIGURATION:  # Spark does not start
+                return code, found
+            codes.append(exit_codes.TEMPORARY if code else code)
+    return max(codes), found
 
 
 def as_json(verification: Verification) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cdf_replicator.delivery.dead_letters import DeadLetters
 from cdf_replicator.errors.exceptions import StateError
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.queries.handler import QueryHandler
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.pod import Pod
 from cdf_replicator.runtime.reload import Configuration, Reload, ReloadRequests, Selection
@@ -22,6 +23,7 @@ from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
 from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
+from cdf_replicator.server.queries import Queries
 from cdf_replicator.spark import session
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.lease import Lease, LeaseHeldError
@@ -89,6 +91,8 @@ class Supervisor:
         self._configuration = Configuration(settings, selection, self.board)
         self.metrics = Metrics(self.board)
         self._pod = Pod.of()
+        token = settings.http.token
+        self._queries = Queries(token.get_secret_value() if token is not None else "")
 
     @property
     def _settings(self) -> Settings:
@@ -120,6 +124,7 @@ class Supervisor:
                 self._liveness_failure,
                 control,
                 self._settings.http.read_tokens,
+                self._queries,
             )
             log.info("serving", url=self._url(http.port))
             lease = lease or Lease.wait(state_path.root, self._on_standby, self._wait_or_stop, url)
@@ -193,7 +198,9 @@ class Supervisor:
                 self._spark, self._settings, state_path, dead_letters, self.metrics, self._once, self._stop
             )
             pool = RoutePool(factory, self._configuration, self._reloads, self._heartbeat, control)
-            with status_sampled(self._spark, self.board):
+            handler = QueryHandler(self._spark, lambda: self._settings, state_path)
+            answering = self._queries.opened(handler, state_path)
+            with status_sampled(self._spark, self.board), answering:
                 if (code := pool.run()) is not None:
                     return code
                 self.board.stopping()

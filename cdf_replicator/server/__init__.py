@@ -1,6 +1,7 @@
-"""Serve metrics, probes, status and control on one HTTP port."""
+"""Serve metrics, probes, status, control and queries on one HTTP port."""
 
 from cdf_replicator.server.control import Control
+from cdf_replicator.server.queries import Queries
 from cdf_replicator.server.server import BindError, Server, start
 
-__all__ = ["BindError", "Control", "Server", "start"]
+__all__ = ["BindError", "Control", "Queries", "Server", "start"]

@@ -18,7 +18,13 @@ MOST: Final = 64
 BACKLOG: Final = 64
 """Connections that are accepted at a time, before the first of them is counted."""
 REQUEST_SECONDS: Final = 10.0
-"""Limit from the connection, or the first byte of a later request, to the end of the answer. No answer takes a second."""
+"""Limit from the connection, or the first byte of a later request, to the end of the answer. No other answer than a streamed
+one takes a second.
+"""
+STREAMED: Final = "/queries/"
+"""Paths below it stream their answers. They have no limit once the answer has begun, while the client reads it."""
+UNREAD_SECONDS: Final = 300.0
+"""Limit for a client that does not read a streamed answer, such as a command whose output an operator reads page by page."""
 
 _log: Final = logging.getLogger("uvicorn.error.connection")
 _log.setLevel(logging.ERROR)  # the client gets an answer to an invalid request; a log line for each would fill the log
@@ -32,6 +38,7 @@ class BoundedConnection(H11Protocol):
         self.logger = _log
         self._deadline: asyncio.TimerHandle | None = None
         self._opened_at = 0.0
+        self._read_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -43,8 +50,13 @@ class BoundedConnection(H11Protocol):
             least.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        self._read_at = self.loop.time()
         self._begin_request()
         super().data_received(data)
+
+    def resume_writing(self) -> None:
+        self._read_at = self.loop.time()
+        super().resume_writing()
 
     def on_response_complete(self) -> None:
         self._end_request()
@@ -63,7 +75,18 @@ class BoundedConnection(H11Protocol):
 
     def _begin_request(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        """Close the connection, or set the next limit while the client reads a streamed answer."""
+        self._deadline = None
+        if not self.transport.get_write_buffer_size():
+            self._read_at = self.loop.time()
+        streams = self.is_answering and self.cycle.response_started and self.cycle.scope["path"].startswith(STREAMED)
+        if streams and self.loop.time() - self._read_at < UNREAD_SECONDS:
+            self._begin_request()
+        else:
+            self.transport.abort()
 
     def _end_request(self) -> None:
         if self._deadline is not None:

@@ -1,7 +1,7 @@
-"""Serve metrics, probes, status and the pages on one port, and control endpoints with a token.
+"""Serve metrics, probes, status and the pages on one port, and control endpoints and queries with a token.
 
 Handlers read the status store, also through the metrics registry, and write commands under the state path. No request reaches Delta
-or a sink.
+or a sink, except a query, which runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import unready_routes
 from cdf_replicator.server import actions, views
+from cdf_replicator.server import queries as query_endpoint
 from cdf_replicator.server.access import reader
 from cdf_replicator.server.connection import BACKLOG, BoundedConnection
 from cdf_replicator.server.control import BODY_BYTES, router
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.metrics import Metrics
     from cdf_replicator.monitoring.status_store import StatusStore
     from cdf_replicator.server.control import Control
+    from cdf_replicator.server.queries import Queries
 
     Live = Callable[[], str | None]
     """A function that returns why the service is not alive, as a text for operators; None while it is alive."""
@@ -93,9 +95,13 @@ def start(
     live: Live,
     control: Control | None = None,
     read_tokens: Collection[str] = (),
+    queries: Queries | None = None,
 ) -> Server:
     """Serve in a separate thread until ``stop``; port 0 selects any free one. Raises ``BindError``."""
-    return Server(application(board, metrics, live, control, read_tokens), _listen(host, port))
+    server = Server(application(board, metrics, live, control, read_tokens, queries), _listen(host, port))
+    if queries is not None:
+        queries.listening = (host.strip("[]"), server.port)
+    return server
 
 
 def application(
@@ -104,10 +110,12 @@ def application(
     live: Live,
     control: Control | None = None,
     read_tokens: Collection[str] = (),
+    queries: Queries | None = None,
 ) -> FastAPI:
     """Return the endpoints without a server.
 
-    Without ``control`` there are no control endpoints. Without ``read_tokens`` every caller may read.
+    Without ``control`` there are no control endpoints, and no queries without ``queries``. Without ``read_tokens`` every
+    caller may read.
     """
     app = FastAPI(title="cdf-replicator", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES)
@@ -154,6 +162,9 @@ def application(
         app.state.control = control
         app.include_router(router)
         app.include_router(actions.router(board, control), dependencies=protection)
+    if queries is not None:
+        app.state.queries = queries
+        app.include_router(query_endpoint.router)
     return app
 
 

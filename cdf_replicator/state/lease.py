@@ -131,6 +131,11 @@ def holder(root: StoragePath) -> dict[str, Any] | None:
     return _read_holder(root, _newest(root))
 
 
+def is_held(root: StoragePath, token: int) -> bool:
+    """Return whether the holder of this token still holds the lease."""
+    return _newest(root) == token and _read_holder(root, token) is not None
+
+
 class HeartbeatMonitor:
     """Watches the lease holder's heartbeat with the local monotonic clock; never compares clocks across hosts."""
 

@@ -2,6 +2,7 @@
 
 <state path>/format.json                        format version and owner id
 <state path>/leases/                            the lease (see ``lease``)
+<state path>/service.json                       address of the lease holder (see ``service_record``); local folders only
 <state path>/routes/<route>/route.json          RouteState (see ``route_state``)
 <state path>/routes/<route>/paused.json         exists while an operator has paused the route
 <state path>/routes/<route>/verified.json       the last comparison beside the stream (see ``verification.background``)

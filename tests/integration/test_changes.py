@@ -10,17 +10,20 @@ from dataclasses import replace
 import pytest
 
 from cdf_replicator.commands import session
-from cdf_replicator.commands.changes import ChangesQuery, write
+from cdf_replicator.commands.changes import write
 from cdf_replicator.commands.enable import enabled
 from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.queries.changes import changes
+from cdf_replicator.queries.execution import describe_error
+from cdf_replicator.queries.query import ReadChanges
 from cdf_replicator.source.table import SourceTable
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def written(table, **wanted):
-    out = io.StringIO()
-    write(table, ChangesQuery(**wanted), out)
+    out, query = io.StringIO(), ReadChanges(table=table.source.slug, **wanted)
+    write(changes(table, query), query.format, out)
     return out.getvalue()
 
 
@@ -112,7 +115,7 @@ def test_feed_that_cannot_be_enabled_or_read_reports_the_reason(world):
     world.create("id bigint, _change_type string", delta__enableChangeDataFeed="false")
     with pytest.raises(Exception, match="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS") as caught:
         enabled(world.source())
-    what, next_step = session.describe_error(caught.value)
+    what, next_step = describe_error(caught.value)
     assert "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS" in what
     assert "rename the column" in next_step
 
@@ -124,9 +127,9 @@ def test_feed_that_cannot_be_enabled_or_read_reports_the_reason(world):
     table = SourceTable(world.spark, replace(world.source().source, path=str(other)))
     with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE") as caught:
         written(table, first=0)
-    assert "read the versions before that commit" in session.describe_error(caught.value)[1]
+    assert "read the versions before that commit" in describe_error(caught.value)[1]
     assert [row["title"] for row in objects(table, first=3)] == ["b"]
 
     with pytest.raises(Exception) as caught:
         SourceTable(world.spark, session.source_named("no_such_table", {}))
-    assert "There is no Delta table of that name" in session.describe_error(caught.value)[1]
+    assert "There is no Delta table of that name" in describe_error(caught.value)[1]

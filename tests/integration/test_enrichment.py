@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from cdf_replicator.commands import validate
 from cdf_replicator.errors.exceptions import EnrichmentError, RouteHaltError
+from cdf_replicator.queries import validation
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from connectors import change
@@ -195,7 +195,7 @@ def test_incompatible_joined_table_halts_before_any_write(world, carriers):
     assert "code does not identify a row, so that joined rows would multiply" in decision.message
     assert "('AA',) (2 rows)" in decision.message
     assert world.delivered() == {}
-    (finding,) = validate._table(world.spark, world.settings, world.settings.routes["orders_files"])
+    (finding,) = validation._table(world.spark, world.settings, world.settings.routes["orders_files"])
     assert "('AA',) (2 rows)" in finding.what
     carriers("DELETE FROM {c} WHERE name = 'again'")
     assert world.run() is None

@@ -12,9 +12,10 @@ import httpx
 import pytest
 import redis
 
-from cdf_replicator.commands.dry_run import _waiting, resync_plan
+from cdf_replicator.commands.dry_run import resync_lines
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
+from cdf_replicator.queries.plans import _waiting, resync_plan
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
 from connectors import guard_of
@@ -38,7 +39,8 @@ def resynced(world, **more):
 def dry_run(world):
     route = world.settings.routes[ROUTE]
     with closing(world.settings.sink(route.sink)) as sink:
-        return "\n".join(resync_plan(world.source(), sink, route, _waiting(world.settings, route)))
+        plan = resync_plan(world.source(), sink, route, _waiting(world.state_path, route))
+    return "\n".join(resync_lines(plan))
 
 
 def entry(world, key):

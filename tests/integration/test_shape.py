@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cdf_replicator.commands import validate
 from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.queries import validation
 from cdf_replicator.transform import change_frame
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
@@ -139,7 +139,7 @@ def test_wrong_expression_halts_before_any_write(world):
     assert (decision.action, decision.reason) == ("halt", "bad_expression")
     assert "FILTER of route orders_files (nope > 1) can't be used" in decision.message
     assert not (world.files / "orders").exists(), "the sink was not touched"
-    (finding,) = validate._table(world.spark, world.settings, world.settings.routes["orders_files"])
+    (finding,) = validation._table(world.spark, world.settings, world.settings.routes["orders_files"])
     assert "nope" in finding.what
     world.environ[ROUTE + "FILTER"] = "id > 0"
     assert world.run() is None, "corrected, it starts"

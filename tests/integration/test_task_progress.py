@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.commands.task_progress import task_progress
+from cdf_replicator.commands.task_progress import without_progress
+from cdf_replicator.queries.answer import Values
+from cdf_replicator.queries.running import RunningQuery
 from tests.support.waiting import until
 
 
@@ -40,7 +42,11 @@ def test_running_tasks_are_shown_on_a_terminal_alone(spark, tmp_path, monkeypatc
 
     releasing = threading.Thread(target=release)
     releasing.start()
-    with task_progress(spark, "verify orders"):
-        assert spark.range(0, 4, 1, 2).mapInArrow(waiting, "id long").count() == 4
+
+    def counted():
+        yield spark.range(0, 4, 1, 2).mapInArrow(waiting, "id long").count()
+
+    events = RunningQuery(spark, counted, "count").events()
+    assert list(without_progress(events, "verify orders")) == [Values((4,))]
     releasing.join()
     assert ("verify orders" in stderr.getvalue()) == shown

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdf_replicator.commands import validate
+from cdf_replicator.queries import validation
 from cdf_replicator.source.table import SourceTable
 from connectors import PermanentError
 
@@ -28,7 +28,7 @@ def test_keys_are_checked_in_one_scan_for_all_routes_of_a_table(world, monkeypat
     )
     scans, snapshot = [], SourceTable.snapshot
     monkeypatch.setattr(SourceTable, "snapshot", lambda self, version: scans.append(version) or snapshot(self, version))
-    found = list(validate._table(world.spark, world.settings, *world.settings.routes.values()))
+    found = list(validation._table(world.spark, world.settings, *world.settings.routes.values()))
     assert len(scans) == 1
     findings = {(finding.where, finding.severity, finding.what) for finding in found}
     assert findings == {
@@ -55,7 +55,7 @@ def test_duplicate_keys_are_an_error_if_they_would_halt_the_route(world, kept, d
     world.environ["CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS"] = kept
     world.create()
     world.sql(f"INSERT INTO {{t}} SELECT id DIV 2, 'a' FROM range({2 * doubled}) UNION ALL SELECT 900, 'b'")
-    (found,) = validate._table(world.spark, world.settings, *world.settings.routes.values())
+    (found,) = validation._table(world.spark, world.settings, *world.settings.routes.values())
     assert found.severity == severity
     assert f"{doubled} (0, 1, " in found.what
     assert found.what.endswith(", …).")

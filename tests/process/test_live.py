@@ -107,6 +107,7 @@ def test_service_delivers_reports_obeys_stops_and_restarts(live: Live):
         every_metric_of_the_catalogue_is_scraped_and_its_counts_add_up,
         targets_are_compared_beside_their_streams_and_are_equal,
         its_page_and_the_status_command_show_the_routes,
+        it_answers_a_command_that_reads_so_that_no_further_jvm_starts,
         a_redis_that_goes_away_holds_up_its_own_route_only_and_is_caught_up_with,
         a_second_instance_on_the_same_state_is_told_who_holds_it,
         a_replay_asked_for_beside_the_service_brings_lost_entries_back,
@@ -204,6 +205,13 @@ def its_page_and_the_status_command_show_the_routes(live: Live) -> None:
     assert "live_search" in table.output
     status = json.loads(command(live.service.given, "status", "--format", "json").output)
     assert status["routes"][0].keys() == live.service.status()["routes"][0].keys()
+
+
+def it_answers_a_command_that_reads_so_that_no_further_jvm_starts(live: Live) -> None:
+    """A command that starts Spark says so on stderr, and fails here, since Spark finds no jars."""
+    given = {name: value for name, value in live.service.given.items() if name != "CDF_HTTP__BIND_PORT"}
+    listed = command(given | {"CDF_SPARK__JARS": str(live.folder)}, "dead-letters", "list")
+    assert (listed.code, listed.log, listed.output) == (0, "", "No open dead letters.\n")
 
 
 def a_redis_that_goes_away_holds_up_its_own_route_only_and_is_caught_up_with(live: Live) -> None:

@@ -19,7 +19,7 @@ CONNECTORS = [module.name for module in pkgutil.walk_packages(connectors.__path_
 
 
 def test_the_service_is_in_packages() -> None:
-    assert len([name for name in PACKAGES if name.count(".") == 1]) == 14
+    assert len([name for name in PACKAGES if name.count(".") == 1]) == 15
     assert {file.stem for file in Path(cdf_replicator.__path__[0]).glob("*.py")} == {"__init__", "__main__", "route"}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import pytest
 
 from cdf_replicator.commands import dead_letters
@@ -32,7 +30,7 @@ def row(key, reason):
         "code": CODE,
         "reason": reason,
         "state": "open",
-        "created_at": datetime(2026, 1, 31, 12, 30, tzinfo=timezone.utc),
+        "created_at": "2026-01-31 12:30:00.123456",
     }
 
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from cdf_replicator.commands import session
+from cdf_replicator.queries import execution
 from cdf_replicator.settings import load_table_settings, parse_timestamp
 from cdf_replicator.settings.models import Table
 
@@ -67,6 +68,6 @@ def test_tables_are_known_without_state_path_and_sinks():
     ],
 )
 def test_each_error_of_a_batch_read_has_its_own_next_step(error, step):
-    what, next_step = session.describe_error(AnalysisException(f"An error occurred: [{error}] some text."))
+    what, next_step = execution.describe_error(AnalysisException(f"An error occurred: [{error}] some text."))
     assert what == f"[{error}] some text."
     assert step in next_step
