@@ -57,3 +57,11 @@ def _revealed(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return value
+
+
+def without_credentials(endpoint: str) -> str:
+    """Remove user and password from a URL: ``http://u:p@cache`` -> ``http://cache``.
+
+    A container before an @ (``abfss://``) stays.
+    """
+    return re.sub(r"//[^/\s]*:[^/\s]*@", "//", endpoint)
