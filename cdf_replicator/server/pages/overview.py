@@ -103,7 +103,7 @@ def render(board: StatusStore, query: Query) -> Response:
 
 def _row(board: StatusStore, route: RouteStatus) -> Row:
     samples = board.history.samples(route.route, HOUR)
-    line = small_line(samples.lag, samples.step, HOUR)
+    line = small_line(samples, HOUR)
     return Row(route, line, present_rate(samples), last_latency(samples), present_error(route))
 
 
