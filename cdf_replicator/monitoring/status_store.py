@@ -9,13 +9,12 @@ import socket
 from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator import __version__
 from cdf_replicator.monitoring.health import service_health, severity
-from cdf_replicator.monitoring.history import History
+from cdf_replicator.monitoring.history import EventLog, History
 from cdf_replicator.monitoring.status import AT_REST, ErrorStatus, Event, RouteStatus, ServiceStatus, SinkStatus, Status
 from cdf_replicator.monitoring.totals import OTHER, ReloadStatus, Totals
 from cdf_replicator.settings.redact import without_credentials
@@ -24,15 +23,11 @@ from cdf_replicator.spark.memory import JvmMemory
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from cdf_replicator.monitoring.history import Samples
     from cdf_replicator.monitoring.status import State
     from cdf_replicator.monitoring.totals import BatchStatus
     from cdf_replicator.settings.effective import Setting
 
 BATCHES_KEPT: Final = 60
-EVENTS_KEPT: Final = 1_000
-EVENTS_SHOWN: Final = 100
-"""Number of newest events in a snapshot, and of one route in ``route_events``."""
 ERRORS_KEPT: Final = 10_000
 """Maximum number of error times in memory, and therefore the maximum of ``errors_last_hour``."""
 REQUESTS_KEPT: Final = 1000
@@ -49,12 +44,12 @@ class StatusStore:
         self._lock = Lock()
         self._routes: dict[str, RouteStatus] = {}
         self._sinks: dict[str, SinkStatus] = {}
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.events = EventLog()
         self._failed_at: deque[datetime] = deque(maxlen=ERRORS_KEPT)
         self._request_seconds: dict[str, deque[float]] = {}
         self._runtime: dict[str, str] = {}
         self._memory = JvmMemory()
-        self._history = History()
+        self.history = History()
         self._stopping = False
         self._holder: str | None = None
         self._configuration: tuple[Setting, ...] = ()
@@ -112,20 +107,20 @@ class StatusStore:
 
     def event(self, what: str, route: str = "") -> None:
         with self._lock:
-            self._events.appendleft(Event(self._now(), what, route))
+            self.events.add(Event(self._now(), what, route))
 
     def set_standby(self, holder: str | None) -> None:
         """Set the holder of the lease that this instance waits for; None when this instance holds the lease."""
         with self._lock:
             self._holder = holder
             if holder is not None:
-                self._events.appendleft(Event(self._now(), f"standby: another instance holds the lease ({holder})"))
+                self.events.add(Event(self._now(), f"standby: another instance holds the lease ({holder})"))
 
     def stopping(self) -> None:
         """Record that the service received SIGTERM."""
         with self._lock:
             self._stopping = True
-            self._events.appendleft(Event(self._now(), "stopping after the running micro-batches finish"))
+            self.events.add(Event(self._now(), "stopping after the running micro-batches finish"))
 
     def update(self, route: str, **fields: Any) -> None:
         """Set fields of a route's ``RouteStatus``."""
@@ -142,7 +137,7 @@ class StatusStore:
             if was.state != state:
                 now = replace(now, since=self._now())
                 what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
-                self._events.appendleft(Event(now.since, what, route))
+                self.events.add(Event(now.since, what, route))
             self._routes[route] = now
 
     def replay(self, route: str, starting: int, ending: int, ratio: float) -> None:
@@ -192,7 +187,7 @@ class StatusStore:
                 return
             self._sinks[sink] = replace(was, up=True, since=self._now())
             if was.up is False:
-                self._events.appendleft(Event(self._now(), f"sink {sink} answers again"))
+                self.events.add(Event(self._now(), f"sink {sink} answers again"))
 
     def sink_down(self, sink: str, what: str, condition: str, next_step: str = "") -> None:
         """Record that a sink did not answer or refused access. If it was not down before, this adds an event."""
@@ -202,23 +197,7 @@ class StatusStore:
             since = was.since if was.up is False else now
             self._sinks[sink] = replace(was, up=False, since=since, last_error=error)
             if was.up is not False:
-                self._events.appendleft(Event(now, f"sink {sink} is down: {what}"))
-
-    def sample(self) -> None:
-        """Add the present lag, delivered rows and latency of each route to its history."""
-        with self._lock:
-            now = self._now()
-            self._history.sample((route.with_lag(now) for route in self._routes.values()), now)
-
-    def history(self, route: str, span: int) -> Samples:
-        """Return the samples of a route in the last ``span`` seconds (``history.SPANS``)."""
-        with self._lock:
-            return self._history.samples(route, span)
-
-    def route_events(self, route: str) -> tuple[Event, ...]:
-        """Return the newest events of a route."""
-        with self._lock:
-            return tuple(islice((event for event in self._events if event.route == route), EVENTS_SHOWN))
+                self.events.add(Event(now, f"sink {sink} is down: {what}"))
 
     def snapshot(self) -> Status:
         """Return the present status. Lag in seconds is computed here, so that it grows while nothing is delivered."""
@@ -227,10 +206,9 @@ class StatusStore:
             routes = tuple(route.with_lag(now) for route in self._routes.values())
             sinks = tuple(self._sinks.values())
             request_seconds = {sink: tuple(seconds) for sink, seconds in self._request_seconds.items()}
-            events = tuple(islice(self._events, EVENTS_SHOWN))
-            configuration, identity, runtime = self._configuration, self._identity, self._runtime
-            memory, reloads, stopping, holder = self._memory, self._reloads, self._stopping, self._holder
-            failed_at = tuple(self._failed_at)
+            events, configuration, identity = self.events.newest(), self._configuration, self._identity
+            memory, reloads, runtime = self._memory, self._reloads, self._runtime
+            stopping, holder, failed_at = self._stopping, self._holder, tuple(self._failed_at)
         state, summary = service_health(routes, sinks, stopping=stopping, holder=holder)
         service = ServiceStatus(
             version=__version__,

@@ -26,7 +26,7 @@ def status_sampled(spark: SparkSession, board: StatusStore) -> Iterator[None]:
 
     def sample() -> None:
         while True:
-            board.sample()
+            board.history.sample(board.snapshot())
             try:
                 board.jvm_memory(beans.read())
             except (Py4JError, OSError):  # the JVM is gone: the main loop ends the service

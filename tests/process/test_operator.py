@@ -129,13 +129,15 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         service.wait_delivered("rest_cache", past.version)
         assert entries(redis_server.url, "rest:") == past.rows
 
-        pause, replay, follow = documented(
+        pause, replay, resync, redrive, follow = documented(
             {"http://replicator:9102": service.url, "orders_search": "rest_cache", "$TOKEN": TOKEN, "12}": "1}"}
         )
-        reply = send(replay)
-        assert reply.status_code == 202, reply.text
-        following = [word.replace("6f0c…", reply.json()["id"]) for word in follow]
-        until(lambda: send(following).json()["state"] == "done", 120, lambda: send(following).text)
+        for request, state in ((replay, "done"), (resync, "done"), (redrive, "failed")):
+            reply = send(request)
+            assert reply.status_code == 202, reply.text
+            following = [word.replace("6f0c…", reply.json()["id"]) for word in follow]
+            until(lambda: send(following).json()["state"] == state, 120, lambda: send(following).text)  # noqa: B023
+        assert "no open dead letter" in send(following).json()["message"]
         assert send(pause).status_code == 202
         service.wait_state("rest_cache", "paused")
         assert httpx.post(f"{service.url}/routes/rest_cache/resume", trust_env=False).status_code == 401

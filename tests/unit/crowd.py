@@ -116,7 +116,7 @@ def _pass_a_minute(board: StatusStore, clock: Clock, names: list[str], minute: i
                 _deliver(board, name, number, minute, clock())
             late = 1 + ((12 * minute + sample) * (7 + number) % 60) / (1 if minute % 16 > 12 else 4)
             board.update(name, oldest_undelivered_commit_at=clock() - timedelta(seconds=late))
-        board.sample()
+        board.history.sample(board.snapshot())
 
 
 def _deliver(board: StatusStore, route: str, number: int, batch: int, at: datetime) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.monitoring.history.ring import UNKNOWN, Ring, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from cdf_replicator.monitoring.status import RouteStatus
+    from cdf_replicator.monitoring.status import RouteStatus, Status
 
 STEP_SECONDS: Final = 5
 """Interval of the samples of the last hour."""
@@ -38,20 +36,23 @@ class _RouteHistory:
 
 
 class History:
-    """The histories of all routes. The caller serializes the calls."""
+    """The histories of all routes; any thread may call any method."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._routes: dict[str, _RouteHistory] = {}
 
-    def sample(self, routes: Iterable[RouteStatus], now: datetime) -> None:
-        """Add a sample of each route, and forget the routes that are gone."""
-        at, former = now.timestamp(), self._routes
-        self._routes = {}
-        for route in routes:
-            self._routes[route.route] = kept = former.get(route.route) or _RouteHistory()
-            kept.sample(route, at)
+    def sample(self, status: Status) -> None:
+        """Add a sample of each route of a status, and forget the routes that are gone."""
+        at = status.at.timestamp()
+        with self._lock:
+            former, self._routes = self._routes, {}
+            for route in status.routes:
+                self._routes[route.route] = kept = former.get(route.route) or _RouteHistory()
+                kept.sample(route, at)
 
     def samples(self, route: str, span: int) -> Samples:
-        """Return the samples of a route in the last ``span`` seconds; none before its first sample."""
-        kept = self._routes.get(route)
-        return kept.rings[span].samples() if kept else Samples(SPANS[span], 0.0)
+        """Return the samples of a route in the last ``span`` seconds (``SPANS``); none before its first sample."""
+        with self._lock:
+            kept = self._routes.get(route)
+            return kept.rings[span].samples() if kept else Samples(SPANS[span], 0.0)

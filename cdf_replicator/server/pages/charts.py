@@ -52,9 +52,10 @@ class Chart:
     times: tuple[str, ...]
 
 
-def small_line(values: Sequence[float], step: int, span: int) -> str:
-    """Return the path of the largest values in the last ``span`` seconds, which fill the height."""
-    points = _points(values, span // step // LINE_POINTS, LINE_POINTS, max)
+def small_line(samples: Samples, span: int) -> str:
+    """Return the path of the largest lags in the last ``span`` seconds, which fill the height."""
+    each = span // samples.step // LINE_POINTS
+    points = _points(samples.lag, samples, each, LINE_POINTS, max)
     top = max((value for value in points if not math.isnan(value)), default=0.0)
     return _line(points, max(top, LINE_TOP_SECONDS), LINE_HEIGHT)
 
@@ -67,11 +68,10 @@ def charts(samples: Samples, span: int, now: datetime) -> list[Chart]:
     """
     late = min(span, max(0, int(now.timestamp() - samples.until))) // samples.step
     each, times = span // samples.step // POINTS, _times(span, now)
-
-    def points(values: Sequence[float], combine: Callable[[list[float]], float]) -> list[float]:
-        return _points((*values, *[math.nan] * late), each, POINTS, combine)
-
-    lag, rows, latency = points(samples.lag, max), points(samples.rows, _mean), points(samples.latency, max)
+    lag, rows, latency = (
+        _points(values, samples, each, POINTS, combine, late)
+        for values, combine in ((samples.lag, max), (samples.rows, _mean), (samples.latency, max))
+    )
     return [
         _chart("Lag", lag, duration, _top_seconds, times),
         _chart("Rows delivered per second", rows, number, _top_number, times),
@@ -97,9 +97,21 @@ def _chart(
     return Chart(title, line, area, shown(known[-1]), shown(min(known)), shown(max(known)), scale, times)
 
 
-def _points(values: Sequence[float], each: int, size: int, combine: Callable[[list[float]], float]) -> list[float]:
-    """Return ``size`` points of ``each`` values, the last value at the right; NaN where nothing is known."""
-    kept = values[-each * size :]
+def _points(
+    values: Sequence[float],
+    samples: Samples,
+    each: int,
+    size: int,
+    combine: Callable[[list[float]], float],
+    late: int = 0,
+) -> list[float]:
+    """Return ``size`` points of ``each`` values, the last value at the right; NaN where nothing is known.
+
+    A point begins at a multiple of its length, so that a value stays in its point from one refresh to the next. The last
+    ``late`` values are not known.
+    """
+    late += -(int(samples.until) // samples.step + late) % each
+    kept = (*values, *[math.nan] * late)[-each * size :]
     padded = [*[math.nan] * (each * size - len(kept)), *kept]
     groups = ([value for value in padded[at : at + each] if value == value] for at in range(0, each * size, each))  # noqa: PLR0124
     return [combine(group) if group else math.nan for group in groups]

@@ -102,8 +102,8 @@ def render(board: StatusStore, query: Query) -> Response:
 
 
 def _row(board: StatusStore, route: RouteStatus) -> Row:
-    samples = board.history(route.route, HOUR)
-    line = small_line(samples.lag, samples.step, HOUR)
+    samples = board.history.samples(route.route, HOUR)
+    line = small_line(samples, HOUR)
     return Row(route, line, present_rate(samples), last_latency(samples), present_error(route))
 
 

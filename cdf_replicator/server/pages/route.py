@@ -60,7 +60,7 @@ def render(
         submitted: Commands for the route that came over HTTP, newest first.
     """
     name = route.route
-    hour, day = (board.history(name, span) for span in (HOUR, DAY))
+    hour, day = (board.history.samples(name, span) for span in (HOUR, DAY))
     shown = route.batches[:BATCHES_SHOWN]
     longest = max((batch_seconds(batch) for batch in shown), default=0.0)
     return answer(
@@ -77,7 +77,7 @@ def render(
         batches=[(batch, batch_seconds(batch), phases(batch, longest)) for batch in shown],
         counts=counts(route.totals),
         settings=own_settings(status, route),
-        events=board.route_events(name),
+        events=board.events.newest(name),
         has_actions=offers is not None,
         offers=offers,
         submitted=submitted,

@@ -32,7 +32,7 @@ def deliver(board, at, rows, latency=None):
 
 def sample_for(board, clock, seconds):
     for _ in range(seconds // STEP_SECONDS):
-        board.sample()
+        board.history.sample(board.snapshot())
         clock.tick(STEP_SECONDS)
 
 
@@ -42,10 +42,10 @@ def test_a_sample_holds_lag_rate_and_longest_latency(board, clock):
     )
     deliver(board, clock.tick(1), 40, latency=0.5)
     deliver(board, clock.tick(1), 10, latency=1.5)
-    board.sample()
+    board.history.sample(board.snapshot())
     clock.tick(STEP_SECONDS)
-    board.sample()
-    hour = board.history(ROUTE, HOUR)
+    board.history.sample(board.snapshot())
+    hour = board.history.samples(ROUTE, HOUR)
     assert (hour.step, hour.until) == (STEP_SECONDS, (START + timedelta(seconds=STEP_SECONDS)).timestamp())
     assert (hour.lag, hour.rows, hour.latency) == ((9.0,), (10.0,), (1.5,))
 
@@ -53,7 +53,7 @@ def test_a_sample_holds_lag_rate_and_longest_latency(board, clock):
 def test_delivery_counts_once(board, clock):
     deliver(board, clock(), 50, latency=0.5)
     sample_for(board, clock, 20)
-    hour = board.history(ROUTE, HOUR)
+    hour = board.history.samples(ROUTE, HOUR)
     assert hour.rows == (10.0, 0.0, 0.0)
     assert hour.latency[0] == 0.5
     assert all(map(math.isnan, hour.latency[1:]))
@@ -65,9 +65,9 @@ def test_a_minute_of_the_day_is_the_worst_of_its_samples(board, clock):
         board.update(
             ROUTE, source_version=2, delivered_version=1, oldest_undelivered_commit_at=START - timedelta(seconds=1)
         )
-        board.sample()
+        board.history.sample(board.snapshot())
         clock.tick(STEP_SECONDS)
-    day = board.history(ROUTE, DAY)
+    day = board.history.samples(ROUTE, DAY)
     assert (day.lag, day.rows, day.latency) == ((56.0,), (1.0,), (0.25,))
 
 
@@ -75,10 +75,10 @@ def test_history_is_bounded_and_keeps_the_newest(board, clock):
     sample_for(board, clock, HOUR)
     deliver(board, clock(), 500)
     sample_for(board, clock, HOUR)
-    hour = board.history(ROUTE, HOUR)
+    hour = board.history.samples(ROUTE, HOUR)
     assert len(hour.rows) == HOUR // STEP_SECONDS
     assert hour.rows[0] == 0.0
-    assert max(board.history(ROUTE, DAY).rows) == pytest.approx(500 / 60)
+    assert max(board.history.samples(ROUTE, DAY).rows) == pytest.approx(500 / 60)
 
 
 def test_a_route_needs_little_memory(board, clock):
@@ -100,7 +100,7 @@ def test_a_pause_or_a_changed_clock_leaves_a_gap(board, clock, seconds):
     clock.tick(seconds)
     deliver(board, clock(), 5 * STEP_SECONDS)
     sample_for(board, clock, 2 * STEP_SECONDS)
-    hour = board.history(ROUTE, HOUR)
+    hour = board.history.samples(ROUTE, HOUR)
     assert len(hour.rows) <= HOUR // STEP_SECONDS
     if seconds > HOUR or seconds < -HOUR:
         assert hour.rows == (5.0,)
@@ -114,11 +114,11 @@ def test_a_removed_route_leaves_the_history(board, clock):
     board.add_route("other", "orders", "search")
     sample_for(board, clock, 20)
     del board._routes["other"]
-    board.sample()
-    assert board.history("other", HOUR).rows == ()
+    board.history.sample(board.snapshot())
+    assert board.history.samples("other", HOUR).rows == ()
     board.add_route("other", "orders", "search")
     sample_for(board, clock, 10)
-    assert len(board.history("other", HOUR).rows) == 1, "a route of the same name begins again"
+    assert len(board.history.samples("other", HOUR).rows) == 1, "a route of the same name begins again"
 
 
 def test_a_restarted_route_counts_no_row_twice_and_none_below_zero(board, clock):
@@ -127,15 +127,15 @@ def test_a_restarted_route_counts_no_row_twice_and_none_below_zero(board, clock)
     board.add_route(ROUTE, "orders", "search")  # what a reload does to a changed route
     deliver(board, clock(), 25)
     sample_for(board, clock, 10)
-    assert board.history(ROUTE, HOUR).rows == (20.0, 0.0, 5.0)
+    assert board.history.samples(ROUTE, HOUR).rows == (20.0, 0.0, 5.0)
 
 
 def test_unknown_route_has_no_samples(board):
-    assert board.history("absent", HOUR).lag == ()
+    assert board.history.samples("absent", HOUR).lag == ()
 
 
 def test_samples_are_evenly_spaced(board, clock):
     sample_for(board, clock, 600)
-    first, second = (board.history(ROUTE, span) for span in (HOUR, DAY))
+    first, second = (board.history.samples(ROUTE, span) for span in (HOUR, DAY))
     assert len(first.rows) == 119
     assert len(second.rows) == 9

@@ -7,11 +7,10 @@ import orjson
 import pytest
 
 from cdf_replicator.monitoring.health import WORST_FIRST, unready_routes
+from cdf_replicator.monitoring.history.event_log import EVENTS_KEPT, EVENTS_SHOWN
 from cdf_replicator.monitoring.status import STATES, ReplayStatus
 from cdf_replicator.monitoring.status_store import (
     BATCHES_KEPT,
-    EVENTS_KEPT,
-    EVENTS_SHOWN,
     REQUESTS_KEPT,
     StatusStore,
 )
@@ -143,10 +142,10 @@ def test_events_of_a_route_outlast_those_of_others(board):
     board.event("the first", "orders_search")
     for number in range(EVENTS_KEPT - 1):
         board.event(f"event {number}", "orders_cache")
-    assert [event.what for event in board.route_events("orders_search")] == ["the first"]
-    assert len(board.route_events("orders_cache")) == EVENTS_SHOWN
+    assert [event.what for event in board.events.newest("orders_search")] == ["the first"]
+    assert len(board.events.newest("orders_cache")) == EVENTS_SHOWN
     board.event("one more", "orders_cache")
-    assert board.route_events("orders_search") == ()
+    assert board.events.newest("orders_search") == ()
 
 
 def test_repeated_error_is_counted_and_another_error_starts_at_one(board, clock):

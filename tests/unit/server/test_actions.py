@@ -78,7 +78,7 @@ def test_each_action_has_a_form():
     [
         ("pause", "The table keeps those that the route needs for 1 h more."),
         ("replay", "The sink keeps the last change of each key, so the replay continues to the newest version"),
-        ("resync", "index orders is rebuilt: each row of the newest snapshot of orders is written again."),
+        ("resync", "The target index orders is rebuilt: each row of the newest snapshot of orders is written again."),
         ("redrive", "3 dead letters of the route are open."),
         ("discard", "Those that you select are closed as discarded."),
     ],

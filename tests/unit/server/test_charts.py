@@ -21,16 +21,16 @@ def places(path):
 
 
 def test_small_line_ends_at_the_right_and_fills_the_height():
-    line = places(small_line([0.0] * 12 + [10.0] * 12 + [20.0] * 12, 5, HOUR))
+    line = places(small_line(samples([0.0] * 12 + [10.0] * 12 + [20.0] * 12), HOUR))
     assert line == [(LINE_POINTS - 3, 20), (LINE_POINTS - 2, 10), (LINE_POINTS - 1, 0)]
 
 
 def test_small_line_of_a_small_lag_is_almost_flat():
-    assert places(small_line([0.5] * 720, 5, HOUR)) == [(x, 18) for x in range(LINE_POINTS)]
+    assert places(small_line(samples([0.5] * 720), HOUR)) == [(x, 18) for x in range(LINE_POINTS)]
 
 
 def test_route_without_samples_has_no_line():
-    assert small_line([], 5, HOUR) == ""
+    assert small_line(samples(), HOUR) == ""
     assert [chart.line for chart in charts(Samples(5, 0.0), HOUR, START)] == ["", "", ""]
 
 
@@ -79,3 +79,12 @@ def test_long_lag_has_days_on_its_axis():
 def test_clock_that_was_set_forward_leaves_an_empty_chart():
     (lag, *_) = charts(samples([1.0] * 3, [0.0] * 3, [NAN] * 3), HOUR, START + timedelta(days=4000))
     assert lag.line == ""
+
+
+def test_points_stay_from_one_refresh_to_the_next():
+    values, shapes = [float(number % 7) for number in range(720)], []
+    for later in range(4):
+        until = START + timedelta(seconds=5 * later)
+        (lag, *_) = charts(samples(values[later : 600 + later], until=until), HOUR, until)
+        shapes.append([y for _, y in places(lag.line)])
+    assert all(shape[-100:-1] == shapes[0][-99:] for shape in shapes[1:])

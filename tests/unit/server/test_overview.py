@@ -53,15 +53,15 @@ def test_row_has_lag_rate_latency_letters_and_headroom(board, clock):
     assert row(board) == "Running orders_search orders → search 0 s — — 0 —"
     board.update("orders_search", source_version=1015, oldest_undelivered_commit_at=START, dead_letters=3)
     board.update("orders_search", headroom_seconds=timedelta(days=6, hours=4).total_seconds())
-    board.sample()
+    board.history.sample(board.snapshot())
     clock.tick(5)
     board.batch(
         "orders_search", BatchStatus(12, None, {"insert": 300}, {}, "delivered", clock(), latency_seconds=0.418)
     )
     for _ in range(17):
-        board.sample()
+        board.history.sample(board.snapshot())
         clock.tick(5)
-    board.sample()
+    board.history.sample(board.snapshot())
     assert row(board) == "Running orders_search orders → search 1 min 30 s 0 0.42 s 3 6 d 4 h"
     shown = page(board)
     assert shown.count('<path d="M') == 2
@@ -71,15 +71,15 @@ def test_row_has_lag_rate_latency_letters_and_headroom(board, clock):
 
 
 def test_rate_is_the_mean_of_the_last_minute(board, clock):
-    board.sample()
+    board.history.sample(board.snapshot())
     for _ in range(12):
         clock.tick(5)
         board.batch("orders_search", BatchStatus(12, None, {"insert": 30}, {}, "delivered", clock()))
-        board.sample()
+        board.history.sample(board.snapshot())
     assert row(board) == "Running orders_search orders → search 0 s 207 — 0 —"
     for _ in range(2):
         clock.tick(5)
-        board.sample()
+        board.history.sample(board.snapshot())
     assert "Rows delivered 5.5/s last minute" in text(page(board))
 
 

@@ -85,9 +85,9 @@ def test_history_begins_with_the_process(board, clock):
     shown = page(board)
     assert "History since 12:00:00 UTC, when this process started" in text(shown)
     assert shown.count("no samples") == 12, "six captions and six labels"
-    board.sample()
+    board.history.sample(board.snapshot())
     clock.tick(60)
-    board.sample()
+    board.history.sample(board.snapshot())
     shown = page(board)
     assert 'aria-label="Lag, last hour: now 0 s, least 0 s, most 0 s"' in shown
     assert 'aria-label="Rows delivered per second, last day: now 201, least 201, most 201"' in shown
