@@ -161,7 +161,7 @@ def application(
     if control is not None:
         app.state.control = control
         app.include_router(router)
-        app.include_router(actions.router(board, control), dependencies=protection)
+        app.include_router(actions.router(board, control, queries), dependencies=protection)
     if queries is not None:
         app.state.queries = queries
         app.include_router(query_endpoint.router)

@@ -187,6 +187,11 @@ def test_replay_shows_its_progress(healthy: Service, browser: Browser, orders: S
         page.get_by_role("link", name="Replay…").click()
         page.get_by_label("First version").fill(str(first))
         page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Dry run").click()
+        planned = f"Versions {first} to {orders.version} of orders would be delivered again"
+        expect(page.locator(".plan")).to_contain_text(planned, timeout=REFRESHED_MS)
+        photograph(page, "dry-run")
+        page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Replay orders_cache").click()
         replaying = f"Replaying versions {first} to {orders.version}"
         top = page.locator("header")

@@ -10,14 +10,16 @@ from playwright.sync_api import expect
 
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
-from cdf_replicator.server import server
+from cdf_replicator.queries.answer import End, Values
+from cdf_replicator.server import Queries, server
 from cdf_replicator.server.control import Control
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
-from tests.system.browser import WIDE, looked_at, opened, photograph
+from tests.system.browser import PHONE, WIDE, fits, looked_at, opened, photograph
 from tests.unit.boards import START, Clock, deliver
 from tests.unit.crowd import STATES, crowd, named
+from tests.unit.server.answers import Handler, Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +32,10 @@ ROUTES = 50
 
 
 @contextmanager
-def served(board: StatusStore, folder: Path) -> Iterator[str]:
+def served(board: StatusStore, folder: Path, queries: Queries | None = None) -> Iterator[str]:
     control = Control(TOKEN, [route.route for route in board.snapshot().routes], board)
     control.open_to(StateStore.open(LocalPath(folder)))
-    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control)
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control, (), queries)
     yield f"http://127.0.0.1:{running.port}"
     running.stop()
 
@@ -113,6 +115,39 @@ def test_healthy_service_with_dead_letters_is_amber(small: StatusStore, browser:
     small.update("orders_search", dead_letters=6)
     with served(small, tmp_path / "state") as url:
         looked_at(browser, url, "dead-letters", showing="Healthy, 6 open dead letters")
+
+
+def test_dead_letters_are_listed_and_selected(small: StatusStore, browser: Browser, tmp_path: Path):
+    small.update("orders_search", dead_letters=3)
+    letters = tuple(
+        {
+            "id": digit * 64,
+            "key": digit,
+            "commit_version": 12,
+            "code": "mapping",
+            "reason": "failed to parse field [amount] of type [long] in document",
+            "row": '{"id": 7, "name": "' + "a long value " * 20 + '"}',
+            "created_at": "2026-05-01 11:58:03.123456",
+        }
+        for digit in "abc"
+    )
+    queries = Queries()
+    queries._handler = Handler(Running(Values(letters), End()))
+    with served(small, tmp_path / "state", queries) as url:
+        looked_at(browser, f"{url}/routes/orders_search/dead-letters", "letters-token", "it needs the token")
+        with opened(browser, f"{url}/routes/orders_search") as page:
+            page.get_by_role("link", name="open").click()
+            page.get_by_label("Token").fill(TOKEN)
+            page.get_by_label("Token").press("Enter")
+            expect(page.locator(".rejected")).to_contain_text("failed to parse")
+            assert fits(page)
+            for viewport, name in ((WIDE, "letters-light"), (PHONE, "letters-phone")):
+                page.set_viewport_size(viewport)
+                photograph(page, name)
+                assert fits(page)
+            page.get_by_label("Select bbbbbbbbbbbb").check()
+            page.get_by_role("button", name="Discard the selected…").click()
+            expect(page.get_by_label("Dead letters")).to_have_value("bbbbbbbbbbbb")
 
 
 def test_service_without_routes_and_unknown_route(browser: Browser, tmp_path: Path):

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from cdf_replicator.state.command_queue import CommandKind
 
 ACTIONS: Final[tuple[CommandKind, ...]] = ("pause", "resume", "replay", "resync", "redrive", "discard")
+PLANNED: Final = ("replay", "resync")
+"""Actions with a dry run."""
+PLAN: Final = "plan"
+"""Value of the button that starts the dry run."""
 PAUSED: Final = "The route is paused: resume it first."
 NO_LETTERS: Final = "The route has no open dead letter."
 
@@ -70,6 +74,7 @@ def render(
     *,
     given: Mapping[str, str],
     plan: Sequence[str] = (),
+    can_plan: bool = False,
     problem: str = "",
     status_code: int = 200,
 ) -> Response:
@@ -82,6 +87,7 @@ def render(
         submitted: Commands for the route that came over HTTP.
         given: Parameters in the address of the confirmation, by name.
         plan: Results of a dry run.
+        can_plan: Whether the form offers a dry run.
         problem: Why the action was not accepted.
         status_code: Code of the answer.
     """
@@ -93,6 +99,7 @@ def render(
         action=action,
         refusal=_refusal(route, action),
         plan=plan,
+        plan_step=PLAN if can_plan else "",
         fields=fields(route, action, given),
         running=[command for command in submitted if not command.has_ended],
         problem=problem,

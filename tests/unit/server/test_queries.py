@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 
 import httpx
 import pytest
@@ -18,48 +17,15 @@ from cdf_replicator.state.lease import Lease
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.support.waiting import until
+from tests.unit.server.answers import Handler, Running
 
 TOKEN = "the-token-of-the-control"
 LETTERS = "/queries/dead-letters"
 
 
-class Running:
-    """A query with the given events; with ``endless`` it repeats the last one until it is cancelled."""
-
-    def __init__(self, *events, endless=False):
-        self.given = events
-        self.endless = endless
-        self.cancelled = threading.Event()
-
-    def events(self):
-        yield from self.given
-        while self.endless and not self.cancelled.wait(0.01):
-            yield self.given[-1]
-
-    def cancel(self, seconds=0.0):
-        self.cancelled.set()
-
-
-class Handler:
-    """Answers every query with ``answer``, or refuses it."""
-
-    def __init__(self):
-        self.answer = Running(Progress(1, 2), Values(({"id": "ab", "guard": 2**63 - 1},)), End())
-        self.got = []
-
-    def start(self, query):
-        self.got.append(query)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def close(self):
-        self.answer = QueryRefusedError("the service is stopping", for_now=True)
-
-
 @pytest.fixture
 def handler():
-    return Handler()
+    return Handler(Running(Progress(1, 2), Values(({"id": "ab", "guard": 2**63 - 1},)), End()))
 
 
 @pytest.fixture
