@@ -98,7 +98,9 @@ _REACTIONS: Final = {
     (
         "DELTA_ILLEGAL_OPTION | DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET | DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
     ): _Reaction(
-        "halt", "bad_option", "Delta refuses one of the route's settings: correct it, then run: cdf-replicator reload"
+        "halt",
+        "bad_option",
+        "Delta refuses one of the route's settings: correct it, then restart, or reload a changed file: cdf-replicator reload",
     ),
     "CONCURRENT_STREAM_LOG_UPDATE | Multiple streaming queries are concurrently using": _Reaction(
         "halt",
@@ -121,7 +123,9 @@ _REACTIONS: Final = {
         "then run: cdf-replicator resync {route}",
     ),
     "UNRESOLVED_COLUMN | PARSE_SYNTAX_ERROR | DATATYPE_MISMATCH | UNRESOLVED_ROUTINE": _Reaction(
-        "halt", "bad_expression", "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then run: cdf-replicator reload"
+        "halt",
+        "bad_expression",
+        "Correct the route's FILTER, COLUMNS, RENAME or KEYS, then restart, or reload a changed file: cdf-replicator reload",
     ),
     (
         "DIVIDE_BY_ZERO | CAST_INVALID_INPUT | CAST_OVERFLOW | ARITHMETIC_OVERFLOW | INVALID_ARRAY_INDEX"

@@ -162,7 +162,7 @@ class Rejections:
                 f"Sink {self.route.sink} refused {rejected} of {outcome.changes} changes of one micro-batch "
                 f"({dict(outcome.rejected)}); for example key {example.key!r}: {example.reason}.",
                 "Correct the sink or the data, then run: cdf-replicator resume {route}. Or raise "
-                "CDF_DELIVERY__MAX_REJECTED_SHARE, then run: cdf-replicator reload. Nothing of the batch is lost.",
+                "CDF_DELIVERY__MAX_REJECTED_SHARE, then restart, or reload a changed file: cdf-replicator reload. Nothing of the batch is lost.",
             )
 
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cdf_replicator.queries.query import ListDeadLetters, ShowDeadLetter
     from cdf_replicator.state.store import StateStore
 
+ROW_CHARACTERS: Final = 2000
+"""Longest part of a row in a list, since a row may have megabytes."""
+
 
 def newest(spark: SparkSession, query: ListDeadLetters, state_store: StateStore) -> Iterator[dict[str, Any]]:
     """Yield the selected dead letters, newest first."""
@@ -26,8 +29,9 @@ def newest(spark: SparkSession, query: ListDeadLetters, state_store: StateStore)
             dead_letters = dead_letters.where(F.col("route") == query.route)
         if not query.closed:
             dead_letters = dead_letters.where("state = 'open'")
-        found = dead_letters.orderBy(F.desc("created_at"), "id").limit(query.limit)
-        return [_values(row) for row in (found if query.rows else found.drop("row")).toLocalIterator()]
+        row = F.left("row", F.lit(ROW_CHARACTERS)) if query.rows else F.lit(None)
+        found = dead_letters.orderBy(F.desc("created_at"), "id").limit(query.limit).withColumn("row", row)
+        return [_values(each) for each in (found if query.rows else found.drop("row")).toLocalIterator()]
 
     yield from DeadLetters(spark, state_store.dead_letters).read(read)
 

@@ -73,7 +73,7 @@ class CommandDispatcher:
         if receiver is None:
             refused = command_queue.CommandStatus("failed", f"this instance does not run route {request.route}")
             command_queue.answer(folder, request.id, refused)
-        elif receiver is not self._given.get(request.id):
+        elif receiver is not self._given.get(request.id) and command_queue.is_waiting(folder, request.id):
             command_queue.accept(folder, request)
             receiver.submit(request)
             self._given[request.id] = receiver

@@ -92,7 +92,8 @@ class CommandExecutor:
         # The sink will already hold the versions of the range that the stream has not delivered yet.
         self.context.state_store.save(replace(state, replay_end_version=max(state.replay_end_version, last)))
         target = self.targets.target(sink)
-        _, rows = target.reconcile(state, source, source.changes(first, last), first)
+        state, rows = target.reconcile(state, source, source.changes(first, last), first)
+        state = target.prepare(state, rows.schema)
         frame = change_frame.change_frame(rows, self.context.route, epoch=state.epoch)
         target.writer.write(frame, replace(target.batch(state, 0), may_exist=True))
         return f"versions {first} to {last} delivered"

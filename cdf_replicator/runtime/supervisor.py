@@ -200,8 +200,10 @@ class Supervisor:
             pool = RoutePool(factory, self._configuration, self._reloads, self._heartbeat, control)
             handler = QueryHandler(self._spark, lambda: self._settings, state_path)
             answering = self._queries.opened(handler, state_path)
-            with status_sampled(self._spark, self.board), answering:
-                if (code := pool.run()) is not None:
+            with status_sampled(self._spark, self.board):
+                with answering:  # queries end before the drain, which needs the cores
+                    code = pool.run()
+                if code is not None:
                     return code
                 self.board.stopping()
                 pool.drain()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from cdf_replicator.queries.answer import Failure, Values
+from cdf_replicator.queries.answer import End, Failure, Values
 from cdf_replicator.queries.query import ListDeadLetters, PlanReplay, PlanResync, QueryRefusedError
 from cdf_replicator.server.commands import Replay, Resync
 from cdf_replicator.server.pages import plans
@@ -51,12 +51,15 @@ def _values(queries: Queries | None, query: Query) -> list[Any]:
     except QueryRefusedError as error:
         raise NoAnswerError(f"The service does not answer now: {error}.") from error
     found: list[Any] = []
+    ended = False
     deadline = time.monotonic() + ANSWER_SECONDS
     try:
         for event in running.events():
             match event:
                 case Values():
                     found.extend(event.values)
+                case End():
+                    ended = True
                 case Failure():
                     raise NoAnswerError(f"{event.what} {event.next_step}")
             if time.monotonic() > deadline:
@@ -65,4 +68,6 @@ def _values(queries: Queries | None, query: Query) -> list[Any]:
                 )
     finally:
         running.cancel(CANCEL_SECONDS)
+    if not ended:
+        raise NoAnswerError("The service stopped before the answer was complete.")
     return found

@@ -158,7 +158,7 @@ class CommitLog:
 
 def _parsed(version: int, text: str) -> Commit:
     """Parse the actions of a commit file. The change feed reads its change files; without any, the data files it changes."""
-    lines = [line for line in text.splitlines() if line]
+    lines = [line for line in text.split("\n") if line]  # a value may hold a separator of Unicode
     actions = [json.loads(line) for line in lines]
     metadata = next((line for line, action in zip(lines, actions, strict=True) if "metaData" in action), None)
     changes = [action["cdc"]["size"] for action in actions if "cdc" in action]

@@ -123,7 +123,7 @@ def check_allowed(route: Route, changes: Sequence[SchemaChange], version: int, *
     raise RouteHaltError(
         "schema_change",
         what,
-        f"Approve it: set {variable}={version}{follow}, then run: cdf-replicator reload. Entries that are not changed later "
+        f"Approve it: set {variable}={version}{follow}, then restart, or reload a changed file: cdf-replicator reload. Entries that are not changed later "
         f"keep their present columns. To rewrite all entries instead, run: cdf-replicator resync {route.name}",
     )
 

@@ -49,19 +49,19 @@ def check_names(has: Sequence[str], route: Route) -> None:
             "bad_expression",
             f"Table {route.source.slug} ({route.source.location}) has no column {', '.join(sorted(set(missing)))}; "
             f"it has {', '.join(names)}.",
-            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then run: cdf-replicator reload",
+            f"Correct KEYS, COLUMNS or RENAME of route {route.name}, then restart, or reload a changed file: cdf-replicator reload",
         )
     if clash := _doubled(names):
         raise RouteHaltError(
             "bad_expression",
             f"Route {route.name} joins a column {clash}, and table {route.source.slug} has one of that name already.",
-            "Give it another name in the COLUMNS of its ENRICH: column=name. Then run: cdf-replicator reload",
+            "Give it another name in the COLUMNS of its ENRICH: column=name. Then restart, or reload a changed file: cdf-replicator reload",
         )
     if clash := _doubled(sink_names(names, route)):
         raise RouteHaltError(
             "bad_expression",
             f"RENAME or COMPUTED of route {route.name} gives two columns the name {clash}.",
-            "Give each column a different name (case is ignored), or remove it from COLUMNS, then run: cdf-replicator reload",
+            "Give each column a different name (case is ignored), or remove it from COLUMNS, then restart, or reload a changed file: cdf-replicator reload",
         )
 
 
@@ -80,5 +80,5 @@ def check_keys(table: StructType, route: Route) -> None:
             "bad_expression",
             f"Key column {typed} of table {route.source.slug} has a type that can't be a key: equal values can have "
             "different texts.",
-            f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then run: cdf-replicator reload",
+            f"Name columns of simple types in CDF_TABLES__{route.source.slug.upper()}__KEYS, then restart, or reload a changed file: cdf-replicator reload",
         )

@@ -161,7 +161,9 @@ class DimensionTable:
     def _halt(self, what: str, remedy: str) -> RouteHaltError:
         variable = f"CDF_ROUTES__{self.route.name.upper()}__ENRICH__{self.dimension.slug.upper()}__..."
         return RouteHaltError(
-            "bad_dimension", self._named(what) + ".", f"{remedy} ({variable}), then run: cdf-replicator reload"
+            "bad_dimension",
+            self._named(what) + ".",
+            f"{remedy} ({variable}), then restart, or reload a changed file: cdf-replicator reload",
         )
 
 

@@ -113,7 +113,9 @@ def _is_time_dependent(node: Any) -> bool:
 def _invalid(route: Route, setting: str, text: str, why: str) -> RouteHaltError:
     variable = f"CDF_ROUTES__{route.name.upper()}__{setting.split(maxsplit=1)[0]}"
     what = f"{setting} of route {route.name} ({text}) can't be used: {why.rstrip('.')}."
-    return RouteHaltError("bad_expression", what, f"Correct {variable}, then run: cdf-replicator reload")
+    return RouteHaltError(
+        "bad_expression", what, f"Correct {variable}, then restart, or reload a changed file: cdf-replicator reload"
+    )
 
 
 def _first_line(error: Exception) -> str:

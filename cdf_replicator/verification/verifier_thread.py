@@ -35,4 +35,5 @@ class VerifierThread:
 def _run(verifier: BackgroundVerifier, over: threading.Event, former: threading.Thread | None) -> None:
     if former is not None:  # both cancel the same group of jobs
         former.join()
-    verifier.run(over)
+    if not over.is_set():
+        verifier.run(over)

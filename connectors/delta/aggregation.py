@@ -113,5 +113,5 @@ def _reason(rows: DataFrame, plan: Any) -> str | None:
 def _refused(route: str, name: str, text: str, reason: str) -> PermanentError:
     return PermanentError(
         f"AGGREGATES of route {route}: {name} ({text}) can't be kept up to date: {reason}.",
-        f"Correct CDF_ROUTES__{route.upper()}__AGGREGATES, then run: cdf-replicator reload",
+        f"Correct CDF_ROUTES__{route.upper()}__AGGREGATES, then restart, or reload a changed file: cdf-replicator reload",
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.change import Batch, RouteSpec
+    from connectors.delta.tables.snapshot import Snapshot
     from connectors.sink import Mode
 
 OWN_COLUMNS: Final = (
@@ -106,9 +107,11 @@ class DeltaAuditSink(DeltaSink, Auditable):
             app = f"{app}:outside"
             number = newest.last_txn_version(app) + 1
         given = _audit_rows(frame, batch)
-        rows = shape.fit(given, table.schema_of(path))
+        held = table.schema_of(path)
+        rows = shape.fit(given, held)
+        shape.check_fit(rows.schema, held, path)
         if batch.may_exist:
-            return self._append_missing(rows, given.schema, batch, path, (app, number))
+            return self._append_missing(rows, given.schema, batch, newest, (app, number))
         if not self._forgot:
             replays.forget(self.replay_path(batch.route))
             self._forgot = True
@@ -117,7 +120,7 @@ class DeltaAuditSink(DeltaSink, Auditable):
             return _append(rows, path, (app, number))
 
     def _append_missing(
-        self, rows: DataFrame, given: StructType, batch: Batch, path: str, transaction: tuple[str, int]
+        self, rows: DataFrame, given: StructType, batch: Batch, newest: Snapshot, transaction: tuple[str, int]
     ) -> FrameResult:
         """Append the rows of a replay that the table lacks, and as many copies of identical rows as are missing.
 
@@ -125,14 +128,14 @@ class DeltaAuditSink(DeltaSink, Auditable):
             rows: The rows of the micro-batch, in the types of the table.
             given: The schema of the rows before the cast.
             batch: The micro-batch.
-            path: The audit table.
+            newest: The audit table.
             transaction: The ``txnAppId`` and the ``txnVersion`` of the append.
 
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        spark, folder = rows.sparkSession, self.replay_path(batch.route)
-        held = spark.read.format("delta").load(path).where(F.col("source_table_id") == batch.table_id)
+        path, folder = self.target(batch.route), self.replay_path(batch.route)
+        held = table.at(path, newest.version).where(F.col("source_table_id") == batch.table_id)
         hashed = _hashed(rows, given, held.schema, F.struct("*").alias("whole")).persist()
         try:
             total, first, last = hashed.agg(F.count("*"), F.min(COMMIT_VERSION), F.max(COMMIT_VERSION)).collect()[0]
@@ -143,7 +146,8 @@ class DeltaAuditSink(DeltaSink, Auditable):
             if batch.number:
                 before = replays.given_before(folder, batch, first)
                 replays.remember(hashed, folder, batch, last)
-            result = _append(_missing(hashed, _hashed(near, given, held.schema), before), path, transaction)
+            missing = _missing(hashed, _hashed(near, given, held.schema), before)
+            result = _append(missing, path, transaction, newest)
         finally:
             hashed.unpersist()
         return result if result.skipped else replace(result, stale=total - sum(result.applied.values()))
@@ -166,12 +170,12 @@ def _audit_rows(frame: DataFrame, batch: Batch) -> DataFrame:
     )
 
 
-def _append(rows: DataFrame, path: str, transaction: tuple[str, int]) -> FrameResult:
+def _append(rows: DataFrame, path: str, transaction: tuple[str, int], read: Snapshot | None = None) -> FrameResult:
     from pyspark.sql import Observation
 
     counted = Observation()
     try:
-        if not transactions.append(rows.observe(counted, *counts()), path, *transaction):
+        if not transactions.append(rows.observe(counted, *counts()), path, *transaction, read):
             return FrameResult(skipped=True)
     except Exception as error:
         raise classified(error, path) from error

@@ -27,7 +27,7 @@ def make_room(cluster: Cluster, index: Index, mapping: Mapping[str, Any]) -> Non
         raise PermanentError(
             f"index {index.name!r} takes {limit} fields, objects and sub-fields included, and would have {needed}.",
             f"Raise {SETTING} of the index to {needed}, then run: cdf-replicator resume {{route}}. Or name fewer columns in "
-            "COLUMNS, then run: cdf-replicator reload",
+            "COLUMNS, then restart, or reload a changed file: cdf-replicator reload",
         )
     cluster.request_json("PUT", f"/{quote(index.name)}/_settings", {SETTING: needed})
 

@@ -28,8 +28,8 @@ _HINTS: Final = {
     "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
 }  # fmt: skip
 _OTHER_HINT: Final = (
-    "Correct the table, then run: cdf-replicator resume {route}. Or correct the columns of the route, then run: "
-    "cdf-replicator reload"
+    "Correct the table, then run: cdf-replicator resume {route}. Or correct the columns of the route, then "
+    "restart, or reload a changed file: cdf-replicator reload"
 )
 _ROW_CLASSES: Final = ("21", "22", "23", "54000", "P0001")
 _CODES: Final = {

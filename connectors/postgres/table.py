@@ -126,8 +126,8 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
     if wrong:
         raise PermanentError(
             f"Table {target} does not take the route: {'; '.join(wrong)}.",
-            "Alter the table, then run: cdf-replicator resume {route}. Or name another table in TARGET_TABLE, then run: "
-            "cdf-replicator reload (the sink creates a table that is missing)",
+            "Alter the table, then run: cdf-replicator resume {route}. Or name another table in TARGET_TABLE, then "
+            "restart, or reload a changed file: cdf-replicator reload (the sink creates a table that is missing)",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.pipeline import route_stream
 from cdf_replicator.state.command_queue import Command
@@ -407,3 +408,29 @@ def test_small_micro_batch_is_appended_in_one_file(world, monkeypatch, limit, fi
     assert run(world) is None
 
     assert len({*Path(world.audit).rglob("*.parquet")} - before) == files
+
+
+def test_replayed_rows_conflict_with_a_restore_since_the_table_was_read(world, monkeypatch):
+    world.create(rows=["(1, 'a')"])
+    sink, frame, batch = batch_of(world, 1)
+    sink.write(frame, batch)
+    again = replace(batch, generation=2, may_exist=True)
+    world.spark.sql(f"DELETE FROM delta.`{world.audit}` WHERE id = 1")
+    append = transactions.append
+
+    def restored(*given):
+        world.spark.sql(f"RESTORE delta.`{world.audit}` TO VERSION AS OF 0")
+        return append(*given)
+
+    monkeypatch.setattr(transactions, "append", restored)
+    with pytest.raises(RetryableError, match="DELTA_CONCURRENT"):
+        sink.write(frame, again)
+
+
+def test_append_of_another_type_than_the_table_has_is_refused(world):
+    world.create(rows=["(1, 'a')"])
+    sink, frame, batch = batch_of(world, 1)
+    wider = frame.withColumn("row", F.struct(F.col("row.id").cast("string").alias("id"), "row.name"))
+
+    with pytest.raises(PermanentError, match="id is bigint there, string now"):
+        sink.write(wider, batch)

@@ -152,7 +152,10 @@ def test_aggregate_that_cannot_be_maintained_is_refused_with_the_reason(spark, t
     with pytest.raises(PermanentError, match=why) as caught:
         check_aggregates(source(spark), ("customer",), {"fine": "count(*)", "wrong": text}, "orders_features")
     assert "AGGREGATES of route orders_features: wrong (" in caught.value.reason
-    assert caught.value.hint == "Correct CDF_ROUTES__ORDERS_FEATURES__AGGREGATES, then run: cdf-replicator reload"
+    assert (
+        caught.value.hint
+        == "Correct CDF_ROUTES__ORDERS_FEATURES__AGGREGATES, then restart, or reload a changed file: cdf-replicator reload"
+    )
 
 
 def source(spark):

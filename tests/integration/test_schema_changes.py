@@ -140,7 +140,10 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     mapped.insert("(4, 'd', 40)")
     version = mapped.version() - 1
     decision = halted(mapped, "renamed column price to cost", f"at version {version}")
-    assert f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then run: cdf-replicator reload" in decision.remedy
+    assert (
+        f"set CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE={version}, then restart, or reload a changed file: cdf-replicator reload"
+        in decision.remedy
+    )
     assert "resync orders_files" in decision.remedy
     assert mapped.delivered().keys() == {"1", "2", "3"}
 

@@ -116,7 +116,10 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
             judged(world, schema, filter=text)
         decision = caught.value.decision
         assert (decision.reason, why in decision.message) == ("bad_expression", True), (text, decision.message)
-        assert decision.remedy == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then run: cdf-replicator reload"
+        assert (
+            decision.remedy
+            == "Correct CDF_ROUTES__ORDERS_FILES__FILTER, then restart, or reload a changed file: cdf-replicator reload"
+        )
     for text, why in {"window(day, '5 minutes')": "more than", "explode(tags)": "more than", "NULL": "no type"}.items():
         with pytest.raises(RouteHaltError, match=f"COMPUTED x of route orders_files .* can't be used: .*{why}"):
             judged(world, schema, computed=json.dumps({"x": text}))

@@ -201,3 +201,13 @@ def test_a_long_commit_has_no_size(world, monkeypatch):
 
     assert short.metadata is not None
     assert long == Commit(short.metadata, None)
+
+
+def test_a_separator_of_unicode_in_a_statistic_is_part_of_a_value(world):
+    world.create()
+    world.sql("INSERT INTO {t} VALUES (1, 'a\\u0085b\\u2028c')")
+
+    size = world.source().log.commit_at(1).size
+
+    assert "\u0085" in Path(world.table, "_delta_log", f"{1:020d}.json").read_bytes().decode()
+    assert (size.files, world.run()) == (1, None)

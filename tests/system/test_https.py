@@ -106,9 +106,7 @@ def test_pages_and_metrics_need_the_read_token_behind_the_proxy(client: httpx.Cl
     assert client.get("/livez").status_code == httpx.codes.OK
 
 
-def test_only_a_form_of_the_own_page_is_executed(
-    client: httpx.Client, state: StateStore, proxy: str
-):
+def test_only_a_form_of_the_own_page_is_executed(client: httpx.Client, state: StateStore, proxy: str):
     def pause(origin: str) -> int:
         form = {"token": TOKEN}
         return client.post(

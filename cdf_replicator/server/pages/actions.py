@@ -141,7 +141,7 @@ def _refusal(route: RouteStatus, action: CommandKind) -> str:
     """Return why an action can't be taken now; empty if it can."""
     paused, letters = route.state == "paused", action in ("redrive", "discard")
     if action == "resume":
-        return "" if paused else "The route is not paused."
+        return "" if route.state in ("paused", "halted") else "The route is neither paused nor halted."
     if action == "pause":
         return "The route is paused already." if paused else ""
     if letters and not route.dead_letters:

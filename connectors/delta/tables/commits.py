@@ -45,7 +45,7 @@ def read(path: str, version: int) -> Commit | None:
     text = table.commit_text(path, version)
     if text is None:
         return None
-    actions = [json.loads(line) for line in text.splitlines() if line]
+    actions = [json.loads(line) for line in text.split("\n") if line]  # a value may hold a separator of Unicode
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     transactions = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
     ours = any(app.startswith(_OURS) for app in transactions) or HELD_GUARD in str(info.get("operationParameters"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from connectors.delta.tables.errors import unfit
 from connectors.names import quote_identifier
 from connectors.type_widening import widens
 
@@ -48,6 +49,19 @@ def fit(rows: DataFrame, held: StructType) -> DataFrame:
         for one, other in zip(rows.schema, wanted, strict=True)
     )
     return rows.select(*(column.alias(name) for column, name in zip(columns, rows.columns, strict=True)))
+
+
+def check_fit(given: StructType, held: StructType, path: str) -> None:
+    """Raise ``PermanentError`` for a column that a table lacks or holds in another type.
+
+    Spark's writer compares the types, and a transaction of ``transactions`` only the names.
+    """
+    known = _by_name(held)
+    for field in given:
+        own = known.get(field.name.lower())
+        if own is None or own.dataType.simpleString().lower() != field.dataType.simpleString().lower():
+            there = "absent" if own is None else own.dataType.simpleString()
+            raise unfit(path, f"{field.name} is {there} there, {field.dataType.simpleString()} now")
 
 
 def left_over(held: DataType, given: DataType, path: str = "") -> Iterator[str]:

@@ -31,6 +31,11 @@ class Snapshot:
         log = getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(spark._jsparkSession, path)
         self._java = log.update(False, none, none)
 
+    def pinned(self) -> Any:
+        """Return Delta's snapshot as a Scala option, for a transaction that begins at this version."""
+        option: Any = getattr(session()._jvm, "scala.Option")
+        return option.apply(self._java)
+
     @property
     def version(self) -> int:
         return int(self._java.version())

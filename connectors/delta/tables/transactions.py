@@ -31,7 +31,7 @@ def application(route: RouteSpec, path: str, request: str = "") -> str:
     return f"cdf-replicator:{route.owner}:{route.name}:{path}{suffix}"
 
 
-def append(rows: DataFrame, path: str, app: str, version: int) -> bool:
+def append(rows: DataFrame, path: str, app: str, version: int, read: Snapshot | None = None) -> bool:
     """Append rows in a commit that records a transaction; return False if the table has recorded it before.
 
     This is the transaction of Delta's streaming sink. For ``txnAppId`` of a ``DataFrameWriter``, Delta reconstructs the state
@@ -42,17 +42,19 @@ def append(rows: DataFrame, path: str, app: str, version: int) -> bool:
         path: The table.
         app: The ``txnAppId``.
         version: The ``txnVersion``.
+        read: The snapshot of the table that ``rows`` depend on. The append then conflicts with every later commit that adds or
+            removes rows.
 
     """
-    return _commit(path, app, version, rows)
+    return _commit(path, app, version, rows, read)
 
 
 def record_txn(path: str, app: str, version: int) -> None:
     """Commit a transaction without rows, unless the table has recorded it."""
-    _commit(path, app, version, None)
+    _commit(path, app, version, None, None)
 
 
-def _commit(path: str, app: str, version: int, rows: DataFrame | None) -> bool:
+def _commit(path: str, app: str, version: int, rows: DataFrame | None, read: Snapshot | None) -> bool:
     """Commit a transaction.
 
     The commit depends on the transactions of the application. If another process records one of them after the check here,
@@ -61,7 +63,9 @@ def _commit(path: str, app: str, version: int, rows: DataFrame | None) -> bool:
     jvm: Any = session()._jvm
     none = getattr(jvm, "scala.Option").empty()
     log = getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(session()._jsparkSession, path)
-    transaction = log.startTransaction(none, none)
+    transaction = log.startTransaction(none, none if read is None else read.pinned())
+    if read is not None:
+        transaction.readWholeTable()
     if last_version(transaction.snapshot(), app) >= version:
         return False
     transaction.readTxn().append(app)

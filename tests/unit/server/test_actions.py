@@ -95,7 +95,7 @@ def test_confirmation_says_what_will_happen(client, state_path, action, said):
 
 
 def test_paused_route_offers_resume_alone(client, board):
-    assert "The route is not paused." in client.get(f"/routes/{ROUTE}/actions/resume").text
+    assert "The route is neither paused nor halted." in client.get(f"/routes/{ROUTE}/actions/resume").text
     board.state(ROUTE, "paused")
     assert "Delivery continues after version 12." in client.get(f"/routes/{ROUTE}/actions/resume").text
     refused = client.get(f"/routes/{ROUTE}/actions/replay").text

@@ -196,7 +196,7 @@ def test_actions_are_offered_or_say_why_not(board):
     shown = page(board)
     for action in ("pause", "replay", "resync"):
         assert f'<a class="button" href="orders_search/actions/{action}">' in shown
-    assert "Resume : The route is not paused." in text(shown)
+    assert "Resume : The route is neither paused nor halted." in text(shown)
     assert "Redrive : The route has no open dead letter." in text(shown)
     assert "Actions are off. CDF_HTTP__TOKEN (or CDF_HTTP__TOKEN_FILE) enables them." in page(board, with_actions=False)
 
@@ -213,7 +213,7 @@ def test_actions_follow_the_state_and_the_sink(board):
     assert offered(board) == {"resume", "discard"}
     board.state(ROUTE, "halted")
     board.update(ROUTE, definition=Definition("s", "t", "append", (), None, None))
-    assert offered(board) == {"pause", "replay", "resync", "discard"}
+    assert offered(board) == {"pause", "resume", "replay", "resync", "discard"}
 
 
 def test_messages_are_escaped(board):
