@@ -56,7 +56,7 @@ def test_sink_outage_of_an_hour_costs_neither_memory_nor_other_routes_time(world
     found = []
     within = RESTART_SECONDS * (many - few) // 2
     for commits, wanted in enumerate((few // 2, few, (few + many) // 2, many), start=1):
-        world.insert(f"({wanted}, 'b')")
+        world.insert(f"({100 + wanted}, 'b')")
         until(lambda n=commits: len(list((other / "orders").glob("*.json"))) > n)
         until(lambda n=wanted: restarts(dead) >= n, within)
         found.append(used(world.spark))
