@@ -415,11 +415,12 @@ def test_replayed_rows_conflict_with_a_restore_since_the_table_was_read(world, m
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
     again = replace(batch, generation=2, may_exist=True)
+    written = Snapshot(world.audit).version
     world.spark.sql(f"DELETE FROM delta.`{world.audit}` WHERE id = 1")
     append = transactions.append
 
     def restored(*given):
-        world.spark.sql(f"RESTORE delta.`{world.audit}` TO VERSION AS OF 0")
+        world.spark.sql(f"RESTORE delta.`{world.audit}` TO VERSION AS OF {written}")
         return append(*given)
 
     monkeypatch.setattr(transactions, "append", restored)
