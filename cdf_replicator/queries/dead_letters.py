@@ -29,9 +29,10 @@ def newest(spark: SparkSession, query: ListDeadLetters, state_store: StateStore)
             dead_letters = dead_letters.where(F.col("route") == query.route)
         if not query.closed:
             dead_letters = dead_letters.where("state = 'open'")
-        row = F.left("row", F.lit(ROW_CHARACTERS)) if query.rows else F.lit(None)
-        found = dead_letters.orderBy(F.desc("created_at"), "id").limit(query.limit).withColumn("row", row)
-        return [_values(each) for each in (found if query.rows else found.drop("row")).toLocalIterator()]
+        found = dead_letters.orderBy(F.desc("created_at"), "id").limit(query.limit)
+        start = F.left("row", F.lit(ROW_CHARACTERS))
+        found = found.withColumn("row", start) if query.rows else found.drop("row")
+        return [_values(each) for each in found.toLocalIterator()]
 
     yield from DeadLetters(spark, state_store.dead_letters).read(read)
 

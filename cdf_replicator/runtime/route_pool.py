@@ -204,9 +204,8 @@ class RoutePool:
             route = routes[name]
             again = ending.get(name)
             self._add(route, again.requested_start_version if again else versions.get(route.source.slug)).start()
-        for (
-            name
-        ) in plan.ends:  # a route that restarts is never absent here, since the dispatcher would refuse its commands
+        # A route that restarts is never absent here, since the dispatcher would refuse its commands.
+        for name in plan.ends:
             if name not in routes:
                 del self._runners[name]
         if plan.changes_running:

@@ -34,6 +34,17 @@ def require(given: str, tokens: Collection[str], *, variable: str, challenge: st
         )
 
 
+def require_control(bearer: Bearer, tokens: Collection[str]) -> None:
+    """Raise the error of a caller that may not control the service, or read rows.
+
+    Args:
+        bearer: What the caller sent; None if nothing.
+        tokens: Those that are accepted.
+    """
+    given = bearer.credentials if bearer else ""
+    require(given, tokens, variable="CDF_HTTP__TOKEN", challenge="Bearer")
+
+
 def matches(given: str, tokens: Collection[str]) -> bool:
     """Return whether a text is one of the tokens, in a time that does not depend on the text."""
     return any(hmac.compare_digest(given.encode(), token.encode()) for token in tokens)

@@ -22,7 +22,7 @@ REQUEST_SECONDS: Final = 10.0
 one takes a second.
 """
 STREAMED: Final = "/queries/"
-"""Paths below it stream their answers. They have no limit once the answer has begun, while the client reads it."""
+"""Prefix of the paths with streamed answers. ``REQUEST_SECONDS`` ends with the first byte of such an answer."""
 UNREAD_SECONDS: Final = 300.0
 """Limit for a client that does not read a streamed answer, such as a command whose output an operator reads page by page."""
 

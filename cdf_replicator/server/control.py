@@ -95,8 +95,7 @@ Controlled = Annotated[Control, Depends(_of_app)]
 
 
 def _authorized(control: Controlled, bearer: access.Bearer) -> None:
-    given = bearer.credentials if bearer else ""
-    access.require(given, [control.token], variable="CDF_HTTP__TOKEN", challenge="Bearer")
+    access.require_control(bearer, [control.token])
 
 
 def _known(control: Controlled, route: str) -> str:

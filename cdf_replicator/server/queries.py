@@ -121,8 +121,7 @@ Answering = Annotated[Queries, Depends(_of_app)]
 
 
 def _authorized(queries: Answering, bearer: access.Bearer) -> None:
-    given = bearer.credentials if bearer else ""
-    access.require(given, queries.tokens, variable="CDF_HTTP__TOKEN", challenge="Bearer")
+    access.require_control(bearer, queries.tokens)
 
 
 router: Final = APIRouter(tags=["queries"], dependencies=[Depends(_authorized)])

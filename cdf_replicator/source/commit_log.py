@@ -8,6 +8,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.source.schema import Metadata
@@ -103,10 +105,8 @@ class CommitLog:
 
     def committed_at(self, version: int) -> float | None:
         """Return the modification time of a commit file in epoch seconds; None if the file was removed."""
-        path = self._commit_file(version)
-        if not self._files.exists(path):
-            return None
-        return float(self._files.getFileStatus(path).getModificationTime()) / 1000
+        status = self._status(self._commit_file(version))
+        return None if status is None else float(status.getModificationTime()) / 1000
 
     def first_since(self, moment: float) -> int:
         """Return the first version whose file is not older than ``moment`` (epoch seconds); newest + 1 if none."""
@@ -121,9 +121,10 @@ class CommitLog:
     def commit_at(self, version: int) -> Commit | None:
         """Return a commit; None if its file was removed."""
         path = self._commit_file(version)
-        if not self._files.exists(path):
+        status = self._status(path)
+        if status is None:
             return None
-        parsed = self._files.getFileStatus(path).getLen() <= _PARSED_BYTES
+        parsed = status.getLen() <= _PARSED_BYTES
         scanner = self._scanner(self._files.open(path), "UTF-8")
         try:
             found = scanner.findWithinHorizon(_EVERYTHING if parsed else _METADATA, 0)
@@ -151,6 +152,15 @@ class CommitLog:
         ).first()
         assert counts is not None
         return int(counts[0] or counts[1])
+
+    def _status(self, path: Any) -> Any:
+        """Return Hadoop's status of a file; None if it is absent. In an object store this is a single request."""
+        try:
+            return self._files.getFileStatus(path)
+        except Py4JJavaError as error:
+            if is_instance_of(self._spark.sparkContext._gateway, error.java_exception, "java.io.FileNotFoundException"):
+                return None
+            raise
 
     def _commit_file(self, version: int) -> Any:
         return self._path(self._log, f"{version:020d}.json")

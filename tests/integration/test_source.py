@@ -211,3 +211,10 @@ def test_a_separator_of_unicode_in_a_statistic_is_part_of_a_value(world):
 
     assert "\u0085" in Path(world.table, "_delta_log", f"{1:020d}.json").read_bytes().decode()
     assert (size.files, world.run()) == (1, None)
+
+
+def test_an_absent_commit_has_neither_time_nor_actions(world):
+    world.create()
+    log = world.source().log
+
+    assert (log.committed_at(9), log.commit_at(9), log.metadata_at(9)) == (None, None, None)

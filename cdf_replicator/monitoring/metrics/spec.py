@@ -86,4 +86,4 @@ def per_service(
 
 def of_jvm(name: str, text: str, read: Callable[[JvmMemory], float]) -> MetricSpec:
     """Return a gauge or counter of the JVM; 0 until Spark has started."""
-    return MetricSpec(name, f"Spark's JVM: {text}", (), lambda status: [((), read(status.service.jvm_memory))])
+    return per_service(name, f"Spark's JVM: {text}", lambda service: read(service.jvm_memory))

@@ -74,9 +74,8 @@ class Configuration:
         except ConfigurationError as error:
             log.error("configuration not reloaded", problems=len(error.problems), reason=str(error))  # noqa: TRY400
             refusal = CommandStatus("failed", str(error), exit_code=exit_codes.CONFIGURATION)
-        except (
-            Exception
-        ) as error:  # of a package that a sink's type needs, for example; the service continues as before
+        except Exception as error:
+            # The package that a sink's type needs may raise any error. The service continues as before.
             log.exception("configuration not reloaded")
             refusal = CommandStatus("failed", f"{type(error).__name__}: {error}")
         if not dry_run:

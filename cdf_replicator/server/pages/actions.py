@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cdf_replicator.server.commands import BODIES
 from cdf_replicator.server.pages.environment import answer
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.status import RouteStatus, Status
     from cdf_replicator.state.command_queue import CommandKind
 
-ACTIONS: Final[tuple[CommandKind, ...]] = ("pause", "resume", "replay", "resync", "redrive", "discard")
+ACTIONS: Final = tuple(BODIES)
 PLANNED: Final = ("replay", "resync")
 """Actions with a dry run."""
 PLAN: Final = "plan"

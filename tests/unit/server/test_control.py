@@ -70,7 +70,7 @@ def test_control_is_disabled_without_a_token():
 def test_request_without_token_is_refused_before_it_is_parsed(anybody, control, state_path, header):
     control.open_to(state_path)
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
-    for path in ("/routes/orders_search/pause", "/routes/nobody/replay", "/config/reload"):
+    for path in ("/routes/orders_search/pause", "/routes/unknown_route/replay", "/config/reload"):
         answer = anybody.post(path, headers=headers)
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert anybody.get("/requests/" + "0" * 32, headers=headers).status_code == 401
