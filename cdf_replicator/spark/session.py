@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 import cdf_replicator
 import connectors
-from cdf_replicator.spark import jars
+from cdf_replicator.spark import class_archive, jars
 from cdf_replicator.spark.java import SparkStartError, java_home
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ __all__ = [
     "JVM_ENVIRON",
     "SparkStartError",
     "clear_delta_cache",
-    "default_collector",
     "delta_jars",
     "is_jvm_exit",
     "jvm_alive",
     "jvm_pid",
+    "jvm_settings",
     "start",
     "versions",
 ]
@@ -50,6 +50,7 @@ _JARS: Final = Path(pyspark.__file__).parent / "jars"
 
 JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _THROUGHPUT: Final = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
 GOING_SECONDS: Final = 2.0
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
@@ -114,7 +115,7 @@ def start(settings: Spark) -> SparkSession:
     conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
     for name, own in delta_jars(settings).items():  # in addition to the operator's
         conf[name] = ",".join(filter(None, (conf.get(name), own)))
-    conf = {**default_collector(conf), **conf}
+    conf = {**jvm_settings(conf), **conf}
     with _properties_file(conf) as path:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
         try:
@@ -165,14 +166,16 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
     }
 
 
-def default_collector(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the option for the parallel collector, which needs less memory, unless the operator selects a collector.
+def jvm_settings(conf: Mapping[str, str], archive: Path = class_archive.ARCHIVE) -> dict[str, str]:
+    """Return the settings of the driver's JVM: its collector and its archive of classes, unless the operator selects them.
 
-    A JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for collections before the heap grows; the
-    default is a hundredth.
+    The parallel collector needs less memory, and a JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for
+    collections before the heap grows; the default is a hundredth.
     """
-    named = [*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")]
-    return {} if _COLLECTOR.search(" ".join(named)) else {"spark.driver.defaultJavaOptions": _THROUGHPUT}
+    named = " ".join([*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")])
+    archived, class_path = class_archive.settings(named, conf, archive)
+    options = " ".join(filter(None, ("" if _COLLECTOR.search(named) else _THROUGHPUT, archived)))
+    return class_path | ({_DEFAULT_OPTIONS: options} if options else {})
 
 
 def _ship_packages(session: SparkSession) -> None:

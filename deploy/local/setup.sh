@@ -31,7 +31,7 @@ find_python() {
 state() {
   "$venv/bin/python" -ISc '
 import hashlib, pathlib, sys
-files = ["pyproject.toml", "deploy/local/setup.sh", "deploy/constraints.txt", "deploy/local/jars/ivy.xml", "deploy/local/jars/checksums.sha256"]
+files = ["pyproject.toml", "deploy/local/setup.sh", "deploy/constraints.txt", "deploy/local/class_archive.py", "deploy/local/jars/ivy.xml", "deploy/local/jars/checksums.sha256"]
 content = b"\0".join(pathlib.Path(name).read_bytes() for name in files)
 print(hashlib.sha256(content + f"{sys.argv[1]} {sys.version}".encode()).hexdigest())' "$root" 2>/dev/null
 }
@@ -63,6 +63,9 @@ echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.spark.java imp
 
 echo "setup: Delta jars, Elasticsearch and OpenSearch"
 "$venv/bin/python" -m deploy.local.jars.fetch
+
+echo "setup: class-data archive of Spark's JVM (200 MB on disk)"
+"$venv/bin/python" -m deploy.local.class_archive 2>&1 | { grep -v 'incubator modules' || true; }
 
 state > "$stamp"
 echo "setup: done"

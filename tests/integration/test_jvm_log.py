@@ -1,4 +1,4 @@
-"""Each log message of the JVM is a line of JSON, with any content."""
+"""Each log message of the JVM is a line of JSON, with any content; the JVM starts from the archive of classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 import os
 import subprocess
 import sys
+
+import pytest
+
+from cdf_replicator.spark.class_archive import ARCHIVE
 
 WARNING = 'say "no"\nto \\ and\ttabs'
 CAUSE = 'because of "that"\r\nand this'
@@ -21,15 +25,26 @@ cause = jvm.java.lang.IllegalStateException(sys.argv[2])
 log = jvm.org.apache.logging.log4j.LogManager.getLogger("some.library")
 log.warn(sys.argv[1])
 log.error(sys.argv[1], cause)
+print(open(f"/proc/{session.jvm_pid(spark)}/maps").read())
 spark.stop()
 """
 
 
-def test_quotes_and_newlines_stay_on_one_line_of_json(tmp_path):
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
     words = [sys.executable, "-c", SAID, WARNING, CAUSE]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    ended = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    folder = tmp_path_factory.mktemp("jvm")
+    ended = subprocess.run(words, env=environ, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def test_jvm_maps_the_archive_of_classes(ended):
+    assert str(ARCHIVE) in ended.stdout
+
+
+def test_quotes_and_newlines_stay_on_one_line_of_json(ended):
     said = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING: ")]  # Java's own, of modules
     first, second = [entry for entry in map(json.loads, said) if entry["log.logger"] == "some.library"]
     assert (first["message"], first["log.level"], first["error.message"]) == (WARNING, "warn", "")

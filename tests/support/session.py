@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
+from cdf_replicator.spark.class_archive import settings as archive_settings
 from cdf_replicator.spark.java import java_home
 from cdf_replicator.spark.session import DEFAULTS, FIXED
 
@@ -52,15 +53,17 @@ def started(folder: Path, plans: Mapping[str, str] = SMALL_PLANS) -> Iterator[Sp
         folder: Of the warehouse and of what Spark spills.
         plans: Spark settings beside those of the service; none of them gives the plans of production.
     """
+    archive_option, class_path = archive_settings("", {})
     settings = {
         **DEFAULTS,
+        **class_path,
         **FIXED,
         **plans,
         **(ONE_WRITER if plans else {}),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {LARGE_HEAP}",
+        "spark.driver.extraJavaOptions": f"{archive_option} {JAVA_OPTIONS} {LARGE_HEAP}",
     }
     environ = {
         "JAVA_HOME": str(java_home()),
