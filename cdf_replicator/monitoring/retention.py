@@ -7,6 +7,7 @@ shows such a VACUUM.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,46 @@ WARN_SHARE: Final = 0.5
 """Share of the retention that the lag may use before the service logs a warning."""
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What Delta keeps of a table: the changes of the last ``seconds``, in commits from ``from_version`` on."""
+
+    seconds: float = 0.0
+    from_version: int = 0
+
+
+@dataclass(slots=True)
+class _Table:
+    """The retention of one table, read at ``read_at``. A failed read is due again as late as any other."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    read_at: float | None = None
+    retention: Retention = field(default_factory=Retention)
+
+    def read(self, source: SourceTable, now: float) -> None:
+        # The first read skips the history, which costs a Spark job, so that a start stays fast.
+        with_history, self.read_at = self.read_at is not None, now
+        kept = source.retention_seconds()
+        if with_history:
+            kept = min(kept, source.shortest_vacuum_retention(COMMITS_LOOKED_AT))
+        self.retention = Retention(kept, source.log.first_since(now - kept))
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionReader:
+    """Reads the retention of each source table once for all of its routes, since its history takes a Spark job."""
+
+    _tables: dict[str, _Table] = field(default_factory=dict, init=False)
+
+    def read(self, source: SourceTable, now: float) -> Retention:
+        """Return the retention of a table. Raises the error of Spark or Delta in the route whose call reads the table."""
+        table = self._tables.setdefault(source.location, _Table())
+        with table.lock:
+            if table.read_at is None or now - table.read_at >= READ_SECONDS:
+                table.read(source, now)
+            return table.retention
+
+
 @dataclass(slots=True)
 class RetentionMonitor:
     """The headroom of one route.
@@ -36,10 +77,9 @@ class RetentionMonitor:
 
     report: RouteReporter
     trigger_seconds: float
+    reader: RetentionReader
     now: Callable[[], float] = time.time
-    _read_at: float | None = field(default=None, init=False)
-    _kept_seconds: float = field(default=0.0, init=False)
-    _kept_from: int = field(default=0, init=False)
+    _kept: Retention = field(default_factory=Retention, init=False)
     _reported: tuple[float, int] | None = field(default=None, init=False)
     _low: bool = field(default=False, init=False)
 
@@ -54,33 +94,22 @@ class RetentionMonitor:
                 was removed.
         """
         now = self.now()
-        if self._read_at is None or now - self._read_at >= READ_SECONDS:
-            # The first call skips the history, which costs a Spark job, so that a start stays fast.
-            with_history = self._read_at is not None
-            self._read_at = now
-            try:
-                self._read_retention(source, now, with_history=with_history)
-            except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
-                self.report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
+        try:
+            self._kept = self.reader.read(source, now)
+        except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
+            self.report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
         gone = oldest is None and delivered < newest
-        age = self._kept_seconds if gone else now - (oldest or now)
-        left = max(0.0, self._kept_seconds - age), max(0, delivered + 1 - self._kept_from)
+        age = self._kept.seconds if gone else now - (oldest or now)
+        left = max(0.0, self._kept.seconds - age), max(0, delivered + 1 - self._kept.from_version)
         if left != self._reported:
             self._reported = left
             self.report.headroom(*left)
         self._warn(age)
 
-    def _read_retention(self, source: SourceTable, now: float, *, with_history: bool) -> None:
-        kept = source.retention_seconds()
-        if with_history:
-            kept = min(kept, source.shortest_vacuum_retention(COMMITS_LOOKED_AT))
-        self._kept_seconds = kept
-        self._kept_from = source.log.first_since(now - kept)
-
     def _warn(self, age: float) -> None:
         """Log a warning when the lag exceeds ``WARN_SHARE`` of the retention; repeats only after it was below."""
         waited = max(age, self.trigger_seconds)
-        low = waited > WARN_SHARE * self._kept_seconds
+        low = waited > WARN_SHARE * self._kept.seconds
         if low and not self._low:
             what = (
                 "the age of the oldest undelivered change is"
@@ -88,7 +117,7 @@ class RetentionMonitor:
                 else "CDF_TRIGGER_SECONDS is"
             )
             self.report.warning(
-                f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept_seconds)}: "
+                f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept.seconds)}: "
                 "changes that are removed before they are read require a resync. Raise delta.deletedFileRetentionDuration and "
                 "delta.logRetentionDuration of the table, or let the route catch up."
             )

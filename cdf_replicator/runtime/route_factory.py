@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdf_replicator.monitoring.lag import LagMonitor
 from cdf_replicator.monitoring.reporter import RouteReporter
-from cdf_replicator.monitoring.retention import RetentionMonitor
+from cdf_replicator.monitoring.retention import RetentionMonitor, RetentionReader
 from cdf_replicator.pipeline.context import RouteContext
 from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
@@ -44,6 +44,7 @@ class RouteFactory:
     metrics: Metrics
     once: bool
     stop: threading.Event
+    retention: RetentionReader = field(default_factory=RetentionReader, init=False)
 
     def runner(self, route: Route, requested_start_version: int | None) -> RouteRunner:
         """Return the runner of a route, which is not started. For ``requested_start_version``, see ``RouteRunner``."""
@@ -52,7 +53,7 @@ class RouteFactory:
         context = RouteContext(self.spark, route, self.state_store, report, self.settings, self.once)
         inbox = Inbox(self.stop)
         targets = TargetFactory(context, sink, self.dead_letters)
-        retention = RetentionMonitor(report, self.settings.trigger_seconds)
+        retention = RetentionMonitor(report, self.settings.trigger_seconds, self.retention)
         lag = LagMonitor(self.spark, route, self.state_store, report, retention)
         stream = RouteStream(context, targets, StreamingQueryRunner(context, inbox, lag), lag, inbox)
         handler = CommandHandler(context, CommandExecutor(context, targets, self.dead_letters), inbox)

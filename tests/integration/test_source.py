@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.source import commit_log
-from cdf_replicator.source.commit_log import Commit, Size
+from cdf_replicator.source.commit_log import Commit, CommitLog, Size
 from cdf_replicator.source.table import SourceTable
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
@@ -43,6 +45,16 @@ def test_new_commits_are_seen(world):
     world.insert("(1, 'a')")
     world.insert("(2, 'b')")
     assert source.log.latest_version() == 2
+
+
+@pytest.mark.parametrize("name", ["with space", "with%20escape", "ö#1"])
+def test_new_commits_are_seen_under_any_name(spark, tmp_path, name):
+    folder = tmp_path / name
+    rows = pa.table({"id": [1]})
+    write_deltalake(folder, rows)
+    log = CommitLog(spark, str(folder))
+    write_deltalake(folder, rows, mode="append")
+    assert log.latest_version() == 1
 
 
 def test_range_after_log_cleanup_begins_at_the_first_readable_version(world):

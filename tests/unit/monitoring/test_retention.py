@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdf_replicator.monitoring.retention import READ_SECONDS, RetentionMonitor
+from cdf_replicator.monitoring.retention import READ_SECONDS, RetentionMonitor, RetentionReader
 
 HOUR = 3600.0
 NOW = 1_000_000.0
@@ -23,12 +23,14 @@ def world():
         return 10 * HOUR
 
     made.source = SimpleNamespace(
+        location="file:/lake/orders",
         retention_seconds=kept,
         shortest_vacuum_retention=lambda commits: made.vacuumed,
         log=SimpleNamespace(first_since=first_since),
     )
     made.report = SimpleNamespace(headroom=lambda *left: made.left.append(left), warning=made.warnings.append)
-    made.headroom = RetentionMonitor(made.report, 1, lambda: made.now)
+    made.reader = RetentionReader()
+    made.headroom = RetentionMonitor(made.report, 1, made.reader, lambda: made.now)
     return made
 
 
@@ -63,7 +65,7 @@ def test_used_half_of_the_headroom_warns_once_until_it_recovers(world):
 
 
 def test_trigger_slower_than_half_the_retention_warns_at_start(world):
-    world.headroom = RetentionMonitor(world.report, 6 * HOUR, lambda: world.now)
+    world.headroom = RetentionMonitor(world.report, 6 * HOUR, world.reader, lambda: world.now)
     look(world, 20)
     assert world.warnings[0].startswith("CDF_TRIGGER_SECONDS is 6.0 hours")
 
@@ -77,3 +79,21 @@ def test_table_is_read_again_and_short_vacuum_is_found(world):
     world.now += READ_SECONDS / 2
     assert look(world, 20)[0] == HOUR
     assert world.reads == 2
+
+
+def test_routes_of_a_table_read_its_retention_once(world):
+    other = RetentionMonitor(world.report, 1, world.reader, lambda: world.now)
+    for _ in range(2):
+        look(world, 20)
+        other.update(world.source, 20, 20, None)
+        world.now += READ_SECONDS
+    assert world.reads == 2
+    assert [seconds for seconds, _ in world.left] == [10 * HOUR] * 4
+
+
+def test_each_table_has_a_retention_of_its_own(world):
+    look(world, 20)
+    world.source.location, world.source.retention_seconds = "file:/lake/others", lambda: HOUR
+    other = RetentionMonitor(world.report, 1, world.reader, lambda: world.now)
+    other.update(world.source, 20, 20, None)
+    assert [seconds for seconds, _ in world.left] == [10 * HOUR, HOUR]
