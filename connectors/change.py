@@ -62,17 +62,23 @@ def is_delete(change_type: str = CHANGE_TYPE) -> Column:
     """Return a condition: the change deletes its key. ``change_type`` names the column."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return F.col(change_type).isin(*DELETES)
+    return F.expr(is_delete_sql(change_type))
+
+
+def is_delete_sql(change_type: str = CHANGE_TYPE) -> str:
+    """Return the condition of ``is_delete`` in SQL. PySpark sends a text to the JVM at once, and a column in many requests."""
+    return f"{change_type} IN ({', '.join(map(repr, DELETES))})"
 
 
 def counts() -> list[Column]:
     """Return the aggregates of a change frame: rows by change type, and version and time of the first and last commit."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    by_type = [F.count_if(F.col(CHANGE_TYPE) == kind).alias(kind) for kind in CHANGE_TYPES]
-    version, at = F.col(COMMIT_VERSION), F.unix_micros(COMMIT_TIMESTAMP)
-    ends = {"first": F.min(version), "last": F.max(version), "oldest": F.min(at), "newest": F.max(at)}
-    return [*by_type, *(end.alias(name) for name, end in ends.items())]
+    by_type = {kind: f"count_if({CHANGE_TYPE} = '{kind}')" for kind in CHANGE_TYPES}
+    at = f"unix_micros({COMMIT_TIMESTAMP})"
+    versions = {"first": f"min({COMMIT_VERSION})", "last": f"max({COMMIT_VERSION})"}
+    counted = by_type | versions | {"oldest": f"min({at})", "newest": f"max({at})"}
+    return [F.expr(f"{aggregate} AS `{name}`") for name, aggregate in counted.items()]
 
 
 def commit_times(counted: Mapping[str, Any]) -> tuple[float, float] | None:

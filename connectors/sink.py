@@ -99,7 +99,10 @@ class ArrowSink(Sink):
 
     @abstractmethod
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
-        """Return aliased columns over the change frame that build the bytes the sink sends. ``schema`` is the type of ``row``."""
+        """Return aliased columns over the change frame that build the bytes the sink sends. ``schema`` is the type of ``row``.
+
+        The service keeps the columns from one micro-batch to the next. ``route`` has no watermark here.
+        """
 
     @abstractmethod
     def open(self, route: RouteSpec) -> None:

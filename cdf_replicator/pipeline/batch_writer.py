@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import DeliveryResult, deliver
+from cdf_replicator.delivery.driver import Rendering
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import INTERRUPTED
 from cdf_replicator.monitoring.totals import PHASES
@@ -48,6 +49,7 @@ class BatchWriter:
     report: RouteReporter
     rejections: Rejections
     dimensions: Dimensions
+    _rendering: Rendering = field(default_factory=Rendering, init=False)
 
     def write(
         self,
@@ -115,7 +117,7 @@ class BatchWriter:
         if several:
             keys = selected.sparkSession.createDataFrame([(x.key,) for x in several], f"{change.KEY} string")
             selected = selected.join(F.broadcast(keys), change.KEY, "left_anti")
-        outcome = deliver(selected, self.sink, batch, self.policy, self.rejections.looked_for(batch))
+        outcome = deliver(selected, self.sink, batch, self.policy, self.rejections.looked_for(batch), self._rendering)
         for letter in several:
             outcome.reject(letter)
         if several and outcome.skipped:
@@ -168,5 +170,5 @@ class BatchWriter:
 
 
 def _counts() -> list[Column]:
-    keyless = F.count_if(F.col(change.KEY).isNull() & change.is_delete())  # the reduction drops them
-    return [*change.counts(), keyless.alias("keyless")]
+    keyless = f"count_if({change.KEY} IS NULL AND {change.is_delete_sql()})"  # the reduction drops them
+    return [*change.counts(), F.expr(f"{keyless} AS keyless")]

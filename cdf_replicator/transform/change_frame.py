@@ -126,25 +126,23 @@ def latest_per_key(frame: DataFrame) -> DataFrame:
     if they are the newest, the key becomes a delete of their commit. Each upsert with a null key is kept, to become a
     dead letter. A delete with a null key is dropped, because its row was never delivered. Costs one shuffle and one sort.
     """
-    deleted = change.is_delete()
-    frame = frame.where(F.col(change.KEY).isNotNull() | ~deleted)
+    deleted, names = change.is_delete_sql(), frame.columns
     row_type = frame.schema[change.ROW].dataType
     assert isinstance(row_type, StructType)
-    guard = F.col(change.GUARD)
-    alone = F.when(F.col(change.KEY).isNull(), F.concat_ws(":", guard, json_row(row_type)))
-    frame = frame.withColumn("alone", alone)
-    of_key = Window.partitionBy(change.KEY, "alone")
-    newest_first = of_key.orderBy(F.desc(change.GUARD))
-    again = F.col(change.KEY).isNotNull() & ~deleted & (F.lead(guard).over(newest_first) == guard)
-    ranked = frame.withColumns({"rank": F.row_number().over(newest_first), "again": F.when(again, guard)})
+    alone = F.when(F.col(change.KEY).isNull(), F.concat_ws(":", change.GUARD, json_row(row_type)))
+    kept = frame.where(f"key IS NOT NULL OR NOT {deleted}").withColumn("alone", alone)
+    newest_first = "OVER (PARTITION BY key, alone ORDER BY guard DESC)"
+    again = f"CASE WHEN key IS NOT NULL AND NOT {deleted} AND lead(guard) {newest_first} = guard THEN guard END"
+    ranked = kept.selectExpr("*", f"row_number() {newest_first} AS rank", f"{again} AS again")
     ranked = ranked.where("rank = 1 OR again IS NOT NULL")  # reduces the input of the next window
-    newest = ranked.withColumn(change.DUPLICATE_GUARD, F.max("again").over(of_key)).where("rank = 1")
-    several = F.col(change.DUPLICATE_GUARD).eqNullSafe(guard)
+    doubled = f"max(again) OVER (PARTITION BY key, alone) AS {change.DUPLICATE_GUARD}"
+    newest = ranked.selectExpr("*", doubled).where("rank = 1")
+    several = f"{change.DUPLICATE_GUARD} <=> guard"
     gone = {
-        change.CHANGE_TYPE: F.when(several, "delete").otherwise(F.col(change.CHANGE_TYPE)),
-        change.GUARD: F.when(several, guard - 1).otherwise(guard),
+        change.CHANGE_TYPE: f"CASE WHEN {several} THEN 'delete' ELSE change_type END AS change_type",
+        change.GUARD: f"CASE WHEN {several} THEN guard - 1 ELSE guard END AS guard",
     }
-    return newest.withColumns(gone).drop("rank", "again", "alone")
+    return newest.selectExpr(*(gone.get(name, name) for name in names), change.DUPLICATE_GUARD)
 
 
 def reduced(changes: DataFrame, sink: Sink, batch: Batch) -> DataFrame:

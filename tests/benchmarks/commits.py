@@ -3,7 +3,7 @@
 Spark writes the table beforehand. The simulated writer puts its commits, with their checksums and checkpoints, in place
 one after the other.
 
-As a process, one commit a second: ``python -m tests.benchmarks.commits MADE TABLE COMMITS``. Prints, for each, its first id
+As a process, one commit a second: ``python -m tests.benchmarks.commits MADE TABLE FIRST END``. Prints, for each, its first id
 and when it was there, by the clock that all processes of the machine share.
 """
 
@@ -70,11 +70,11 @@ def _log(table: Path) -> Path:
 
 
 def main() -> None:
-    source, table, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    started, chance = time.monotonic(), random.Random(count)
-    for number in range(count):
+    source, table, first, end = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    started, chance = time.monotonic(), random.Random(end)
+    for number in range(first, end):
         # One in every second, but anywhere in it: a fixed beat would meet Spark's trigger at the same phase each time.
-        time.sleep(max(0.0, started + number + chance.random() - time.monotonic()))
+        time.sleep(max(0.0, started + number - first + chance.random() - time.monotonic()))
         print(first_id(number), _put(source, table, number + 1), flush=True)
 
 

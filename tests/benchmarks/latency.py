@@ -77,24 +77,32 @@ def latency(commits: int, warm_up: int, report: Callable[[str], None]) -> Latenc
             for route in ("orders_search", "orders_cache"):
                 service.wait_state(route, "running")
             report(f"latency: {warm_up} + {commits} commits, one a second")
-            sinks = [_in_redis(cache.url), _in_elasticsearch(search.url)]
+            sinks = [in_redis(cache.url), in_elasticsearch(search.url)]
             with measured([service.pid]) as usage:
-                committed, seen = _watched(made, folder / TABLE, warm_up + commits, sinks)
+                committed, seen = watched(made, folder / TABLE, range(warm_up + commits), sinks)
     keys = sorted(committed)[warm_up:]
-    in_redis, in_elasticsearch = (Visible.of([each[key] - committed[key] for key in keys]) for each in seen)
-    for sink, found in (("Redis", in_redis), ("Elasticsearch", in_elasticsearch)):
+    redis_seen, elasticsearch_seen = (Visible.of([each[key] - committed[key] for key in keys]) for each in seen)
+    for sink, found in (("Redis", redis_seen), ("Elasticsearch", elasticsearch_seen)):
         report(f"latency: {sink}: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s, max {found.maximum:.2f} s")
     batch = usage.cpu_seconds / (warm_up + commits) / len(sinks)
     report(f"latency: {batch:.2f} processor seconds a micro-batch")
-    return Latency(commits, in_redis, in_elasticsearch, batch)
+    return Latency(commits, redis_seen, elasticsearch_seen, batch)
 
 
-def _watched(
-    source: Path, table: Path, commits: int, sinks: Sequence[Callable[[int], bool]]
+def watched(
+    source: Path, table: Path, commits: range, sinks: Sequence[Callable[[int], bool]]
 ) -> tuple[Mapping[int, float], Sequence[Mapping[int, float]]]:
     """When each commit was there, and when each sink was seen to show it, by the first key of the commit."""
-    keys = list(map(small.first_id, range(commits)))
-    words = [sys.executable, "-m", "tests.benchmarks.commits", str(source), str(table), str(commits)]
+    keys = list(map(small.first_id, commits))
+    words = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.commits",
+        str(source),
+        str(table),
+        str(commits.start),
+        str(commits.stop),
+    ]
     with ThreadPoolExecutor(len(sinks)) as pool:
         pending = [pool.submit(_seen, shows, keys) for shows in sinks]
         with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as writer:
@@ -116,12 +124,12 @@ def _seen(shows: Callable[[int], bool], keys: Sequence[int]) -> dict[int, float]
     return seen
 
 
-def _in_redis(url: str) -> Callable[[int], bool]:
+def in_redis(url: str) -> Callable[[int], bool]:
     client = redis.Redis.from_url(url)
     return lambda key: client.get(f"{TABLE}:{key}") is not None
 
 
-def _in_elasticsearch(url: str) -> Callable[[int], bool]:
+def in_elasticsearch(url: str) -> Callable[[int], bool]:
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
 
     def shows(key: int) -> bool:
