@@ -23,7 +23,8 @@ from tests.support.service import Service, environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-BY_HAND, EVERY_SECOND = "by hand", "by hand, once a second"
+OURS, BY_HAND, EVERY_SECOND = ARMS = "ours", "by hand", "by hand once a second"
+"""The second arm starts a micro-batch as soon as the former has ended, the third once a second."""
 SINKS: Final = {"redis": ("redis",), "audit": ("audit",), "all": ("redis", "elasticsearch", "audit")}
 STOP_SECONDS = 120
 
@@ -45,7 +46,7 @@ def costs(commits: int, warm_up: int, report: Callable[[str], None]) -> Costs:
     found: Costs = {}
     with Elasticsearch.start(long_lived=True) as search, Redis.start() as cache:
         for name, sinks in SINKS.items():
-            for arm in ("ours", BY_HAND, EVERY_SECOND):
+            for arm in ARMS:
                 with TemporaryDirectory() as folder:
                     places = {"redis": cache.url, "elasticsearch": search.url, "audit": str(Path(folder, "audit"))}
                     run = _Run(Path(folder), {sink: places[sink] for sink in sinks}, commits, warm_up)
@@ -66,7 +67,7 @@ class _Run:
     def measured(self, arm: str) -> Cost:
         source, table = small.made(self.commits + self.warm_up), self.folder / TABLE
         small.begin(source, table)
-        arms = {"ours": self._ours, BY_HAND: lambda: self._by_hand(0), EVERY_SECOND: lambda: self._by_hand(1)}
+        arms = {OURS: self._ours, BY_HAND: lambda: self._by_hand(0), EVERY_SECOND: lambda: self._by_hand(1)}
         with arms[arm]() as process:
             watched(source, table, range(self.warm_up), self._views())
             with measured([process]) as usage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.commit import ARMS, BY_HAND, OURS, costs
 from tests.benchmarks.growth import growth
 from tests.benchmarks.idle import idle
 from tests.benchmarks.latency import latency
@@ -29,6 +30,25 @@ def of_latency(scale: Scale, report: Report) -> Measured:
         values[f"commit to visible in {sink}, p50"] = seen.p50
         values[f"commit to visible in {sink}, p99"] = seen.p99
     return values, asdict(found)
+
+
+def of_commit(scale: Scale, report: Report) -> Measured:
+    found = costs(scale.small_commits, scale.warm_up_commits, report)
+    values: dict[str, float | None] = {}
+    for name, arms in found.items():
+        for arm in ARMS[1:]:
+            values[f"a commit into {name}, processor time against {arm}"] = (
+                arms[OURS].cpu_seconds / arms[arm].cpu_seconds
+            )
+    for name in ("redis", "all"):
+        ours, by_hand = found[name][OURS].visible, found[name][BY_HAND].visible
+        values[f"a commit into {name}, time to visible against {BY_HAND}"] = (
+            ours / by_hand if ours and by_hand else None
+        )
+    values["a commit, processor time of audit against redis"] = (
+        found["audit"][OURS].cpu_seconds / found["redis"][OURS].cpu_seconds
+    )
+    return values, {name: {arm: asdict(cost) for arm, cost in arms.items()} for name, arms in found.items()}
 
 
 def of_idle(scale: Scale, report: Report) -> Measured:
@@ -87,4 +107,11 @@ def of_memory(scale: Scale, report: Report) -> Measured:
     return values, seen
 
 
-PARTS = {"latency": of_latency, "idle": of_idle, "growth": of_growth, "memory": of_memory, "start": of_start}
+PARTS = {
+    "latency": of_latency,
+    "commit": of_commit,
+    "idle": of_idle,
+    "growth": of_growth,
+    "memory": of_memory,
+    "start": of_start,
+}

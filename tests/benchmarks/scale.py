@@ -35,6 +35,7 @@ class Scale:
     rounds: int
     warm_up: bool
     commits: int
+    small_commits: int
     warm_up_commits: int
     idle: tuple[int, int, float, float]
     growth: tuple[int, ...]
@@ -53,7 +54,8 @@ FULL = Scale(
     rounds=3,
     warm_up=True,
     commits=300,
-    warm_up_commits=60,
+    small_commits=60,
+    warm_up_commits=120,
     idle=(10, 5, 90, 60),
     growth=(100_000, 1_000_000, 3_000_000),
     growth_sinks=("redis", "audit"),
@@ -70,6 +72,7 @@ SMOKE = Scale(
     rounds=1,
     warm_up=False,
     commits=3,
+    small_commits=3,
     warm_up_commits=1,
     idle=(1, 2, 0, 2),
     growth=(),

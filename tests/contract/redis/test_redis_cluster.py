@@ -7,7 +7,9 @@ from threading import Thread
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
 from redis.crc import key_slot
+from redis.retry import Retry
 
 from connectors import PermanentError, RetryableError, RouteSpec, Watermark, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
@@ -245,7 +247,8 @@ def test_promoted_replica_is_found_and_its_lost_writes_are_detected(spark, route
         started_with_sentinel() as watched,
         closing(RedisSink(RedisSettings(type="redis", url=watched.url, timeout_seconds=30))) as sink,
         redis.Redis.from_url(watched.master.url) as old,
-        redis.Redis.from_url(watched.replica.url, decode_responses=True) as new,
+        # Sentinel closes the connections of a replica that it promotes.
+        redis.Redis.from_url(watched.replica.url, decode_responses=True, retry=Retry(NoBackoff(), 3)) as new,
     ):
         sink.check()
         sink.read_claim(route)
