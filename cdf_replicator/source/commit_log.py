@@ -6,7 +6,6 @@ import json
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import is_instance_of
@@ -67,7 +66,6 @@ class CommitLog:
         self._path = getattr(jvm, "org.apache.hadoop.fs.Path")
         self._log = self._path(location, "_delta_log")
         self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        self._local = str(self._log.toUri().getPath()) if self.is_local else None
         self._latest = self.available()[1]
         self._next = self._commit_file(self._latest + 1)
 
@@ -99,19 +97,11 @@ class CommitLog:
         return min(starts, default=latest), latest
 
     def latest_version(self) -> int:
-        """Return the newest commit version. Checks only for files after the last known version.
-
-        Every route calls this up to twice a second. A check of a local file by Python takes a hundredth of a call of the JVM.
-        """
-        while self._has_next():
+        """Return the newest commit version. Checks only for files after the last known version."""
+        while self._files.exists(self._next):
             self._latest += 1
             self._next = self._commit_file(self._latest + 1)
         return self._latest
-
-    def _has_next(self) -> bool:
-        if self._local is None:
-            return bool(self._files.exists(self._next))
-        return Path(self._local, _file_name(self._latest + 1)).exists()
 
     def committed_at(self, version: int) -> float | None:
         """Return the modification time of a commit file in epoch seconds; None if the file was removed."""
@@ -173,11 +163,7 @@ class CommitLog:
             raise
 
     def _commit_file(self, version: int) -> Any:
-        return self._path(self._log, _file_name(version))
-
-
-def _file_name(version: int) -> str:
-    return f"{version:020d}.json"
+        return self._path(self._log, f"{version:020d}.json")
 
 
 def _parsed(version: int, text: str) -> Commit:
