@@ -3,16 +3,31 @@
 #   docker build -t cdf-replicator .
 #   docker build -t cdf-replicator --build-context jars=DIR .    with the jars in DIR, without Maven Central
 #
-# Every stage is based on Debian: Python 3.11 and Java 17 are packages with security updates.
+# Every stage is based on Debian: Python 3.11 and Java 17 are packages with security updates. A build installs the newest.
 
-FROM debian:bookworm-slim AS base
+FROM debian:bookworm-slim AS system
 ENV DEBIAN_FRONTEND=noninteractive
 # Packages of a stable Debian change only for security.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
-        ca-certificates libnss-wrapper openjdk-17-jre-headless python3 tini \
+        ca-certificates ca-certificates-java libnss-wrapper libstdc++6 python3 tini zlib1g \
+    && apt-get clean \
     && rm -rf /var/lib/apt/lists/*
+
+FROM system AS java
+COPY --chmod=755 deploy/image/link-java.sh /usr/local/bin/
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jdk-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && link-java.sh /opt/java
+
+FROM system AS base
+COPY --from=java /opt/java /opt/java
+COPY --from=java /etc/ssl/certs/java /etc/ssl/certs/java
+ENV JAVA_HOME=/opt/java \
+    PATH=/opt/java/bin:$PATH
 
 FROM base AS build
 # hadolint ignore=DL3008
@@ -52,7 +67,9 @@ ENTRYPOINT ["tini", "--", "/opt/cdf/bin/python", "-m", "deploy.local.demo.board"
 CMD ["/lake"]
 
 FROM build AS environment
-RUN /opt/cdf/bin/pip uninstall --yes pip setuptools
+COPY deploy/image/leave-out.sh deploy/image/left-out.txt deploy/image/
+RUN /opt/cdf/bin/pip uninstall --yes pip setuptools \
+    && sh deploy/image/leave-out.sh deploy/image/left-out.txt /opt/cdf/lib/python3.11/site-packages
 
 FROM scratch AS jars
 COPY --from=fetched /fetched/ /
