@@ -6,7 +6,7 @@ set -eu
 
 list=$(realpath "$1")
 cd "$2"
-while read -r pattern; do
+while read -r pattern || [ -n "$pattern" ]; do
   case $pattern in '' | '#'*) continue ;; esac
   # The shell expands the pattern here, since a list holds one per line.
   # shellcheck disable=SC2086

@@ -22,9 +22,12 @@ PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstra
 HOME = (CACHE / "containers").resolve()  # podman keeps to the path that its store was made by
 BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
 SLIM = "localhost/debian:as-published"
-"""Second name of the base that ``_debian`` makes now. A store may hold an older one, which was larger than the published."""
+"""Second name of the base that ``_debian`` makes now. A store may hold an older one, which was larger than the published image."""
 LEFT_OUT = ("usr/share/man", "usr/share/info", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists")
-DPKG = "path-exclude /usr/share/{doc,info,locale,man}/*\npath-include /usr/share/doc/*/copyright\n"
+DPKG = (
+    "path-exclude /usr/share/doc/*\npath-include /usr/share/doc/*/copyright\n"
+    "path-exclude /usr/share/info/*\npath-exclude /usr/share/locale/*\npath-exclude /usr/share/man/*\n"
+)
 APT = 'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\nAPT::Keep-Downloaded-Packages "false";\n'
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
 
@@ -96,7 +99,7 @@ class Podman:
     def build(self, tag: str = IMAGE, folder: Path = PROJECT, *options: str) -> None:
         """An image of the Dockerfile in a folder, out of Debian's own packages where its base is not there yet."""
         revision = self.run("git", "-C", PROJECT, "rev-parse", "HEAD").output.strip()
-        with (HOME / "build.lock").open("w") as lock:  # a second process of the tests finds the first one's layers
+        with (HOME / "build.lock").open("w") as lock:  # a second process of the tests waits for the layers of the first
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.run("podman", "image", "exists", SLIM, check=False).code:
                 self._debian()
@@ -107,7 +110,7 @@ class Podman:
             )
 
     def _debian(self) -> None:
-        """Make the base out of Debian's packages, without what the published one lacks: archives, pages, other languages."""
+        """Make the base out of Debian's packages, without what the published image lacks: archives, pages, languages."""
         root, archive = HOME / "rootfs", HOME / "rootfs.tar"
         self.run("rm", "-rf", root)
         self.run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
