@@ -23,13 +23,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && link-java.sh /opt/java
 
-FROM system AS base
-COPY --from=java /opt/java /opt/java
-COPY --from=java /etc/ssl/certs/java /etc/ssl/certs/java
-ENV JAVA_HOME=/opt/java \
-    PATH=/opt/java/bin:$PATH
-
-FROM base AS build
+FROM system AS build
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-venv \
@@ -50,6 +44,10 @@ RUN /opt/cdf/bin/pip install --no-cache-dir --no-compile --no-deps --force-reins
 
 # The artifacts of deploy/local/jars/ivy.xml, each checked against its checksum.
 FROM build AS fetched
+COPY --from=java /opt/java /opt/java
+COPY --from=java /etc/ssl/certs/java /etc/ssl/certs/java
+ENV JAVA_HOME=/opt/java \
+    PATH=/opt/java/bin:$PATH
 COPY deploy/local/jars deploy/local/jars
 RUN /opt/cdf/bin/python -m deploy.local.jars.fetch delta /fetched \
     && /opt/cdf/bin/python -m deploy.local.jars.fetch s3 /fetched
@@ -74,13 +72,16 @@ RUN /opt/cdf/bin/pip uninstall --yes pip setuptools \
 FROM scratch AS jars
 COPY --from=fetched /fetched/ /
 
-FROM base
+FROM system
+COPY --from=java /opt/java /opt/java
+COPY --from=java /etc/ssl/certs/java /etc/ssl/certs/java
 COPY --from=environment /opt/cdf /opt/cdf
 COPY --from=jars *.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/
 COPY --chmod=755 deploy/image/entrypoint.sh /usr/local/bin/cdf-replicator
 RUN useradd --uid 10001 --gid 0 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin cdf \
     && install -d -o 10001 -g 0 -m 0770 /var/lib/cdf
-ENV PATH=/usr/local/bin:/opt/cdf/bin:$PATH \
+ENV JAVA_HOME=/opt/java \
+    PATH=/usr/local/bin:/opt/cdf/bin:/opt/java/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -118,7 +118,7 @@ class Podman:
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "usr/local/share/ca-certificates/machine.crt")
         self.run("chroot", root, "update-ca-certificates")
         for name in LEFT_OUT:
-            self.run("find", root / name, "-mindepth", "1", "-delete")
+            self.run("find", root / name, "-not", "-type", "d", "-delete")  # a package may write into the folders
         self.run("find", root / "usr/share/doc", "-type", "f", "-not", "-name", "copyright", "-delete")
         (root / "etc/dpkg/dpkg.cfg.d/docker").write_text(DPKG)
         (root / "etc/apt/apt.conf.d/docker-clean").write_text(APT)
