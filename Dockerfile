@@ -3,18 +3,27 @@
 #   docker build -t cdf-replicator .
 #   docker build -t cdf-replicator --build-context jars=DIR .    with the jars in DIR, without Maven Central
 #
-# Every stage is based on Debian: Python 3.11 and Java 17 are packages with security updates.
+# Every stage is based on Debian: Python 3.11 and Java 17 are packages with security updates. A build installs the newest.
 
-FROM debian:bookworm-slim AS base
+FROM debian:bookworm-slim AS system
 ENV DEBIAN_FRONTEND=noninteractive
 # Packages of a stable Debian change only for security.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
-        ca-certificates libnss-wrapper openjdk-17-jre-headless python3 tini \
+        ca-certificates ca-certificates-java libnss-wrapper libstdc++6 python3 tini zlib1g \
+    && apt-get clean \
     && rm -rf /var/lib/apt/lists/*
 
-FROM base AS build
+FROM system AS java
+COPY --chmod=755 deploy/image/link-java.sh /usr/local/bin/
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jdk-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && link-java.sh /opt/java
+
+FROM system AS build
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-venv \
@@ -35,6 +44,10 @@ RUN /opt/cdf/bin/pip install --no-cache-dir --no-compile --no-deps --force-reins
 
 # The artifacts of deploy/local/jars/ivy.xml, each checked against its checksum.
 FROM build AS fetched
+COPY --from=java /opt/java /opt/java
+COPY --from=java /etc/ssl/certs/java /etc/ssl/certs/java
+ENV JAVA_HOME=/opt/java \
+    PATH=/opt/java/bin:$PATH
 COPY deploy/local/jars deploy/local/jars
 RUN /opt/cdf/bin/python -m deploy.local.jars.fetch delta /fetched \
     && /opt/cdf/bin/python -m deploy.local.jars.fetch s3 /fetched
@@ -52,18 +65,23 @@ ENTRYPOINT ["tini", "--", "/opt/cdf/bin/python", "-m", "deploy.local.demo.board"
 CMD ["/lake"]
 
 FROM build AS environment
-RUN /opt/cdf/bin/pip uninstall --yes pip setuptools
+COPY deploy/image/leave-out.sh deploy/image/left-out.txt deploy/image/
+RUN /opt/cdf/bin/pip uninstall --yes pip setuptools \
+    && sh deploy/image/leave-out.sh deploy/image/left-out.txt /opt/cdf/lib/python3.11/site-packages
 
 FROM scratch AS jars
 COPY --from=fetched /fetched/ /
 
-FROM base
+FROM system
+COPY --from=java /opt/java /opt/java
+COPY --from=java /etc/ssl/certs/java /etc/ssl/certs/java
 COPY --from=environment /opt/cdf /opt/cdf
 COPY --from=jars *.jar /opt/cdf/lib/python3.11/site-packages/pyspark/jars/
 COPY --chmod=755 deploy/image/entrypoint.sh /usr/local/bin/cdf-replicator
 RUN useradd --uid 10001 --gid 0 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin cdf \
     && install -d -o 10001 -g 0 -m 0770 /var/lib/cdf
-ENV PATH=/usr/local/bin:/opt/cdf/bin:$PATH \
+ENV JAVA_HOME=/opt/java \
+    PATH=/usr/local/bin:/opt/cdf/bin:/opt/java/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -83,7 +83,7 @@ mutate: setup ## Change the modules that the unit tests cover, line by line, and
 	@tests/nightly/mutate.sh
 
 image-test: setup ## Build the image and run it, as root (part of test-system)
-	$(pytest) tests/system/test_image.py
+	$(pytest) tests/system/test_image.py tests/system/test_image_storage.py
 
 cluster-test: setup ## Run the service on a standalone Spark cluster (part of test-system)
 	$(pytest) tests/system/test_cluster.py

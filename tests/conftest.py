@@ -32,6 +32,7 @@ LONGEST = (
     "test_image.py",
     "test_object_store.py",
     "test_cluster.py",
+    "test_image_storage.py",
     "test_manifests.py",
     "test_state_path.py",
     "test_catalog.py",

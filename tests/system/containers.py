@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 PACKAGES = ("buildah", "podman", "runc", "netavark", "aardvark-dns", "debootstrap", "ca-certificates", "git")
 HOME = (CACHE / "containers").resolve()  # podman keeps to the path that its store was made by
 BASE, IMAGE = "localhost/debian:bookworm-slim", "localhost/cdf-replicator"
+SLIM = "localhost/debian:as-published"
+"""Second name of the base that ``_debian`` makes now. A store may hold an older one, which was larger than the published image."""
+LEFT_OUT = ("usr/share/man", "usr/share/info", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists")
+DPKG = (
+    "path-exclude /usr/share/doc/*\npath-include /usr/share/doc/*/copyright\n"
+    "path-exclude /usr/share/info/*\npath-exclude /usr/share/locale/*\npath-exclude /usr/share/man/*\n"
+)
+APT = 'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\nAPT::Keep-Downloaded-Packages "false";\n'
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
 
 
@@ -89,24 +98,33 @@ class Podman:
 
     def build(self, tag: str = IMAGE, folder: Path = PROJECT, *options: str) -> None:
         """An image of the Dockerfile in a folder, out of Debian's own packages where its base is not there yet."""
-        if self.run("podman", "image", "exists", BASE, check=False).code:
-            self._debian()
         revision = self.run("git", "-C", PROJECT, "rev-parse", "HEAD").output.strip()
-        self.run(
-            *("buildah", "bud", "--format", "docker", "--layers", "--pull-never"),
-            *options,
-            *("--build-arg", f"REVISION={revision}", "--tag", tag, folder),
-        )
+        with (HOME / "build.lock").open("w") as lock:  # a second process of the tests waits for the layers of the first
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.run("podman", "image", "exists", SLIM, check=False).code:
+                self._debian()
+            self.run(
+                *("buildah", "bud", "--format", "docker", "--layers", "--pull-never"),
+                *options,
+                *("--build-arg", f"REVISION={revision}", "--tag", tag, folder),
+            )
 
     def _debian(self) -> None:
+        """Make the base out of Debian's packages, without what the published image lacks: archives, pages, languages."""
         root, archive = HOME / "rootfs", HOME / "rootfs.tar"
         self.run("rm", "-rf", root)
         self.run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
         # This machine's authorities: a proxy's own may be among them.
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "usr/local/share/ca-certificates/machine.crt")
         self.run("chroot", root, "update-ca-certificates")
+        for name in LEFT_OUT:
+            self.run("find", root / name, "-not", "-type", "d", "-delete")  # a package may write into the folders
+        self.run("find", root / "usr/share/doc", "-type", "f", "-not", "-name", "copyright", "-delete")
+        (root / "etc/dpkg/dpkg.cfg.d/docker").write_text(DPKG)
+        (root / "etc/apt/apt.conf.d/docker-clean").write_text(APT)
         self.run("tar", "-C", root, "-cf", archive, ".")
         self.run("podman", "import", archive, BASE)
+        self.run("podman", "tag", BASE, SLIM)
         self.run("rm", "-rf", root, archive)
 
     def image(self) -> dict[str, object]:

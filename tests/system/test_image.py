@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
 WITHIN = 240
+LARGEST_MB = 950
+"""Unpacked, with the base."""
 JAVA_OPTIONS = (
     "-Dspark.app.name=of two words",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -258,6 +260,10 @@ def test_image_is_described_and_does_not_run_as_root(podman: Podman):
     assert labels >= {"title", "description", "source", "version", "revision", "created", "licenses"}
     assert len(config["Labels"]["org.opencontainers.image.revision"]) == 40
     assert config["Entrypoint"] == ["tini", "--", "cdf-replicator"]
+
+
+def test_image_takes_at_most_950_megabytes_unpacked(podman: Podman):
+    assert int(str(podman.image()["Size"])) / 1e6 <= LARGEST_MB
 
 
 def test_provided_jars_replace_fetched_jars(podman: Podman, tmp_path: Path):

@@ -1,0 +1,94 @@
+"""The image, which has only a part of Spark's jars and of Java, reads tables of an object store and of a catalog."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from deploy.local.jars.fetch import artifacts, fetch
+from deploy.local.servers.s3 import BUCKET, S3
+from deploy.local.servers.server import CACHE
+from tests.support.reading import entries
+from tests.support.service import SHORT_LIVED
+from tests.system.containers import PACKAGES, Container, Podman
+from tests.system.lake import Lake
+from tests.system.metastore import HiveMetastore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deploy.local.servers import Redis
+
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
+JARS = CACHE / "downloads" / "s3"
+CREATED = (
+    "CREATE TABLE {} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) "
+    "AS SELECT id, concat('name ', id) AS name FROM range(10)"
+)
+
+
+@pytest.fixture(scope="module")
+def podman(installed: Callable[..., None]) -> Podman:
+    installed(*PACKAGES)
+    podman = Podman()
+    podman.build()
+    return podman
+
+
+@pytest.fixture
+def run_once(podman: Podman, redis_server: Redis) -> Callable[..., str]:
+    """Deliver a table into Redis by the image's `run --once`; returns its log."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+
+    def run(conf: Mapping[str, str], variables: Mapping[str, str], *options: str) -> str:
+        given = {
+            "CDF_SPARK__CONF": json.dumps({**SHORT_LIVED, **conf}),
+            "CDF_STATE_PATH": "/tmp/state",
+            "CDF_TABLES__ORDERS__KEYS": "id",
+            "CDF_TABLES__ORDERS__SINKS": "cache",
+            "CDF_SINKS__CACHE__TYPE": "redis",
+            "CDF_SINKS__CACHE__URL": redis_server.url,
+            **variables,
+        }
+        return Container(podman, "cdf-image-storage", given, options).once("run", "--once").log
+
+    return run
+
+
+def test_image_keeps_table_audit_and_state_in_an_object_store(run_once: Callable[..., str], redis_server: Redis):
+    fetch("s3", JARS)
+    folder = f"s3a://{BUCKET}"
+    variables = {
+        "CDF_STATE_PATH": f"{folder}/state",
+        "CDF_TABLES__ORDERS__PATH": f"{folder}/orders",
+        "CDF_TABLES__ORDERS__SINKS": "cache,audit",
+        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+        "CDF_SINKS__AUDIT__PATH": f"{folder}/audit",
+    }
+    with S3.start() as store:
+        writer = {"spark.jars": ",".join(str(JARS / artifact.file) for artifact in artifacts("s3")), **store.spark_conf}
+        with Lake(writer) as lake:
+            lake.sql(CREATED.format(f"delta.`{folder}/orders`"))
+            run_once(store.spark_conf, variables)
+            lake.sql(f"DELETE FROM delta.`{folder}/orders` WHERE id = 7")
+            run_once(store.spark_conf, variables)
+            source = {str(row["id"]): row for row in lake.sql(f"SELECT * FROM delta.`{folder}/orders`")}
+            (audit,) = lake.sql(f"SELECT count(*) AS rows FROM delta.`{folder}/audit/orders`")
+    assert len(source) == 9
+    assert entries(redis_server.url, "orders:") == source
+    assert audit["rows"] == 11
+
+
+def test_image_follows_a_table_of_a_hive_metastore(run_once: Callable[..., str], redis_server: Redis):
+    with HiveMetastore().started() as metastore, Lake(metastore.conf) as lake:
+        lake.sql("CREATE DATABASE sales")
+        lake.sql(CREATED.format("sales.orders"))
+        mount = ("--volume", f"{metastore.home}:{metastore.home}:ro")
+        run_once(metastore.conf, {"CDF_TABLES__ORDERS__NAME": "sales.orders"}, *mount)
+        source = {str(row["id"]): row for row in lake.sql("SELECT * FROM sales.orders")}
+    assert len(source) == 10
+    assert entries(redis_server.url, "orders:") == source
