@@ -166,6 +166,8 @@ def test_image_replicates_is_scraped_drains_and_replays(
         'cdf_route_state{route="orders_cache",sink="cache",state="running",table="orders"} 1.0' in get("/metrics").text
     )
     assert container.healthcheck() == 0
+    # The JVM maps the archive of the build, so the Java and the jars of the image are those that it was written for.
+    assert container.execute("sh", "-c", "grep -l classes.jsa /proc/[0-9]*/maps").output
     assert container.stop() == 0
     log = container.logs().splitlines()
     assert all(line.startswith("{") for line in log if "WARNING: Using incubator modules" not in line), log
