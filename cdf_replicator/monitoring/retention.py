@@ -30,7 +30,7 @@ WARN_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What Delta keeps of a table: the changes of the last ``seconds``, in commits from ``from_version`` on."""
+    """Delta keeps the changes of a table for ``seconds``; those left are in commits from ``from_version`` on."""
 
     seconds: float = 0.0
     from_version: int = 0
