@@ -76,6 +76,8 @@ class RoutePool:
         self._board = factory.metrics.board
         self._runners: dict[str, RouteRunner] = {}
         self._verifier = VerifierThread()
+        if control is not None:
+            control.comparisons = self._verifier.requests
 
     def run(self) -> int | None:
         """Run the routes to their end, and return the exit code; None if the service stops first."""
@@ -134,15 +136,11 @@ class RoutePool:
         return runner
 
     def _start_comparisons(self) -> None:
-        """Start the comparisons of the present routes with their tables, if the configuration wants them."""
+        """Start the comparisons of the present routes with their tables: on request, and by the configured period."""
         factory, settings = self._factory, self._configuration.settings
-        routes = self._configuration.routes
-        if settings.verify.every_hours is None:
-            for name in routes:
-                self._board.update(name, verify_deadline=None)
-        elif not factory.once:
-            given = factory.spark, settings, factory.state_store, self._board, routes.values()
-            self._verifier.start(BackgroundVerifier(*given))
+        if not factory.once:
+            given = factory.spark, settings, factory.state_store, self._board, self._configuration.routes.values()
+            self._verifier.start(BackgroundVerifier(*given, self._verifier.requests))
 
     def _publish_names(self, former: Mapping[str, SinkSettings]) -> None:
         """Publish the routes for control over HTTP, and the sinks that differ from ``former``, on the status page."""

@@ -70,6 +70,7 @@ def pool(content):
     configuration = Configuration(load(), Selection(frozenset(), versions), board)
     factory = Factory(configuration.settings, Metrics(board))
     pool = RoutePool(factory, configuration, requests, Heartbeat(), control)
+    pool._verifier = SimpleNamespace(requests=None, start=lambda verifier: None, stop=lambda: None)  # it needs Spark
     pool._publish_names({})
     for route in configuration.routes.values():
         pool._add(route, versions[route.source.slug]).start()
