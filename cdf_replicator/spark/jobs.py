@@ -35,6 +35,8 @@ class TaggedJobs:
         context: Any = spark.sparkContext._jsc
         self._tracker, self._store = context.sc().statusTracker(), context.sc().statusStore()
         self._tag = tag
+        self._rows: dict[int, int] = {}
+        """Number of rows by stage, since Spark forgets older stages."""
         self._former = set(self._tracker.getJobIdsForTag(tag))
 
     def finished_share(self) -> float:
@@ -59,12 +61,10 @@ class TaggedJobs:
     def rows_read(self) -> int:
         """Return the number of rows that the jobs have read. Spark counts those of a running task every ten seconds."""
         jobs = (self._tracker.getJobInfo(number) for number in self._numbers())
-        stages = {stage for job in jobs if job.isDefined() for stage in job.get().stageIds()}
-        rows = 0
-        for stage in stages:
+        for stage in {stage for job in jobs if job.isDefined() for stage in job.get().stageIds()}:
             with suppress(Py4JJavaError):  # Spark knows no attempt of a skipped stage
-                rows += self._store.lastStageAttempt(stage).inputRecords()
-        return rows
+                self._rows[stage] = self._store.lastStageAttempt(stage).inputRecords()
+        return sum(self._rows.values())
 
     def _numbers(self) -> set[int]:
         return set(self._tracker.getJobIdsForTag(self._tag)) - self._former

@@ -103,12 +103,18 @@ class BackgroundVerifier:
                     log.exception("comparison beside the streams")
 
     def _restored(self, now: float) -> Schedule:
-        """Publish the results of the last run of the service, and return the schedule that follows from them."""
-        last = {name: self._last(name) for name in self._routes}
+        """Publish the periodic results of the last run of the service, and return the schedule that follows from them.
+
+        A result on request ends with the row of its route.
+        """
         periodic = [name for name, route in self._routes.items() if self._is_periodic(route)]
-        compared = {name: found.at.timestamp() if found else None for name, found in last.items() if name in periodic}
+        last = {name: self._last(name) for name in periodic}
+        compared = {name: found.at.timestamp() if found else None for name, found in last.items()}
         for name, found in last.items():
-            self._publish(name, found, compared[name] or now if name in compared else None)
+            self._publish(name, found, compared[name] or now)
+        for row in self._board.snapshot().routes:
+            if row.route in self._routes and row.route not in last:
+                self._publish(row.route, row.verification, None, row.totals.restarts[REQUEST])
         return Schedule.spread(self._period or 0.0, now, compared)
 
     def _last(self, name: str) -> VerificationStatus | None:
@@ -210,7 +216,8 @@ class BackgroundVerifier:
             where = f"target differs from version {outcome.version} of the table ({kinds(counts)})"
             self._warn(outcome.route, f"{where}. Run: cdf-replicator verify {outcome.route}")
         log.info("verified", route=outcome.route, version=outcome.version, seconds=round(outcome.seconds, 1))
-        write_json(self._state_store.verified_file(outcome.route), {**asdict(found), "at": at.isoformat()})
+        if due_from is not None:
+            write_json(self._state_store.verified_file(outcome.route), {**asdict(found), "at": at.isoformat()})
 
     def _warn(self, name: str, what: str) -> None:
         self._board.event(what, name)

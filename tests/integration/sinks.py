@@ -67,6 +67,17 @@ class PickySink(ResyncableFolderSink, Watermarked):
         )
 
 
+class NamelessSink(PickySink):
+    """The picky sink, which can't say its address."""
+
+    @property
+    def endpoint(self):
+        raise RuntimeError("the address is not known")
+
+    def places(self, route):
+        return frozenset()
+
+
 class EndlessSink(PickySink, Verifiable):
     """The picky sink, whose view has no end; fails to open it as ``<path>/trouble`` says."""
 
