@@ -138,8 +138,12 @@ class RoutePool:
     def _start_comparisons(self) -> None:
         """Start the comparisons of the present routes with their tables: on request, and by the configured period."""
         factory, settings = self._factory, self._configuration.settings
+        routes = self._configuration.routes
+        if settings.verify.every_hours is None:
+            for name in routes:
+                self._board.update(name, verify_deadline=None)
         if not factory.once:
-            given = factory.spark, settings, factory.state_store, self._board, self._configuration.routes.values()
+            given = factory.spark, settings, factory.state_store, self._board, routes.values()
             self._verifier.start(BackgroundVerifier(*given, self._verifier.requests))
 
     def _publish_routes(self) -> None:

@@ -114,7 +114,7 @@ class BackgroundVerifier:
             self._publish(name, found, compared[name] or now)
         for row in self._board.snapshot().routes:
             if row.route in self._routes and row.route not in last:
-                self._publish(row.route, row.verification, None, row.totals.restarts[REQUEST])
+                self._remember(row.route, row.verification, row.totals.restarts[REQUEST])
         return Schedule.spread(self._period or 0.0, now, compared)
 
     def _last(self, name: str) -> VerificationStatus | None:
@@ -133,6 +133,9 @@ class BackgroundVerifier:
         if compared_at is not None and self._period is not None:
             deadline = datetime.fromtimestamp(compared_at, timezone.utc) + timedelta(seconds=2 * self._period)
         self._board.update(name, verification=found, verify_deadline=deadline)
+        self._remember(name, found, commands)
+
+    def _remember(self, name: str, found: VerificationStatus | None, commands: int) -> None:
         self._differing.pop(name, None)
         if found and any(found.differences.values()):
             self._differing[name] = commands
