@@ -11,6 +11,7 @@ from pydantic import Field
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors import (
+    Addressed,
     ArrowSettings,
     Claim,
     PermanentError,
@@ -67,7 +68,7 @@ class PickySink(ResyncableFolderSink, Watermarked):
         )
 
 
-class NamelessSink(PickySink):
+class NamelessSink(PickySink, Addressed):
     """The picky sink, which can't say its address."""
 
     @property

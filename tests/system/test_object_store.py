@@ -159,7 +159,8 @@ def test_running_service_executes_the_request_of_another_command(
         assert (answered.code, ALONE in answered.log) == (0, False), (words, answered.log)
     refused = command({**service.given, "CDF_HTTP__TOKEN": TOKEN[::-1]}, "dead-letters", "list")
     assert refused.code == 0, refused.log
-    assert refused.entry(event=ALONE)["reason"] == "the running service refuses the token"
+    assert ALONE in refused.log
+    assert "the running service refuses the token" in refused.log
 
 
 def test_standby_takes_over_and_paused_holder_ends_when_it_resumes(

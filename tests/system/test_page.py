@@ -188,7 +188,7 @@ def test_comparison_is_started_by_its_form_and_shows_its_numbers(healthy: Servic
         expect(page.locator("h1")).to_have_text("orders_cache")
         newest = page.locator(".commands tbody tr").first
         expect(newest).to_contain_text("verify by http_token")
-        numbers = re.compile(rf"done\s+equal to version {orders.version} of the table; .* rows and .* entries compared")
+        numbers = re.compile(rf"done\s*equal to version {orders.version} of the table; .* rows and .* entries compared")
         expect(newest).to_contain_text(numbers, timeout=6 * REFRESHED_MS)
         expect(page.locator("#top")).to_contain_text("Target compared with version", timeout=REFRESHED_MS)
         looked_at(browser, page.url, "verified", showing="equal to version")
