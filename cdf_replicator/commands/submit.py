@@ -78,11 +78,8 @@ def set_paused(settings: Settings, commands: Sequence[command_queue.Command]) ->
 
 def reload(settings: StateSettings, *, dry_run: bool) -> int:
     """Let the running service read its configuration again, print what it did and return the exit code."""
-    from cdf_replicator.spark import SparkStartError
-    from cdf_replicator.state.location import state_folder
 
-    try:
-        root = state_folder(settings)
+    def submit(root: StoragePath) -> int:
         holder = lease.holder(root)
         if holder is None:
             log.error("no service is running, so there is nothing to reload", state_path=settings.state_path)
@@ -92,18 +89,14 @@ def reload(settings: StateSettings, *, dry_run: bool) -> int:
         code = wait_answered(root, holder, folder, [command])
         outcome = command_queue.read_status(folder, command.id)
         command_queue.delete(folder, command.id)
-    except (StateError, SparkStartError) as error:
-        log.error(str(error))  # noqa: TRY400 - the message is complete
-        return exit_codes.CONFIGURATION
-    except OSError as error:
-        log.error("CDF_STATE_PATH can't be used", reason=error.strerror)  # noqa: TRY400
-        return exit_codes.TEMPORARY
-    if code or outcome is None:
-        log.error("the service ended before it answered; it reads its configuration at its next start")
-        return exit_codes.TEMPORARY
-    done = outcome.state == "done"
-    (sys.stdout if done else sys.stderr).write(f"{outcome.message}\n")
-    return exit_codes.DONE if done else outcome.exit_code
+        if code or outcome is None:
+            log.error("the service ended before it answered; it reads its configuration at its next start")
+            return exit_codes.TEMPORARY
+        done = outcome.state == "done"
+        (sys.stdout if done else sys.stderr).write(f"{outcome.message}\n")
+        return exit_codes.DONE if done else outcome.exit_code
+
+    return _in_state_path(settings, submit)
 
 
 def _submit(
@@ -113,11 +106,16 @@ def _submit(
 
     ``run_locally`` is called if the lease is free. It raises ``LeaseHeldError`` if another process holds the lease.
     """
+    return _in_state_path(settings, lambda root: _followed(StateStore.open(root), commands, run_locally))
+
+
+def _in_state_path(settings: Settings | StateSettings, submit: Callable[[StoragePath], int]) -> int:
+    """Call ``submit`` with the folder of the state path, log why the path can't be used, and return the exit code."""
     from cdf_replicator.spark import SparkStartError  # a command that only reads starts without pyspark
     from cdf_replicator.state.location import state_folder
 
     try:
-        return _followed(StateStore.open(state_folder(settings)), commands, run_locally)
+        return submit(state_folder(settings))
     except (StateError, SparkStartError) as error:
         log.error(str(error))  # noqa: TRY400 - the message is complete
         return exit_codes.CONFIGURATION

@@ -72,3 +72,7 @@ class StateError(Exception):
 
 class LeaseLostError(Exception):
     """Another instance holds the lease of the state path now."""
+
+
+class ComparisonRefusedError(Exception):
+    """A comparison of a target does not start now. The text has the reason, for an operator."""

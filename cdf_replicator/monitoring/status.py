@@ -134,6 +134,12 @@ class RouteStatus:
     def __post_init__(self) -> None:
         object.__setattr__(self, "restarts", sum(self.totals.restarts.values()))
 
+    @property
+    def is_undisturbed(self) -> bool:
+        """Return whether the route follows its table, without a replay, and has delivered a version."""
+        delivered = self.delivered_version
+        return self.state == "running" and self.replay is None and delivered is not None and delivered >= 0
+
     def with_replay(self, starting: int, ending: int, ratio: float, now: datetime) -> RouteStatus:
         """Return the status with the progress of a replay. Ratio 1 ends it."""
         since = self.replay.since if self.replay else now

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cdf_replicator.monitoring.definitions import definition
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.command_dispatcher import CommandDispatcher
 from cdf_replicator.spark import session
 from cdf_replicator.state.command_queue import CommandStatus
 from cdf_replicator.verification import BackgroundVerifier, VerifierThread
-from connectors import Addressed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from cdf_replicator.route import Route
     from cdf_replicator.runtime.reload import Configuration, Reload, ReloadRequests
+    from cdf_replicator.runtime.reload.plan import ReloadPlan
     from cdf_replicator.runtime.route_factory import RouteFactory
     from cdf_replicator.runtime.route_runner import RouteRunner
     from cdf_replicator.server import Control
@@ -76,13 +75,16 @@ class RoutePool:
         self._board = factory.metrics.board
         self._runners: dict[str, RouteRunner] = {}
         self._verifier = VerifierThread()
+        if control is not None:
+            control.comparisons = self._verifier.requests
 
     def run(self) -> int | None:
         """Run the routes to their end, and return the exit code; None if the service stops first."""
         spark, stop = self._factory.spark, self._factory.stop
-        self._publish_names({})
+        self._publish_sinks({})
         for route in self._configuration.routes.values():
             self._add(route, self._configuration.selection.starting_versions.get(route.source.slug))
+        self._publish_routes()
         dispatcher = CommandDispatcher(self._runners, self._factory.state_store, self._reloads)
         dispatcher.poll()  # before the start: with --once a runner may end soon
         for runner in self._runners.values():
@@ -130,31 +132,31 @@ class RoutePool:
     def _add(self, route: Route, start_version: int | None) -> RouteRunner:
         """Add the runner and the row of a route; the caller starts the runner."""
         runner = self._runners[route.name] = self._factory.runner(route, start_version)
-        self._board.update(route.name, definition=definition(self._configuration.settings, route))
+        self._board.update(route.name, definition=self._configuration.names.definitions[route.name])
         return runner
 
     def _start_comparisons(self) -> None:
-        """Start the comparisons of the present routes with their tables, if the configuration wants them."""
+        """Start the comparisons of the present routes with their tables: on request, and by the configured period."""
         factory, settings = self._factory, self._configuration.settings
         routes = self._configuration.routes
         if settings.verify.every_hours is None:
             for name in routes:
                 self._board.update(name, verify_deadline=None)
-        elif not factory.once:
+        if not factory.once:
             given = factory.spark, settings, factory.state_store, self._board, routes.values()
-            self._verifier.start(BackgroundVerifier(*given))
+            self._verifier.start(BackgroundVerifier(*given, self._verifier.requests))
 
-    def _publish_names(self, former: Mapping[str, SinkSettings]) -> None:
-        """Publish the routes for control over HTTP, and the sinks that differ from ``former``, on the status page."""
-        settings = self._configuration.settings
+    def _publish_routes(self) -> None:
+        """Publish the routes that have a thread, for control over HTTP."""
         if self._control is not None:
-            self._control.routes = tuple(self._configuration.routes)
-        for slug in former.keys() - settings.sinks.keys():
-            self._board.remove_sink(slug)
-        for slug, given in settings.sinks.items():
-            if given != former.get(slug):
-                sink = settings.sink(slug)
-                self._board.add_sink(slug, sink.settings.type, sink.endpoint if isinstance(sink, Addressed) else "")
+            self._control.routes = tuple(self._runners)
+
+    def _publish_sinks(self, former: Mapping[str, SinkSettings]) -> None:
+        """Publish the sinks that differ from ``former`` on the status page."""
+        settings, names = self._configuration.settings, self._configuration.names
+        for slug, name in names.sinks.items():
+            if settings.sinks[slug] != former.get(slug):
+                self._board.add_sink(slug, *name)
 
     # Reloads.
 
@@ -185,31 +187,42 @@ class RoutePool:
         self._reloads.answers.append((command, status))
 
     def _apply(self, reload: Reload) -> Iterator[None]:
-        """Stop the routes that are concerned, put the configuration in force, then start the routes again.
+        """Put a configuration in force, and stop, start and restart the routes that are concerned; yield while it waits.
 
-        No route starts before all have stopped, since a target may pass from one route to another.
+        A route starts when its former thread has ended, and those of the routes whose target it may write to, since a target
+        may pass from one route to another. A route that does not end delays no other route.
         """
         plan, former = reload.plan, self._configuration.settings
         ending = {name: self._runners[name] for name in plan.ends}
         if plan.changes_running:
             self._verifier.stop()
-        yield from self._end(ending.values(), former.shutdown_seconds)
         self._configuration.adopt(reload)
         self._factory = replace(self._factory, settings=reload.settings)
-        for runner in ending.values():
-            runner.remove_status()
-        self._publish_names(former.sinks)
-        routes, versions = self._configuration.routes, self._configuration.selection.starting_versions
-        for name in plan.begins:
-            route = routes[name]
-            again = ending.get(name)
-            self._add(route, again.requested_start_version if again else versions.get(route.source.slug)).start()
-        # A route that restarts is never absent here, since the dispatcher would refuse its commands.
-        for name in plan.ends:
-            if name not in routes:
-                del self._runners[name]
+        self._publish_sinks(former.sinks)
+        for _ in self._end(ending.values(), former.shutdown_seconds):
+            self._exchange(plan, ending)
+            yield
+        self._exchange(plan, ending)
+        for slug in former.sinks.keys() - reload.settings.sinks.keys():
+            self._board.remove_sink(slug)
         if plan.changes_running:
             self._start_comparisons()
+
+    def _exchange(self, plan: ReloadPlan, ending: Mapping[str, RouteRunner]) -> None:
+        """Start the routes that wait for none of the threads that still run, and remove the routes that have ended for good."""
+        ended = {name for name, runner in ending.items() if not runner.is_alive()}
+        routes, versions = self._configuration.routes, self._configuration.selection.starting_versions
+        for name in plan.begins:
+            again = ending.get(name)
+            # A route that restarts is never absent here, since the dispatcher would refuse its commands.
+            if self._runners.get(name) is again and plan.waits[name] <= ended:
+                if again is not None:
+                    again.remove_status()
+                route = routes[name]
+                self._add(route, again.requested_start_version if again else versions.get(route.source.slug)).start()
+        for name in ended & self._runners.keys() - routes.keys():
+            self._runners.pop(name).remove_status()
+        self._publish_routes()
 
     def _end(self, runners: Collection[RouteRunner], seconds: float) -> Iterator[None]:
         """Stop routes after their running micro-batches; cancel the jobs of those that exceed the limit."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cdf_replicator.monitoring.status_store import StatusStore
+    from cdf_replicator.server.commands import Action
     from cdf_replicator.server.control import Control
     from cdf_replicator.server.queries import Queries
 
@@ -66,17 +67,18 @@ class _Forms:
         return self._confirmation(name, action, {key: ",".join(given.getlist(key)) for key in given})
 
     def execute(self, name: str, action: str, form: Form) -> Response:
-        """Give the command to the queue and show the route with its progress, or show the numbers of a dry run."""
+        """Start the action and show the route with its progress, or show the numbers of a dry run."""
         token, step = form.pop("token", ""), form.pop("step", "")
         if not access.matches(token, [self.control.token]):
             return _unauthorized(self._confirmation(name, action, {}, WRONG, status.HTTP_401_UNAUTHORIZED))
-        if name not in self.control.routes or action not in BODIES:
+        kind = _known(action)
+        if name not in self.control.routes or kind is None:
             return route_page.missing(self.board.snapshot(), name, ROOT)
         try:
-            body = BODIES[action].model_validate(form)
+            body = BODIES[kind].model_validate(form)
             if step == actions.PLAN:
                 return self._confirmation(name, action, form, plan=inquiries.dry_run(self.queries, name, body))
-            self.control.submit(body.command(action, name))
+            self.control.execute(kind, name, body)
         except (ValidationError, inquiries.NoAnswerError, HTTPException) as error:
             return self._confirmation(name, action, form, *_problem(error))
         return Response(status_code=status.HTTP_303_SEE_OTHER, headers={"Location": f"../../{segment(name)}#commands"})
@@ -111,7 +113,7 @@ class _Forms:
     ) -> Response:
         now = self.board.snapshot()
         found = route_page.find(now, name)
-        kind = next((each for each in actions.ACTIONS if each == action), None)
+        kind = _known(action)
         if found is None or kind is None:
             return route_page.missing(now, name, ROOT)
         return actions.render(
@@ -125,6 +127,10 @@ class _Forms:
             problem=problem,
             status_code=status_code,
         )
+
+
+def _known(action: str) -> Action | None:
+    return next((each for each in actions.ACTIONS if each == action), None)
 
 
 def _unauthorized(response: Response) -> Response:

@@ -1,8 +1,8 @@
-"""Define the bodies of the control endpoints, which are also the fields of the forms, and their answers."""
+"""Define the actions on a route, the bodies of their endpoints, which are also the fields of the forms, and their answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -10,6 +10,10 @@ from cdf_replicator.state.command_queue import Command
 
 if TYPE_CHECKING:
     from cdf_replicator.state.command_queue import CommandKind
+
+VERIFY: Final = "verify"
+"""The action that writes nothing, so that it is no command of the queue."""
+Action: TypeAlias = "CommandKind | Literal['verify']"
 
 
 def _words(value: Any) -> Any:
@@ -49,25 +53,26 @@ class Letters(Plain):
     ] = ()
 
 
-BODIES: Final[dict[CommandKind, type[Plain]]] = {
+BODIES: Final[dict[Action, type[Plain]]] = {
     "pause": Plain,
     "resume": Plain,
     "replay": Replay,
     "resync": Resync,
     "redrive": Letters,
     "discard": Letters,
+    VERIFY: Plain,
 }
 
 
 class Accepted(BaseModel):
-    """An accepted command; ``follow`` is the path of its progress."""
+    """An accepted command or comparison; ``follow`` is the path of its progress."""
 
     id: str
     follow: str
 
 
 class Answer(BaseModel):
-    """Progress of a command; ``ratio`` is between 0 and 1."""
+    """Progress of a command or a comparison; ``ratio`` is between 0 and 1."""
 
     state: Literal["waiting", "running", "done", "failed"]
     message: str = ""

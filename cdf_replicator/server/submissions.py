@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cdf_replicator.monitoring.status_store import StatusStore
-    from cdf_replicator.server.commands import Answer
-    from cdf_replicator.state.command_queue import Command
+    from cdf_replicator.server.commands import Action, Answer
 
 log = structlog.get_logger(__name__)
 
@@ -39,13 +38,13 @@ class Submissions:
         self._lock = Lock()
         self._kept: deque[Submitted] = deque(maxlen=KEPT)
 
-    def add(self, command: Command) -> None:
+    def add(self, command_id: str, route: str, action: Action) -> None:
         """Record an accepted command in the log, as an event of its route, and for the page of the route."""
-        log.info("command accepted", route=command.route, action=command.kind, token=TOKEN, id=command.id)
-        self._board.event(f"{command.kind} accepted over HTTP with {TOKEN}", command.route)
-        at = datetime.fromtimestamp(command.at, timezone.utc)
+        log.info("command accepted", route=route, action=action, token=TOKEN, id=command_id)
+        self._board.event(f"{action} accepted over HTTP with {TOKEN}", route)
+        at = datetime.now(timezone.utc)
         with self._lock:
-            self._kept.appendleft(Submitted(command.id, command.route, command.kind, at, TOKEN))
+            self._kept.appendleft(Submitted(command_id, route, action, at, TOKEN))
 
     def of(self, route: str, follow: Callable[[str], Answer | None]) -> list[Submitted]:
         """Return the latest commands for a route, newest first; ``follow`` reads the progress of a command that has not ended."""

@@ -38,7 +38,7 @@ class RouteInputs:
 
 
 @dataclass(frozen=True)
-class _Target:
+class Target:
     """Where a route writes. ``text``: for people. ``places``: see ``Addressed.places``."""
 
     route: Route
@@ -47,7 +47,14 @@ class _Target:
     text: str
     places: frozenset[str]
 
-    def meets(self, other: _Target) -> bool:
+    @classmethod
+    def of(cls, route: Route, sink: Sink) -> Target:
+        """Return where a route writes by its sink, which may raise an error for the route's options."""
+        spec = route.spec(owner="", epoch=0)
+        places = sink.places(spec) if isinstance(sink, Addressed) else frozenset()
+        return cls(route, type(sink), sink.settings, sink.target(spec), places)
+
+    def meets(self, other: Target) -> bool:
         """Return whether both routes may write the same entry."""
         prefixes = self.kind.capabilities.prefix_targets and other.kind.capabilities.prefix_targets
         if self.places and other.places:
@@ -55,6 +62,16 @@ class _Target:
             return any(_overlap(here, there, prefixes=prefixes) for here, there in pairs)
         same = self.kind is other.kind and self.settings == other.settings
         return same and _overlap(self.text, other.text, prefixes=prefixes)
+
+    def may_meet(self, other: Target) -> bool:
+        """Return whether both routes may write the same entry, also where different settings name the same place.
+
+        A sink without places is compared by its text.
+        """
+        if self.places and other.places:
+            return self.meets(other)
+        prefixes = self.kind.capabilities.prefix_targets and other.kind.capabilities.prefix_targets
+        return _overlap(self.text, other.text, prefixes=prefixes)
 
 
 def shorthands(tables: Mapping[str, RawTree], problems: Problems) -> dict[str, tuple[str, str]]:
@@ -177,7 +194,7 @@ def _ends(name: str, fields: RouteFields, parts: RouteInputs, problems: Problems
 
 def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, problems: Problems) -> None:
     """Add a problem for each route that writes to another route's target, whatever the other settings of the sinks are."""
-    targets: list[_Target] = []
+    targets: list[Target] = []
     for route in routes.values():
         sink = parts.sinks[route.sink]
         if sink is None or sink[1] is None:
@@ -195,7 +212,7 @@ def _refuse_shared_targets(routes: Mapping[str, Route], parts: RouteInputs, prob
         targets.append(target)
 
 
-def _remedy(target: _Target, other: _Target) -> str:
+def _remedy(target: Target, other: Target) -> str:
     kind, sink = target.kind, target.route.sink
     options = ", ".join(name.upper() for name in kind.Options.model_fields) if kind is other.kind else ""
     remedy = f"give one of them another by its own {options}" if options else "leave one of them out"
@@ -204,17 +221,15 @@ def _remedy(target: _Target, other: _Target) -> str:
     return f"{remedy}, or point sink {sink!r} at another place than sink {other.route.sink!r}"
 
 
-def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: Problems) -> _Target | None:
-    spec = route.spec(owner="", epoch=0)
+def _target(route: Route, kind: type[Sink], settings: SinkSettings, problems: Problems) -> Target | None:
     try:
-        sink = kind(settings)
-        places = sink.places(spec) if isinstance(sink, Addressed) else frozenset()
-        return _Target(route, kind, settings, sink.target(spec), places)
-    except (SinkError, ValueError) as error:
+        return Target.of(route, kind(settings))
+    except Exception as error:  # noqa: BLE001 - a third party's sink may raise any error
         names = [name for name in type(route.options).model_fields if name in route.options.model_fields_set]
         path = ("routes", route.name, *names) if len(names) == 1 else ("routes", route.name)
         given = repr(getattr(route.options, names[0])) if len(names) == 1 else None
-        problems.add(path, given, str(error))
+        expected = isinstance(error, SinkError | ValueError)
+        problems.add(path, given, str(error) if expected else f"{type(error).__name__}: {error}")
         return None
 
 

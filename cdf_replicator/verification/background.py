@@ -1,4 +1,4 @@
-"""Compare the target of each route with its source table periodically, beside the streams.
+"""Compare the target of each route with its source table, periodically or on request, beside the streams.
 
 One comparison runs at a time. It reads with one task, in a scheduler pool of weight 0, so that a stream waits for at most
 one core. It has its own sink, and never halts or restarts a route.
@@ -7,10 +7,9 @@ one core. It has its own sink, and never halts or restarts a route.
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +18,18 @@ import structlog
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.status import VerificationStatus
 from cdf_replicator.monitoring.totals import DIFFERENCES
+from cdf_replicator.spark.jobs import TaggedJobs, tagged
 from cdf_replicator.spark.session import is_jvm_exit
+from cdf_replicator.state.command_queue import CommandStatus
 from cdf_replicator.state.store import write_json
+from cdf_replicator.verification.requests import kinds, progress, result
+from cdf_replicator.verification.result import Verification
+from cdf_replicator.verification.schedule import Schedule
 from cdf_replicator.verification.verify import verify
 from connectors import Verifiable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from pyspark.sql import SparkSession
 
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.store import StateStore
-    from cdf_replicator.verification.result import Verification
+    from cdf_replicator.verification.requests import ComparisonRequest, ComparisonRequests
     from connectors import Sink
 
 log = structlog.get_logger(__name__)
@@ -44,43 +48,16 @@ POOL: Final = "cdf-verify"
 POLL_SECONDS: Final = 0.2
 FEWEST_CORES: Final = 2
 """With one core, a stream would wait until the whole target is read."""
+CORES: Final = f"that needs {FEWEST_CORES} cores (CDF_SPARK__MASTER)"
 REQUEST: Final = "request"
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """The time at which each route's comparison is due, in epoch seconds.
-
-    Args:
-        period: Seconds between two comparisons of a route.
-        due: Time by route.
-    """
-
-    period: float
-    due: dict[str, float]
-
-    @classmethod
-    def spread(cls, period: float, now: float, compared: Mapping[str, float | None]) -> Schedule:
-        """Return the schedule after a start: routes that were never compared are spread over the first period.
-
-        ``compared`` has the time of each route's last comparison.
-        """
-        never = [name for name, at in compared.items() if at is None]
-        due = {name: now + period * place / len(never) for place, name in enumerate(never)}
-        return cls(period, due | {name: at + period for name, at in compared.items() if at is not None})
-
-    def first_due(self, now: float, ready: Collection[str]) -> str | None:
-        """Return the route of ``ready`` that has been due for the longest time; None if none is due."""
-        due = [name for name in ready if self.due[name] <= now]
-        return min(due, key=lambda name: self.due[name], default=None)
-
-    def postpone(self, name: str, now: float) -> None:
-        """Make a route due a period after ``now``."""
-        self.due[name] = now + self.period
+NOT_READY: Final = "The target is compared while the route runs, without a replay."
 
 
 class BackgroundVerifier:
-    """Compares the verifiable routes of a service, in the thread that calls ``run``."""
+    """Compares the targets of a service's routes, in the thread that calls ``run``.
+
+    The configuration may have a period, for the routes whose entries can be read back. An operator may request any route.
+    """
 
     def __init__(
         self,
@@ -89,29 +66,36 @@ class BackgroundVerifier:
         state_store: StateStore,
         board: StatusStore,
         routes: Collection[Route],
+        requests: ComparisonRequests,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._state_store = state_store
         self._board = board
-        self._routes = {route.name: route for route in routes if self._is_verifiable(route)}
-        assert settings.verify.every_hours is not None  # else nothing creates this object
-        self._period = 3600 * settings.verify.every_hours
-        self._requests: dict[str, int] = {}
+        self._routes = {route.name: route for route in routes}
+        hours = settings.verify.every_hours
+        self._period = None if hours is None else 3600 * hours
+        self._requests = requests
+        self._differing: dict[str, int] = {}
         """The operator's commands on each route whose target differed, by their number at that time."""
 
-    def _is_verifiable(self, route: Route) -> bool:
-        return isinstance(self._settings.sink(route.sink), Verifiable) and not route.filter_is_joined
+    def _is_periodic(self, route: Route) -> bool:
+        verifiable = isinstance(self._settings.sink(route.sink), Verifiable) and not route.filter_is_joined
+        return self._period is not None and verifiable
 
     def run(self, over: threading.Event) -> None:
-        """Compare each route when it is due, until ``over`` is set."""
-        if self._spark.sparkContext.defaultParallelism < FEWEST_CORES:
-            self._warn("", f"targets are not compared: that needs {FEWEST_CORES} cores (CDF_SPARK__MASTER)")
-            return
+        """Compare each route when it is due or requested, until ``over`` is set."""
+        few = self._spark.sparkContext.defaultParallelism < FEWEST_CORES
+        if few and self._period is not None:
+            self._warn("", f"targets are not compared: {CORES}")
+            self._period = None
         schedule = self._restored(time.time())
         while not over.wait(POLL_SECONDS):
             try:
-                self._compare_first_due(schedule, over)
+                if (request := self._requests.present) is not None:
+                    self._compare_requested(request, schedule, over, CORES if few else "")
+                elif schedule.due or self._differing:
+                    self._compare_first_due(schedule, over)
             except OSError as error:
                 log.warning("result of a comparison not stored", reason=error.strerror)
             except Exception as error:
@@ -119,12 +103,19 @@ class BackgroundVerifier:
                     log.exception("comparison beside the streams")
 
     def _restored(self, now: float) -> Schedule:
-        """Publish the results of the last run of the service, and return the schedule that follows from them."""
-        last = {name: self._last(name) for name in self._routes}
+        """Publish the periodic results of the last run of the service, and return the schedule that follows from them.
+
+        A result on request ends with the row of its route.
+        """
+        periodic = [name for name, route in self._routes.items() if self._is_periodic(route)]
+        last = {name: self._last(name) for name in periodic}
         compared = {name: found.at.timestamp() if found else None for name, found in last.items()}
         for name, found in last.items():
             self._publish(name, found, compared[name] or now)
-        return Schedule.spread(self._period, now, compared)
+        for row in self._board.snapshot().routes:
+            if row.route in self._routes and row.route not in last:
+                self._remember(row.route, row.verification, row.totals.restarts[REQUEST])
+        return Schedule.spread(self._period or 0.0, now, compared)
 
     def _last(self, name: str) -> VerificationStatus | None:
         """Return the stored result of a route; None if there is none or it can't be read."""
@@ -134,62 +125,102 @@ class BackgroundVerifier:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def _publish(self, name: str, found: VerificationStatus | None, compared_at: float, requests: int = 0) -> None:
-        deadline = datetime.fromtimestamp(compared_at, timezone.utc) + timedelta(seconds=2 * self._period)
+    def _publish(
+        self, name: str, found: VerificationStatus | None, compared_at: float | None, commands: int = 0
+    ) -> None:
+        """Publish a result; ``compared_at`` is the time from which the next comparison is due, None if it never is."""
+        deadline = None
+        if compared_at is not None and self._period is not None:
+            deadline = datetime.fromtimestamp(compared_at, timezone.utc) + timedelta(seconds=2 * self._period)
         self._board.update(name, verification=found, verify_deadline=deadline)
-        self._requests.pop(name, None)
+        self._remember(name, found, commands)
+
+    def _remember(self, name: str, found: VerificationStatus | None, commands: int) -> None:
+        self._differing.pop(name, None)
         if found and any(found.differences.values()):
-            self._requests[name] = requests
+            self._differing[name] = commands
 
     def _compare_first_due(self, schedule: Schedule, over: threading.Event) -> None:
-        ready = {route.route: route for route in self._board.snapshot().routes if self._is_ready(route)}
-        for differing, requests in self._requests.items():
-            if differing in ready and ready[differing].totals.restarts[REQUEST] != requests:
-                schedule.due[differing] = -math.inf  # a command may have corrected the target
-        name = schedule.first_due(time.time(), ready)
+        ready = {now.route: now for now in self._board.snapshot().routes if self._is_ready(now)}
+        corrected = (  # a command may have corrected the target
+            name
+            for name, commands in self._differing.items()
+            if name in ready and ready[name].totals.restarts[REQUEST] != commands
+        )
+        name = next(corrected, None) or schedule.first_due(time.time(), ready)
         if name is None:
             return
-        outcome = self._outcome(ready[name], over)
+        outcome = self._outcome(ready[name], over, None)
         if outcome is None:
             return
         schedule.postpone(name, time.time())
         if isinstance(outcome, Exception):
-            self._requests.pop(name, None)
-            self._warn(name, f"verify failed, next comparison in a period: {_message(name, outcome)}")
+            self._differing.pop(name, None)
+            reason = classify_error(outcome, route=name).message
+            self._warn(name, f"verify failed, next comparison in a period: {reason}")
         else:
-            self._report(outcome, ready[name].totals.restarts[REQUEST])
+            self._report(outcome, ready[name])
+
+    def _compare_requested(
+        self, request: ComparisonRequest, schedule: Schedule, over: threading.Event, refusal: str
+    ) -> None:
+        """Compare the target of a requested route and answer; with ``refusal``, answer that alone."""
+        answer = CommandStatus("failed", "The comparison failed; see the log.")
+        try:
+            before = next((now for now in self._board.snapshot().routes if now.route == request.route), None)
+            if refusal or before is None or not self._is_ready(before):
+                answer = CommandStatus("failed", refusal or NOT_READY)
+                return
+            outcome = self._outcome(before, over, request)
+            answer = result(request, outcome)
+            if isinstance(outcome, Verification):
+                schedule.postpone(request.route, time.time())
+                self._report(outcome, before)
+        finally:
+            self._requests.answer(request, answer)
 
     def _is_ready(self, route: RouteStatus) -> bool:
-        return route.route in self._routes and is_undisturbed(route)
+        return route.route in self._routes and route.is_undisturbed
 
-    def _outcome(self, before: RouteStatus, over: threading.Event) -> Verification | Exception | None:
-        """Compare a route; return None if the service stopped, or the route's stream stopped or restarted meanwhile."""
+    def _outcome(
+        self, before: RouteStatus, over: threading.Event, request: ComparisonRequest | None
+    ) -> Verification | Exception | None:
+        """Compare a route; return None if the service stopped, or the route's stream stopped or restarted meanwhile.
+
+        An operator's ``request`` gets the progress. It takes the place of a periodic comparison, which begins again later.
+        """
         route = self._routes[before.route]
         work = _Work(self._spark, route, self._settings.sink(route.sink), self._state_store)
         work.start()
-        disturbed = False
+        began, disturbed = time.monotonic(), False
         while work.is_alive():
             work.join(POLL_SECONDS)
             rows = self._board.snapshot().routes  # a reload may remove the row of this route
             continues = any(
-                now.route == before.route and is_undisturbed(now) and now.restarts == before.restarts for now in rows
+                now.route == before.route and now.is_undisturbed and now.restarts == before.restarts for now in rows
             )
-            disturbed = disturbed or over.is_set() or not continues
+            disturbed = disturbed or over.is_set() or not continues or self._requests.present != request
             if disturbed:
                 self._spark.sparkContext.cancelJobGroup(POOL)
+                if request is not None:  # at once, since a request to a sink can't be cancelled
+                    self._requests.answer(request, result(request, None))
+            elif request is not None:
+                seconds = time.monotonic() - began
+                self._requests.answer(request, progress(work.jobs.rows_read(), seconds, before.verification))
         return None if disturbed else work.outcome
 
-    def _report(self, outcome: Verification, requests: int) -> None:
+    def _report(self, outcome: Verification, before: RouteStatus) -> None:
         counts = {kind: outcome.comparison.kinds.get(kind, 0) for kind in DIFFERENCES}
         at = datetime.now(timezone.utc)
         found = VerificationStatus(outcome.version, at, outcome.seconds, outcome.changed, counts)
-        self._publish(outcome.route, found, at.timestamp(), requests)
+        due_from = None if before.verify_deadline is None else at.timestamp()
+        self._publish(outcome.route, found, due_from, before.totals.restarts[REQUEST])
         if not outcome.comparison.equal:
-            texts = ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
-            where = f"target differs from version {outcome.version} of the table ({texts})"
+            where = f"target differs from version {outcome.version} of the table ({kinds(counts)})"
             self._warn(outcome.route, f"{where}. Run: cdf-replicator verify {outcome.route}")
         log.info("verified", route=outcome.route, version=outcome.version, seconds=round(outcome.seconds, 1))
-        write_json(self._state_store.verified_file(outcome.route), {**asdict(found), "at": at.isoformat()})
+        if due_from is not None:
+            write_json(self._state_store.verified_file(outcome.route), {**asdict(found), "at": at.isoformat()})
 
     def _warn(self, name: str, what: str) -> None:
         self._board.event(what, name)
@@ -205,6 +236,7 @@ class _Work(threading.Thread):
     def __init__(self, spark: SparkSession, route: Route, sink: Sink, state_store: StateStore) -> None:
         super().__init__(name=f"verify-{route.name}", daemon=True)
         self.outcome: Verification | Exception | None = None
+        self.jobs = TaggedJobs(spark, self.name)
         self._given = (spark, route, sink, state_store)
 
     def run(self) -> None:
@@ -212,16 +244,7 @@ class _Work(threading.Thread):
         try:
             context.setJobGroup(POOL, self.name, interruptOnCancel=True)
             context.setLocalProperty("spark.scheduler.pool", POOL)
-            self.outcome = verify(*self._given, limit=0, gently=True)
+            with tagged(self._given[0], self.name):
+                self.outcome = verify(*self._given, limit=0, gently=True)
         except Exception as error:  # noqa: BLE001 - a failed comparison must not halt a route
             self.outcome = error
-
-
-def is_undisturbed(route: RouteStatus) -> bool:
-    """Return whether a route follows its table, without a replay, and has delivered a version."""
-    delivered = route.delivered_version
-    return route.state == "running" and route.replay is None and delivered is not None and delivered >= 0
-
-
-def _message(name: str, error: Exception) -> str:
-    return classify_error(error, route=name).message

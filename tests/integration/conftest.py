@@ -24,6 +24,7 @@ from tests.support.vacuum import vacuum
 
 ENTRY_POINTS = """[cdf_replicator.sinks]
 picky = tests.integration.sinks:PickySink
+nameless = tests.integration.sinks:NamelessSink
 endless = tests.integration.sinks:EndlessSink
 lines = tests.integration.sinks:LinesSink
 folder = tests.contract.folder_sink:FolderSink

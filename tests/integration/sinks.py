@@ -11,6 +11,7 @@ from pydantic import Field
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors import (
+    Addressed,
     ArrowSettings,
     Claim,
     PermanentError,
@@ -65,6 +66,17 @@ class PickySink(ResyncableFolderSink, Watermarked):
             noop=[taken[position] for position in result.noop],
             rejected=[Rejected(position, "bad_name", "the name is bad") for position in refused],
         )
+
+
+class NamelessSink(PickySink, Addressed):
+    """The picky sink, which can't say its address."""
+
+    @property
+    def endpoint(self):
+        raise RuntimeError("the address is not known")
+
+    def places(self, route):
+        return frozenset()
 
 
 class EndlessSink(PickySink, Verifiable):

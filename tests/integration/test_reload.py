@@ -180,13 +180,13 @@ def an_edited_filter_and_a_new_sink_while_a_batch_hangs(world, service):
     service.wait_held("other", "1", "2", "3")
     until(lambda: len(service.routes()[OTHER].batches) >= batches + 2, WITHIN)
     assert service.answer(reload).state == "running", "the other route has delivered a batch during the reload"
-    assert (service.running(EDITED), LATER in service.routes()) == (former, False)
+    assert service.running(EDITED) == former
+    service.wait_held("later", "1", "2", "3")  # a new route waits for no route of another target
 
     world.trouble(None)
     answer = service.answered(reload)
     assert answer.state == "done"
     assert [line.split()[:2] for line in answer.message.splitlines()] == [[EDITED, "restart"], [LATER, "start"]]
-    service.wait_held("later", "1", "2", "3")
     assert service.running(EDITED)[0] != former[0]
     events = {(event.route, event.what) for event in service.board.snapshot().events if "reload" in event.what}
     assert {(LATER, "reload: start")} < events
@@ -263,8 +263,6 @@ def a_stop_wins_over_a_reload_that_waits(world, service):
     world.insert("(5, 'e')")
     service.wait_held("other", "1", "2", "3", "4", "5")
     service.content["routes"][EDITED]["schema_changes"] = "add"
-    service.content["sinks"]["fourth"] = {"type": "picky", "path": str(world.folder)}
-    service.content["tables"]["orders"]["sinks"].append("fourth")
     service.write()
     reload = service.submit()
     until(lambda: service.answer(reload), WITHIN)
@@ -274,8 +272,43 @@ def a_stop_wins_over_a_reload_that_waits(world, service):
     world.trouble(None)
     service.stop()
     assert service.held("files") == {"1", "3", "4", "5"}, "the running micro-batch is finished"
-    assert "orders_fourth" not in service.routes()
     assert command_queue.pending(service.state_path.requests) == [reload], "the next start answers it"
+
+
+def test_route_whose_sink_hangs_delays_no_other_route(world, service):
+    """Both routes restart. A reload of a sink that raises an error changes nothing."""
+    world.create(rows=["(1, 'a')"])
+    service.start()
+    for name in (EDITED, OTHER):
+        service.wait_state(name, "running")
+    world.trouble("hang")
+    world.insert("(2, 'b')")
+    service.wait_held("other", "1", "2")
+    former = {name: service.running(name)[0] for name in (EDITED, OTHER)}
+    service.content["delivery"]["retry_seconds"] = 7
+    service.write()
+    reload = service.submit()
+    until(lambda: OTHER in service.routes() and service.running(OTHER)[0] not in ([], former[OTHER]), WITHIN)
+    world.insert("(3, 'c')")
+    service.wait_held("other", "1", "2", "3")
+    assert service.running(EDITED)[0] == former[EDITED]
+    assert service.answer(reload).state == "running"
+    paused = service.submit("pause", OTHER)
+    assert service.answered(paused).state == "done", "the route that has restarted executes commands"
+    world.trouble(None)
+    assert service.answered(reload).state == "done"
+    service.wait_held("files", "1", "2", "3")
+    assert service.running(EDITED)[0] != former[EDITED]
+
+    present = {name: service.running(name) for name in (EDITED, OTHER)}
+    service.content["sinks"]["nameless"] = {"type": "nameless", "path": str(world.folder)}
+    service.content["delivery"]["retry_seconds"] = 8
+    answer = service.reload()
+    assert (answer.state, answer.exit_code) == ("failed", 78)
+    assert "CDF_SINKS__NAMELESS" in answer.message
+    assert "it raised RuntimeError: the address is not known" in answer.message
+    assert {name: service.running(name) for name in (EDITED, OTHER)} == present
+    assert {sink.sink for sink in service.board.snapshot().sinks} == {"files", "other", "later"}
 
 
 def test_reload_cancels_a_load_and_the_route_continues_it(world, service):

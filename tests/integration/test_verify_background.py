@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from cdf_replicator.state.command_queue import Command
-from cdf_replicator.verification import BackgroundVerifier
+from cdf_replicator.verification import BackgroundVerifier, ComparisonRequests
 from tests.integration.test_verify import Target, sinks
 from tests.support.waiting import until
 
@@ -24,7 +24,7 @@ def verifying(world):
 
     def start():
         settings = world.settings
-        given = world.spark, settings, world.state_path, world.board, settings.routes.values()
+        given = world.spark, settings, world.state_path, world.board, settings.routes.values(), ComparisonRequests()
         threads.append(threading.Thread(target=BackgroundVerifier(*given).run, args=(over,)))
         threads[-1].start()
 

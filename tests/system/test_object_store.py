@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from deploy.local.servers import Redis
 
 JARS = CACHE / "downloads" / "s3"
+TOKEN = "0123456789abcdef0123456789abcdef"
+ALONE = "this command starts Spark itself"
 ORDERS, AUDIT = f"delta.`s3a://{BUCKET}/orders`", f"delta.`s3a://{BUCKET}/audit/orders`"
 SILENT_SECONDS = 60
 """Limit of the takeover of a killed holder's lease. The successor can only detect the missing heartbeat."""
@@ -69,6 +71,7 @@ def given(tmp_path: Path, conf: dict[str, str], lake: Lake, redis_server: Redis,
         tmp_path,
         STATE_PATH=f"s3a://{BUCKET}/{folder}/state",
         TRIGGER_SECONDS=0.2,
+        HTTP__TOKEN=TOKEN,
         SPARK__CONF=json.dumps({"spark.driver.memory": "1g", **SPARK_CONF, **conf}),
         TABLES__ORDERS__PATH=f"s3a://{BUCKET}/orders",
         TABLES__ORDERS__KEYS="id",
@@ -148,9 +151,16 @@ def test_running_service_executes_the_request_of_another_command(
         client.delete("orders:1", "orders:2")
     ended = command(service.given, "resync", "orders_cache", "--yes", "--max-removed-share", "1")
     assert ended.code == 0, ended.log
-    assert command(service.given, "dead-letters", "list").code == 0
     delivered(service, version)
     same()
+    queries = (("dead-letters", "list"), ("verify", "orders_cache"), ("resync", "orders_cache", "--dry-run"))
+    for words in queries:
+        answered = command(service.given, *words)
+        assert (answered.code, ALONE in answered.log) == (0, False), (words, answered.log)
+    refused = command({**service.given, "CDF_HTTP__TOKEN": TOKEN[::-1]}, "dead-letters", "list")
+    assert refused.code == 0, refused.log
+    assert ALONE in refused.log
+    assert "the running service refuses the token" in refused.log
 
 
 def test_standby_takes_over_and_paused_holder_ends_when_it_resumes(

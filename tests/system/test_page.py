@@ -179,6 +179,22 @@ def test_route_is_paused_and_resumed_by_forms(healthy: Service, browser: Browser
         healthy.wait_state("items_audit", state)
 
 
+def test_comparison_is_started_by_its_form_and_shows_its_numbers(healthy: Service, browser: Browser, orders: Source):
+    with opened(browser, of(healthy, "orders_cache")) as page:
+        page.get_by_role("link", name="Verify…").click()
+        looked_at(browser, page.url, "verify-form", showing="Nothing is written, and the route continues.")
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Verify orders_cache").click()
+        expect(page.locator("h1")).to_have_text("orders_cache")
+        newest = page.locator(".commands tbody tr").first
+        expect(newest).to_contain_text("verify by http_token")
+        numbers = re.compile(rf"done\s*equal to version {orders.version} of the table; .* rows and .* entries compared")
+        expect(newest).to_contain_text(numbers, timeout=6 * REFRESHED_MS)
+        expect(page.locator("#top")).to_contain_text("Target compared with version", timeout=REFRESHED_MS)
+        looked_at(browser, page.url, "verified", showing="equal to version")
+    assert healthy.route("orders_cache")["verification"]["version"] == orders.version
+
+
 def test_replay_shows_its_progress(healthy: Service, browser: Browser, orders: Source):
     first = orders.version
     for _ in range(REPLAYED):

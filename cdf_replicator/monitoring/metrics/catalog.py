@@ -194,7 +194,7 @@ METRICS: Final = (
     per_comparison("cdf_verify_duration_seconds", "Duration of that comparison.", lambda last: last.seconds),
     per_route(
         "cdf_verify_deadline_timestamp_seconds",
-        "Unix time at which no comparison has ended for two periods of CDF_VERIFY__EVERY_HOURS; +Inf if the route is not compared.",
+        "Unix time at which no comparison has ended for two periods of CDF_VERIFY__EVERY_HOURS; +Inf if the route is not compared periodically.",
         lambda route: route.verify_deadline.timestamp() if route.verify_deadline else math.inf,
     ),
     per_sink(

@@ -10,6 +10,7 @@ import structlog
 from cdf_replicator import settings as configuration
 from cdf_replicator.monitoring.definitions import effective_settings
 from cdf_replicator.runtime import exit_codes
+from cdf_replicator.runtime.reload.names import Names, names
 from cdf_replicator.runtime.reload.plan import ReloadPlan, compare, in_force
 from cdf_replicator.settings import ConfigurationError
 from cdf_replicator.settings.parsing.errors import Problems
@@ -49,14 +50,19 @@ class Reload:
 
     plan: ReloadPlan
     settings: Settings
+    names: Names
 
 
 class Configuration:
-    """The configuration in force, ``settings``, and the ``selection`` of the command line, which a reload keeps."""
+    """The configuration in force, ``settings``, with its ``names``, and the ``selection`` of the command line.
+
+    A reload keeps the selection. The constructor raises ``ConfigurationError`` if a sink can't name itself.
+    """
 
     def __init__(self, settings: Settings, selection: Selection, board: StatusStore) -> None:
         self.settings = settings
         self.selection = selection
+        self.names = names(settings, self.routes)
         self._board = board
         board.set_settings(effective_settings(settings))
 
@@ -70,7 +76,9 @@ class Configuration:
         try:
             loaded = configuration.load()
             self._check_tables(loaded)
-            return Reload(compare(self.settings, loaded, self.selection.routes), in_force(self.settings, loaded))
+            named = names(loaded, self.selection.routes(loaded))
+            plan = compare(self.settings, loaded, self.selection.routes)
+            return Reload(plan, in_force(self.settings, loaded), named)
         except ConfigurationError as error:
             log.error("configuration not reloaded", problems=len(error.problems), reason=str(error))  # noqa: TRY400
             refusal = CommandStatus("failed", str(error), exit_code=exit_codes.CONFIGURATION)
@@ -85,7 +93,7 @@ class Configuration:
 
     def adopt(self, reload: Reload) -> None:
         """Put a configuration in force."""
-        self.settings = reload.settings
+        self.settings, self.names = reload.settings, reload.names
         self._board.set_settings(effective_settings(self.settings))
         self._board.reloaded(successful=True)
         plan = reload.plan

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdf_replicator.settings.effective import setting, values_of, values_read_by
+from cdf_replicator.settings.routes import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cdf_replicator.route import Route
     from cdf_replicator.settings import Settings
@@ -69,11 +70,14 @@ class ReloadPlan:
         actions: What it does with each route that is concerned.
         comparisons: The settings of the comparisons beside the streams that differ. They take effect at once.
         deferred: The settings that differ and take effect at the next start of the service.
+        waits: For each route that starts, the routes that must have ended before: its own former thread, and each route
+            whose former target it may write to.
     """
 
     actions: tuple[RouteAction, ...] = ()
     comparisons: tuple[Difference, ...] = ()
     deferred: tuple[Difference, ...] = ()
+    waits: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def ends(self) -> list[str]:
@@ -118,7 +122,15 @@ def compare(before: Settings, after: Settings, select: Callable[[Settings], Mapp
     changed = _differences(values_of(before), values_of(after), before, after)
     comparisons = tuple(one for one in changed if one.path.startswith(f"{COMPARISONS}."))
     deferred = tuple(one for one in changed if one.path.split(".")[0] in AT_START)
-    return ReloadPlan(tuple(sorted(actions, key=lambda action: action.route)), comparisons, deferred)
+    plan = ReloadPlan(tuple(sorted(actions, key=lambda action: action.route)), comparisons, deferred)
+    ends = [Target.of(running[name], before.sink(running[name].sink)) for name in plan.ends]
+    begins = [Target.of(wanted[name], after.sink(wanted[name].sink)) for name in plan.begins]
+    return replace(plan, waits={target.route.name: _former(target, ends) for target in begins})
+
+
+def _former(target: Target, ends: Iterable[Target]) -> frozenset[str]:
+    name = target.route.name
+    return frozenset(end.route.name for end in ends if end.route.name == name or target.may_meet(end))
 
 
 def in_force(before: Settings, after: Settings) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cdf_replicator.server.commands import BODIES
+from cdf_replicator.server.commands import BODIES, VERIFY
 from cdf_replicator.server.pages.environment import answer
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fastapi import Response
 
     from cdf_replicator.monitoring.status import RouteStatus, Status
-    from cdf_replicator.state.command_queue import CommandKind
+    from cdf_replicator.server.commands import Action
 
 ACTIONS: Final = tuple(BODIES)
 PLANNED: Final = ("replay", "resync")
@@ -22,13 +22,14 @@ PLANNED: Final = ("replay", "resync")
 PLAN: Final = "plan"
 """Value of the button that starts the dry run."""
 PAUSED: Final = "The route is paused: resume it first."
+NOT_COMPARED: Final = "The target is compared while the route runs and has delivered a version, without a replay."
 NO_LETTERS: Final = "The route has no open dead letter."
 
 
 class Offer(NamedTuple):
     """An action of a route's page; ``refusal`` says why it can't be taken now, and is empty if it can."""
 
-    action: CommandKind
+    action: Action
     refusal: str
 
 
@@ -48,7 +49,7 @@ class Submitted(NamedTuple):
 
     id: str
     route: str
-    action: CommandKind
+    action: Action
     at: datetime
     token: str
     state: str = "waiting"
@@ -70,7 +71,7 @@ def offers(route: RouteStatus) -> list[Offer]:
 def render(
     status: Status,
     route: RouteStatus,
-    action: CommandKind,
+    action: Action,
     submitted: Sequence[Submitted],
     *,
     given: Mapping[str, str],
@@ -107,7 +108,7 @@ def render(
     )
 
 
-def fields(route: RouteStatus, action: CommandKind, given: Mapping[str, str]) -> list[Field]:
+def fields(route: RouteStatus, action: Action, given: Mapping[str, str]) -> list[Field]:
     """Return the parameters of an action."""
     letters = Field("letters", "Dead letters", "text", given.get("letters", ""), "First characters of ids. Empty: all.")
     first = given.get("starting_version", str(max(0, route.delivered_version or 0)))
@@ -138,13 +139,15 @@ def fields(route: RouteStatus, action: CommandKind, given: Mapping[str, str]) ->
     return by_action.get(action, [])
 
 
-def _refusal(route: RouteStatus, action: CommandKind) -> str:
+def _refusal(route: RouteStatus, action: Action) -> str:
     """Return why an action can't be taken now; empty if it can."""
     paused, letters = route.state == "paused", action in ("redrive", "discard")
     if action == "resume":
         return "" if route.state in ("paused", "halted") else "The route is neither paused nor halted."
     if action == "pause":
         return "The route is paused already." if paused else ""
+    if action == VERIFY:
+        return "" if route.is_undisturbed else NOT_COMPARED
     if letters and not route.dead_letters:
         return NO_LETTERS
     if action == "redrive" and route.definition and route.definition.mode == "append":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from cdf_replicator.commands import submit
 from cdf_replicator.commands.submit import wait_answered
+from cdf_replicator.settings import load
 from cdf_replicator.settings.loader import StateSettings
 from cdf_replicator.settings.models import Log, Spark
 from cdf_replicator.state import lease
@@ -21,6 +23,14 @@ from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+GIVEN = {
+    "CDF_TABLES__ORDERS__PATH": "/lake/orders",
+    "CDF_TABLES__ORDERS__KEYS": "id",
+    "CDF_TABLES__ORDERS__SINKS": "cache",
+    "CDF_SINKS__CACHE__TYPE": "redis",
+    "CDF_SINKS__CACHE__URL": "redis://cache:6379/0",
+}
 
 
 def test_submission_ends_when_every_request_is_answered(tmp_path: Path):
@@ -50,6 +60,31 @@ def test_reload_without_a_service_starts_none_and_creates_nothing(tmp_path: Path
         assert submit.reload(StateSettings(str(state_path), Spark(), Log()), dry_run=False) == 75
     assert logged[0]["event"] == "no service is running, so there is nothing to reload"
     assert (capsys.readouterr().out, state_path.exists()) == ("", False)
+
+
+def test_queue_that_is_not_writable_ends_every_command_with_the_next_step(tmp_path: Path):
+    store = StateStore.open(LocalPath(tmp_path))
+    held = lease.Lease.acquire(store.root)
+    shutil.rmtree(tmp_path / "requests", ignore_errors=True)
+    (tmp_path / "requests").write_text("")
+    settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
+    try:
+        with capture_logs() as logged:
+            assert submit.reload(StateSettings(str(tmp_path), Spark(), Log()), dry_run=False) == 75
+            assert submit.set_paused(settings, [Command("pause", "orders_cache")]) == 75
+    finally:
+        held.release()
+    assert [entry["event"] for entry in logged] == ["CDF_STATE_PATH can't be used"] * 2
+    assert all(entry["next_step"].startswith("Repeat the command") for entry in logged)
+
+
+def test_state_path_of_another_format_ends_a_command(tmp_path: Path):
+    StateStore.open(LocalPath(tmp_path))
+    (tmp_path / "format.json").write_text('{"format": 99}')
+    with capture_logs() as logged:
+        settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
+        assert submit.set_paused(settings, [Command("pause", "orders_cache")]) == 78
+    assert "has state format 99" in logged[0]["event"]
 
 
 @pytest.mark.parametrize(

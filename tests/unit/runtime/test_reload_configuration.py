@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from structlog.testing import capture_logs
 
 from cdf_replicator import settings
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime.reload import Configuration, Reload, Selection
 from cdf_replicator.runtime.supervisor import Supervisor
+from connectors.redis import RedisSink
 
 
 def started(*tables):
@@ -80,6 +82,49 @@ def test_unexpected_error_of_a_sink_type_is_an_answer(content, monkeypatch):
     refused = configuration.read()
     assert (refused.message, refused.exit_code) == ("ImportError: libpq.so.5 is gone", 1)
     assert counted(board) == (0, 1, False)
+
+
+def sinks(*names):
+    return {name: {"type": "redis", "url": f"redis://{name}:1/0"} for name in names}
+
+
+def test_sinks_that_can_not_be_named_are_problems_of_the_reload(content, monkeypatch):
+    """A third party's sink may raise any error."""
+    address = RedisSink.endpoint.fget
+
+    def endpoint(sink):
+        if "cache" in address(sink):
+            return address(sink)
+        raise RuntimeError("no address of redis://me:secret@host:6379")
+
+    configuration, board = started()
+    before = configuration.settings, configuration.names
+    content(trigger_seconds=5, sinks=sinks("cache", "other", "spare"))
+    monkeypatch.setattr(RedisSink, "endpoint", property(endpoint))
+    refused = configuration.read()
+    assert (refused.state, refused.exit_code, counted(board)) == ("failed", 78, (0, 1, False))
+    assert refused.message.startswith("configuration: 2 problems")
+    for variable in ("CDF_SINKS__OTHER", "CDF_SINKS__SPARE"):
+        assert f"{variable}  (YAML" in refused.message
+    assert "a sink that names its address; it raised RuntimeError: no address" in refused.message
+    assert "secret" not in refused.message
+    assert (configuration.settings, configuration.names) == before
+    with pytest.raises(settings.ConfigurationError, match="2 problems"):
+        Configuration(settings.load(), Selection(), board)
+
+
+def test_target_that_can_not_be_named_is_a_problem_of_its_route(content, monkeypatch):
+    def target(*_):
+        raise KeyError("no such region")
+
+    configuration, board = started()
+    content(trigger_seconds=5)
+    monkeypatch.setattr(RedisSink, "target", target)
+    refused = configuration.read()
+    assert (refused.exit_code, counted(board)) == (78, (0, 1, False))
+    for variable in ("CDF_ROUTES__ORDERS_CACHE", "CDF_ROUTES__STOCK_CACHE"):
+        assert f"{variable}  (YAML" in refused.message
+    assert "KeyError: 'no such region'" in refused.message
 
 
 def test_tables_of_the_command_line_must_keep_a_route(content):

@@ -11,6 +11,8 @@ import yaml
 from cdf_replicator.runtime.reload import Selection
 from cdf_replicator.runtime.reload.plan import NOTHING, Difference, ReloadPlan, compare, in_force
 from cdf_replicator.settings import load
+from cdf_replicator.settings.routes import Target
+from tests.contract.folder_sink import FolderSink
 
 if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
@@ -234,3 +236,34 @@ def test_order_and_notation_of_the_file_are_no_difference(tmp_path):
     assert (
         plan(of_file({"orders": orders, "stock": stock}), of_file({"stock": stock, "orders": listed})) == ReloadPlan()
     )
+
+
+def test_route_waits_for_its_own_thread_and_former_writers_of_its_target():
+    before = settings(TABLES__LATE__PATH="/lake/late", TABLES__LATE__KEYS="id", TABLES__LATE__SINKS="cache")
+    moved = settings(ROUTES__STOCK_CACHE__KEY_TEMPLATE="late:{id}", TRIGGER_SECONDS="5")
+    assert plan(before, moved).waits == {
+        "orders_search": {"orders_search"},
+        "orders_cache": {"orders_cache"},
+        "stock_cache": {"stock_cache", "late_cache"},
+    }
+    assert plan(settings(), before).waits == {"late_cache": frozenset()}
+
+
+@pytest.mark.parametrize(("path", "waits"), [("/out", True), ("/elsewhere", False)])
+def test_targets_without_addresses_are_compared_by_their_texts(path, waits):
+    """The settings of the two sinks differ, and may name the same folder."""
+    folders = [
+        NumberedFolderSink(NumberedFolderSink.Settings(type="folder", path=each, order=n))
+        for n, each in enumerate(("/out", path))
+    ]
+    route = settings().routes["orders_cache"]
+    former, following = (Target.of(route, sink) for sink in folders)
+    assert not following.meets(former)
+    assert following.may_meet(former) is waits
+
+
+class NumberedFolderSink(FolderSink):
+    """A sink that is not ``Addressed``."""
+
+    class Settings(FolderSink.Settings):
+        order: int

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
@@ -70,9 +73,11 @@ def pool(content):
     configuration = Configuration(load(), Selection(frozenset(), versions), board)
     factory = Factory(configuration.settings, Metrics(board))
     pool = RoutePool(factory, configuration, requests, Heartbeat(), control)
-    pool._publish_names({})
+    pool._verifier = SimpleNamespace(requests=None, start=lambda verifier: None, stop=lambda: None)  # it needs Spark
+    pool._publish_sinks({})
     for route in configuration.routes.values():
         pool._add(route, versions[route.source.slug]).start()
+    pool._publish_routes()
     made = dict(factory.made)
     return SimpleNamespace(pool=pool, board=board, requests=requests, control=control, made=factory.made, former=made)
 
@@ -85,22 +90,53 @@ def rows(pool):
     return {route.route for route in pool.board.snapshot().routes}
 
 
-def test_routes_start_when_all_that_stop_have_ended(pool, content):
-    content(tables=["orders", "late"], trigger_seconds=5)
-    steps = reload(pool)
+def test_route_that_hangs_delays_no_other_route(pool, content):
+    content(tables=["orders", "stock", "late"], trigger_seconds=5)
+    steps, former = reload(pool), pool.former
     next(steps)
-    former = pool.former
     assert [runner.events for runner in former.values()] == [["start", "end"]] * 2
+    assert pool.made["late_cache"].events == ["start"], "it waits for no route"
     former["stock_cache"].finish()
     next(steps)
-    assert (pool.made, rows(pool)) == (former, {"orders_cache", "stock_cache"})
+    assert pool.made["stock_cache"].events == ["start"]
+    assert pool.made["stock_cache"] is not former["stock_cache"]
+    assert (pool.made["orders_cache"], former["orders_cache"].is_alive()) == (former["orders_cache"], True)
+    assert rows(pool) == set(pool.control.routes) == {"orders_cache", "stock_cache", "late_cache"}
+    assert list(pool.requests.answers) == []
     former["orders_cache"].finish()
     assert list(steps) == []
-    assert rows(pool) == set(pool.control.routes) == {"orders_cache", "late_cache"}
-    assert pool.made["orders_cache"] is not former["orders_cache"]
-    assert pool.made["orders_cache"].events == pool.made["late_cache"].events == ["start"]
+    assert pool.made["orders_cache"].events == ["start"]
     ((_, answer),) = pool.requests.answers
     assert answer.state == "done"
+
+
+def test_route_waits_for_the_former_writer_of_its_target(pool, content):
+    content(tables=["stock", "late"], routes={"late_cache": {"key_template": "orders:{id}"}}, trigger_seconds=5)
+    steps, former = reload(pool), pool.former
+    next(steps)
+    former["stock_cache"].finish()
+    next(steps)
+    assert pool.made["stock_cache"].events == ["start"]
+    assert "late_cache" not in pool.made
+    assert rows(pool) == set(pool.control.routes) == {"orders_cache", "stock_cache"}
+    former["orders_cache"].finish()
+    assert list(steps) == []
+    assert rows(pool) == set(pool.control.routes) == {"stock_cache", "late_cache"}
+    assert pool.made["late_cache"].events == ["start"]
+
+
+def test_routes_that_exchange_their_targets_wait_for_each_other(pool, content):
+    other = {"orders_cache": {"key_template": "stock:{id}"}, "stock_cache": {"key_template": "orders:{id}"}}
+    content(routes=other)
+    steps, former = reload(pool), pool.former
+    next(steps)
+    former["stock_cache"].finish()
+    next(steps)
+    assert pool.made == former, "the row of a route that has ended stays until it starts again"
+    assert rows(pool) == set(pool.control.routes) == set(former)
+    former["orders_cache"].finish()
+    assert list(steps) == []
+    assert [runner.events for runner in pool.made.values()] == [["start"]] * 2
 
 
 def test_route_that_exceeds_the_limit_is_cancelled(pool, content):
@@ -126,13 +162,30 @@ def test_starting_versions_apply_to_new_routes_and_are_kept(pool, content):
     assert versions == {"orders_cache": None, "stock_cache": 4, "late_cache": 5}
 
 
-def test_stop_ends_a_reload_that_waits_and_starts_no_route(pool, content):
-    content(tables=["orders", "late"])
+def test_stop_ends_a_reload_that_waits_and_starts_no_further_route(pool, content):
+    content(tables=["orders"], trigger_seconds=5)
     steps = reload(pool)
     next(steps)
     steps.close()  # the main loop ends
     assert pool.made == pool.former
-    assert (list(pool.requests.answers), pool.board.snapshot().service.reloads.succeeded) == ([], 0)
+    assert list(pool.requests.answers) == []
+
+
+def test_sink_stays_on_the_status_page_until_its_routes_have_ended(pool, content):
+    content(sinks={"spare": {"type": "redis", "url": "redis://spare:6379/0"}}, tables=[], routes={})
+    given = {name: {"path": f"/lake/{name}", "keys": "id", "sinks": ["spare"]} for name in ("orders", "stock")}
+    document = yaml.safe_load(Path(os.environ["CDF_CONFIG_FILE"]).read_text())
+    Path(os.environ["CDF_CONFIG_FILE"]).write_text(yaml.safe_dump({**document, "tables": given}))
+    steps, former = reload(pool), pool.former
+    next(steps)
+    assert rows(pool) == {"orders_cache", "stock_cache", "orders_spare", "stock_spare"}
+    former["orders_cache"].finish()
+    next(steps)
+    pool.board.sink_down("cache", "no answer", "timeout")  # by the route that hangs
+    assert {sink.sink for sink in pool.board.snapshot().sinks} == {"cache", "spare"}
+    former["stock_cache"].finish()
+    assert list(steps) == []
+    assert {sink.sink for sink in pool.board.snapshot().sinks} == {"spare"}
 
 
 def test_sink_that_no_configuration_names_leaves_the_status_page(pool, content):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from cdf_replicator.errors.exceptions import ComparisonRefusedError
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status import Definition
 from cdf_replicator.monitoring.status_store import StatusStore
@@ -81,6 +82,10 @@ def test_each_action_has_a_form():
         ("resync", "The target index orders is rebuilt: each row of the newest snapshot of orders is written again."),
         ("redrive", "3 dead letters of the route are open."),
         ("discard", "Those that you select are closed as discarded."),
+        (
+            "verify",
+            "The entries of the target index orders are compared with a version of orders, of which 12 is the newest",
+        ),
     ],
 )
 def test_confirmation_says_what_will_happen(client, state_path, action, said):
@@ -123,6 +128,51 @@ def test_form_becomes_a_command_and_leads_to_its_progress(client, state_path, ac
     assert (command.kind, command.route, getattr(command, field)) == (action, ROUTE, value)
     followed = client.get(PAUSE.replace("/actions/pause", ""))
     assert rows(followed.text, "commands")[0].endswith(f"{action} by http_token waiting")
+
+
+class Comparisons:
+    """Accepts one comparison, whose progress is ``status``."""
+
+    def __init__(self):
+        self.status = None
+
+    def submit(self, route):
+        if self.status is not None:
+            raise ComparisonRefusedError(f"A comparison of route {route} is running.")
+        self.status = CommandStatus("running", "9 rows and entries read in 3 s", 0.25)
+        return "c" * 32
+
+    def follow(self, request_id):
+        return self.status if request_id == "c" * 32 else None
+
+
+def test_comparison_is_shown_until_its_result_and_refused_meanwhile(client, control, state_path):
+    control.comparisons = Comparisons()
+    path = f"/routes/{ROUTE}/actions/verify"
+    assert "The duration is not known" in client.get(path).text
+    assert client.post(path, data={"token": "wrong"}).status_code == 401
+    assert control.comparisons.status is None
+    answer = client.post(path, data={"token": TOKEN})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"../../{ROUTE}#commands")
+    shown = client.get(f"/routes/{ROUTE}").text
+    assert rows(shown, "commands")[0].endswith("verify by http_token running · 25 % 9 rows and entries read in 3 s")
+    refused = client.post(path, data={"token": TOKEN})
+    assert (refused.status_code, f"A comparison of route {ROUTE} is running." in refused.text) == (409, True)
+    assert "It ends if the route stops or restarts." in client.get(f"/routes/{ROUTE}/actions/resync").text
+    control.comparisons.status = CommandStatus("done", "equal to version 12 of the table", 1.0)
+    for _ in range(2):  # the second view is of the kept answer
+        found = rows(client.get(f"/routes/{ROUTE}").text, "commands")
+        assert [each.endswith("verify by http_token done equal to version 12 of the table") for each in found] == [True]
+        control.comparisons.status = None
+    assert pending(state_path) == []
+
+
+@pytest.mark.parametrize("state", ["paused", "halted", "bootstrapping"])
+def test_comparison_is_not_offered_for_a_route_that_does_not_run(client, board, state):
+    board.state(ROUTE, state)
+    refused = client.get(f"/routes/{ROUTE}/actions/verify").text
+    assert "The target is compared while the route runs" in refused
+    assert "<form" not in refused
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", "\xe4"])

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from cdf_replicator.errors.exceptions import ComparisonRefusedError
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import server
-from cdf_replicator.server.control import BODY_BYTES, Control
+from cdf_replicator.server.control import AT_ONCE, BODY_BYTES, Control
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import CommandStatus
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
+from tests.support.waiting import until
 
 TOKEN = "a-token-of-eighteen"
 
@@ -191,3 +194,59 @@ def test_unread_answer_is_deleted_after_a_day(state_path):
     command_queue.purge_expired(folder)
     assert command_queue.read_status(folder, "old") is None
     assert command_queue.read_status(folder, "new") == CommandStatus("done")
+
+
+class Comparisons:
+    """Accepts one comparison, and refuses the next."""
+
+    def __init__(self):
+        self.started = []
+
+    def submit(self, route):
+        if self.started:
+            raise ComparisonRefusedError(f"A comparison of route {self.started[0]} is running.")
+        self.started.append(route)
+        return "c" * 32
+
+    def follow(self, request_id):
+        return CommandStatus("running", "9 rows", 0.5) if request_id == "c" * 32 else None
+
+
+def test_comparison_is_started_followed_and_a_second_one_refused(operator, control, state_path, board):
+    assert operator.post("/routes/orders_audit/verify").status_code == 503, "no route runs yet"
+    control.comparisons = Comparisons()
+    accepted = operator.post("/routes/orders_audit/verify")
+    assert (accepted.status_code, accepted.json()) == (202, {"id": "c" * 32, "follow": f"/requests/{'c' * 32}"})
+    assert operator.get(accepted.json()["follow"]).json() == {"state": "running", "message": "9 rows", "ratio": 0.5}
+    refused = operator.post("/routes/orders_search/verify")
+    assert (refused.status_code, refused.json()) == (409, {"detail": "A comparison of route orders_audit is running."})
+    assert operator.post("/routes/absent/verify").status_code == 404
+    assert operator.get("/requests/" + "0" * 32).status_code == 404
+    assert command_queue.pending(state_path.requests) == []
+    assert [event.what for event in board.snapshot().events] == ["verify accepted over HTTP with http_token"]
+
+
+def test_views_that_hang_leave_the_turns_of_commands(operator, control, state_path, monkeypatch):
+    """The state path does not answer the reads of pages, which more readers than turns have opened."""
+    operator.post("/routes/orders_search/pause")
+    hang, reading, read_status = threading.Event(), [], command_queue.read_status
+
+    def hanging(folder, request_id):
+        reading.append(request_id)
+        hang.wait(10)
+        return read_status(folder, request_id)
+
+    monkeypatch.setattr(command_queue, "read_status", hanging)
+    readers = [threading.Thread(target=control.submitted, args=("orders_search",)) for _ in range(AT_ONCE + 2)]
+    for reader in readers:
+        reader.start()
+    try:
+        until(lambda: sum(reader.is_alive() for reader in readers) == len(reading) == AT_ONCE, 10)
+        shown = [command.state for command in control.submitted("orders_search")]
+        assert shown == ["waiting"], "a further view shows what is known, without a wait"
+        assert operator.post("/routes/orders_search/resume").status_code == 202
+        assert len(command_queue.pending(state_path.requests)) == 2
+    finally:
+        hang.set()
+        for reader in readers:
+            reader.join()

@@ -180,10 +180,10 @@ def test_last_comparison_is_shown_with_its_command(board, clock):
     assert "Target not compared yet" in text(page(board))
     board.update(ROUTE, verification=VerificationStatus(1041, START, 3.0, 0, {"missing": 0, "extra": 0}))
     clock.at += timedelta(minutes=12)
-    assert "Target compared with version 1,041, 12 min ago: equal cdf-replicator verify" in text(page(board))
+    assert "Target compared with version 1,041, 12 min ago: equal, in 3 s cdf-replicator verify" in text(page(board))
     differences = {"missing": 2, "extra": 0, "different": 1000, "foreign": 0}
-    board.update(ROUTE, verification=VerificationStatus(1041, START, 3.0, 0, differences))
-    assert "ago: missing 2 · different 1,000 cdf-replicator verify" in text(page(board))
+    board.update(ROUTE, verification=VerificationStatus(1041, START, 3.0, 7, differences))
+    assert "ago: missing 2 · different 1,000 , 7 keys left out, in 3 s cdf-replicator verify" in text(page(board))
 
 
 def test_only_events_of_the_route_are_shown(board):
@@ -206,9 +206,9 @@ def offered(board):
 
 
 def test_actions_follow_the_state_and_the_sink(board):
-    assert offered(board) == {"pause", "replay", "resync"}
+    assert offered(board) == {"pause", "replay", "resync", "verify"}
     board.update(ROUTE, dead_letters=1)
-    assert offered(board) == {"pause", "replay", "resync", "redrive", "discard"}
+    assert offered(board) == {"pause", "replay", "resync", "verify", "redrive", "discard"}
     board.state(ROUTE, "paused")
     assert offered(board) == {"resume", "discard"}
     board.state(ROUTE, "halted")

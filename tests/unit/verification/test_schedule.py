@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdf_replicator.monitoring.status import STATES, ReplayStatus, RouteStatus
-from cdf_replicator.verification.background import Schedule, is_undisturbed
+from cdf_replicator.verification.schedule import Schedule
 from tests.unit.boards import START
 
 DAY = 86_400.0
@@ -36,16 +36,22 @@ def test_compared_route_is_due_a_period_later():
     assert schedule.due == {"a": 7 + DAY, "b": 100}
 
 
+def test_route_without_a_period_is_never_due():
+    schedule = Schedule(DAY, {"a": DAY})
+    schedule.postpone("b", 7)
+    assert schedule.due == {"a": DAY}
+    assert schedule.first_due(9 * DAY, ["b"]) is None
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_only_a_running_route_is_compared(state):
     route = RouteStatus("orders_search", "orders", "search", state, START, delivered_version=0)
-    assert is_undisturbed(route) is (state == "running")
+    assert route.is_undisturbed is (state == "running")
 
 
 @pytest.mark.parametrize("fields", [{"delivered_version": None}, {"delivered_version": -1}, {"replay": True}])
 def test_route_without_a_delivery_or_in_a_replay_waits(fields):
     replay = ReplayStatus(1, 9, 0.5, START) if fields.pop("replay", False) else None
     given = {"delivered_version": 9, **fields}
-    assert not is_undisturbed(
-        RouteStatus("orders_search", "orders", "search", "running", START, replay=replay, **given)
-    )
+    route = RouteStatus("orders_search", "orders", "search", "running", START, replay=replay, **given)
+    assert not route.is_undisturbed
