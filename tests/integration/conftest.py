@@ -19,6 +19,7 @@ from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
+from tests.integration.prepared import PreparedWorlds
 from tests.support import light_table
 from tests.support.vacuum import vacuum
 
@@ -65,8 +66,47 @@ def lose_commit(world):
 
 @pytest.fixture
 def world(spark, tmp_path):
-    yield World(spark, tmp_path)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # of tables that no later test reads
+    world = World(spark, tmp_path)
+    yield world
+    world.forget()  # tables that no later test reads
+
+
+@pytest.fixture(scope="session")
+def _prepared_worlds(tmp_path_factory):
+    return PreparedWorlds(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def prepared(world, _prepared_worlds):
+    """Return a function that puts the world into the state that a function makes of it, and returns the world."""
+
+    def put(prepare, *arguments):
+        _prepared_worlds.put(world, prepare, *arguments)
+        return world
+
+    return put
+
+
+@pytest.fixture
+def started(prepared):
+    """A route that has loaded two rows."""
+    return prepared(two_rows)
+
+
+@pytest.fixture
+def loaded(prepared):
+    """A route that has loaded one row."""
+    return prepared(one_row)
+
+
+def one_row(world):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+
+
+def two_rows(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run() is None
 
 
 @pytest.fixture
@@ -75,6 +115,7 @@ def live(world):
     stop, runners = threading.Event(), []
 
     def start(*names):
+        world.environ.setdefault("CDF_TRIGGER_SECONDS", "0.2")
         letters = world.letters
         started = [world.runner(name, once=False, stop=stop, letters=letters) for name in names]
         for runner in started:
@@ -82,7 +123,6 @@ def live(world):
         runners.extend(started)
         return started
 
-    world.environ["CDF_TRIGGER_SECONDS"] = "0.2"
     yield start
     stop.set()
     for runner in runners:
@@ -98,22 +138,33 @@ class World:
     def __init__(self, spark, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
-        self.table = str(folder / "orders")
-        self.files = folder / "files"
-        self.audit = str(folder / "audit" / "orders")
-        self.files.mkdir()
-        self.board = StatusStore()
-        self.metrics = Metrics(self.board)
         self.environ = {
             "CDF_STATE_PATH": str(folder / "state"),
-            "CDF_TABLES__ORDERS__PATH": self.table,
+            "CDF_TABLES__ORDERS__PATH": str(folder / "orders"),
             "CDF_TABLES__ORDERS__KEYS": "id",
             "CDF_TABLES__ORDERS__SINKS": "files",
             "CDF_SINKS__FILES__TYPE": "picky",
-            "CDF_SINKS__FILES__PATH": str(self.files),
+            "CDF_SINKS__FILES__PATH": str(folder / "files"),
             "CDF_DELIVERY__RETRY_SECONDS": "0.5",
             "CDF_DELIVERY__MAX_REMOVED_SHARE": "1",  # of tables as small as these, one row is a large share
         }
+        self.move(folder)
+
+    def move(self, folder: Path) -> None:
+        """Take another folder, with the same configuration."""
+        paths = {name: text.replace(str(self.folder), str(folder)) for name, text in self.environ.items()}
+        self.environ |= paths
+        self.folder = folder
+        self.table = str(folder / "orders")
+        self.files = folder / "files"
+        self.audit = str(folder / "audit" / "orders")
+        self.files.mkdir(parents=True, exist_ok=True)
+        self.board = StatusStore()
+        self.metrics = Metrics(self.board)
+
+    def forget(self) -> None:
+        """Clear what Delta has read of tables, so that it reads them again, as another process does."""
+        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def into_lines(self) -> None:
         """Follow into the append sink instead."""
@@ -161,7 +212,7 @@ class World:
         frame.repartition(files).write.format("delta").mode("overwrite").save(self.table)
 
     def version(self) -> int:
-        return self.sql("DESCRIBE HISTORY {t} LIMIT 1").first()["version"]
+        return max(int(file.stem) for file in Path(self.table, "_delta_log").glob("[0-9]*.json"))
 
     def forget_log_before(self, version: int) -> None:
         """As log cleanup does: a checkpoint at ``version``, and no commit files before it."""
@@ -177,7 +228,8 @@ class World:
 
     def vacuum(self) -> None:
         """Remove every file that the newest version does not need."""
-        vacuum(self.spark, self.table)
+        if not light_table.vacuumed(self.table):
+            vacuum(self.spark, self.table)
 
     # The service
 

@@ -38,8 +38,12 @@ def served(world):
 
 
 @pytest.fixture
-def orders(world):
-    """A table with one refused row, in a folder and in a replica."""
+def orders(prepared):
+    return prepared(folder_and_replica)
+
+
+def folder_and_replica(world):
+    """Deliver a table with one refused row into a folder and a replica."""
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "files,replica",
         "CDF_SINKS__REPLICA__TYPE": "delta_replica",
@@ -50,7 +54,6 @@ def orders(world):
     world.change("UPDATE {t} SET name = 'c' WHERE id = 2")
     for route in ("orders_files", "orders_replica"):
         assert world.run(route) is None
-    return world
 
 
 def compared(ended):

@@ -29,13 +29,33 @@ def world(world):
     return world
 
 
+@pytest.fixture
+def loaded(prepared):
+    return prepared(one_row)
+
+
+def one_row(world):
+    world.create(rows=["(1, 'a')"])
+    assert run(world) is None
+
+
+@pytest.fixture
+def target_made(prepared):
+    return prepared(empty_target)
+
+
+def empty_target(world):
+    """Make the audit table of a source with one row, without a run."""
+    world.create(rows=["(1, 'a')"])
+    batch_of(world, 1)
+
+
 def run(world, **more):
     return world.run("orders_audit", **more)
 
 
+@pytest.mark.usefixtures("loaded")
 def test_every_change_is_kept_once(world, lose_commit):
-    world.create(rows=["(1, 'a')"])
-    assert run(world) is None
     world.change("UPDATE {t} SET name = 'b'")
     world.change("DELETE FROM {t}")
     assert run(world) is None
@@ -52,9 +72,8 @@ def test_every_change_is_kept_once(world, lose_commit):
     ]
 
 
+@pytest.mark.usefixtures("loaded")
 def test_append_without_its_checksum_file_is_recognized_after_a_log_checkpoint(world, lose_commit):
-    world.create(rows=["(1, 'a')"])
-    assert run(world) is None
     world.insert("(2, 'b')")
     assert run(world) is None
     jvm = world.spark._jvm
@@ -80,8 +99,8 @@ def batch_of(world, version):
     return sink, frame, Batch(spec, generation=1, number=3, table_id=source.metadata.table_id)
 
 
+@pytest.mark.usefixtures("target_made")
 def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
-    world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     first = sink.write(frame, batch)
     assert (first.applied, first.versions) == ({"insert": 1}, (1, 1))
@@ -97,8 +116,8 @@ def test_the_same_batch_written_twice_is_written_once(world, monkeypatch):
     assert len(world.audited("id")) == 1
 
 
+@pytest.mark.usefixtures("target_made")
 def test_batch_recorded_by_a_concurrent_writer_is_skipped(world, monkeypatch):
-    world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
     monkeypatch.setattr(
@@ -108,8 +127,8 @@ def test_batch_recorded_by_a_concurrent_writer_is_skipped(world, monkeypatch):
     assert len(world.audited("id")) == 1
 
 
+@pytest.mark.usefixtures("target_made")
 def test_append_conflicts_with_a_commit_of_the_same_batch(world, monkeypatch):
-    world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     last_version = transactions.last_version
 
@@ -126,8 +145,8 @@ def test_append_conflicts_with_a_commit_of_the_same_batch(world, monkeypatch):
     assert world.audited("id") == []
 
 
+@pytest.mark.usefixtures("target_made")
 def test_transactions_are_found_without_a_checksum(world):
-    world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
     app = transactions.application(batch.route, world.audit)
@@ -139,8 +158,8 @@ def test_transactions_are_found_without_a_checksum(world):
     assert with_checksum == Snapshot(world.audit).last_txn_version(app) == batch.txn_version
 
 
+@pytest.mark.usefixtures("target_made")
 def test_replay_distinguishes_deleted_row_from_identical_row_inserted_in_same_version(world):
-    world.create(rows=["(1, 'a')"])
     world.sql(
         "MERGE INTO {t} t USING (SELECT * FROM VALUES (1), (2) AS s(id)) s ON t.id = s.id "
         "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, name) VALUES (1, 'a')"
@@ -156,9 +175,8 @@ def test_replay_distinguishes_deleted_row_from_identical_row_inserted_in_same_ve
         assert world.audited(*SHORT) == both
 
 
+@pytest.mark.usefixtures("loaded")
 def test_batch_of_another_state_path_is_not_skipped_as_repeated(world):
-    world.create(rows=["(1, 'a')"])
-    assert run(world) is None
     assert run(world, command=Command("resync", "orders_audit")) is None
     world.insert("(2, 'b')")
     assert run(world) is None
@@ -323,9 +341,8 @@ def test_lost_checkpoint_across_schema_changes_doubles_and_loses_no_row(world):
     assert world.audited("id", "x", "s.a", "s.b", "s.c") == whole
 
 
+@pytest.mark.usefixtures("loaded")
 def test_replay_of_an_undelivered_range_does_not_double_it(world):
-    world.create(rows=["(1, 'a')"])
-    assert run(world) is None
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
     assert run(world, command=Command("replay", "orders_audit", 2, 3)) is None
@@ -344,9 +361,8 @@ def test_audit_restored_to_its_snapshot_gets_the_later_changes_alone(world):
     assert world.audited(*SHORT) == history == [(1, "a", "snapshot", 1), (2, "b", "snapshot", 1), (3, "c", "insert", 2)]
 
 
+@pytest.mark.usefixtures("loaded")
 def test_new_source_column_becomes_a_new_audit_column(world):
-    world.create(rows=["(1, 'a')"])
-    assert run(world) is None
     world.insert("(2, 'b')")
     world.sql("ALTER TABLE {t} ADD COLUMN price int")
     world.insert("(3, 'c', 30)")
@@ -396,11 +412,10 @@ def test_unknown_path_scheme_is_reported(world):
         world.settings.sink("audit").check()
 
 
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("limit", "files"), [(route_stream.SMALL_BYTES, 1), (0, 2)])
 def test_small_micro_batch_is_appended_in_one_file(world, monkeypatch, limit, files):
     monkeypatch.setattr(route_stream, "SMALL_BYTES", limit)
-    world.create(rows=["(1, 'a')"])
-    assert run(world) is None
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
     before = {*Path(world.audit).rglob("*.parquet")}
@@ -410,8 +425,8 @@ def test_small_micro_batch_is_appended_in_one_file(world, monkeypatch, limit, fi
     assert len({*Path(world.audit).rglob("*.parquet")} - before) == files
 
 
+@pytest.mark.usefixtures("target_made")
 def test_replayed_rows_conflict_with_a_restore_since_the_table_was_read(world, monkeypatch):
-    world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     sink.write(frame, batch)
     again = replace(batch, generation=2, may_exist=True)
@@ -428,8 +443,8 @@ def test_replayed_rows_conflict_with_a_restore_since_the_table_was_read(world, m
         sink.write(frame, again)
 
 
+@pytest.mark.usefixtures("target_made")
 def test_append_of_another_type_than_the_table_has_is_refused(world):
-    world.create(rows=["(1, 'a')"])
     sink, frame, batch = batch_of(world, 1)
     wider = frame.withColumn("row", F.struct(F.col("row.id").cast("string").alias("id"), "row.name"))
 

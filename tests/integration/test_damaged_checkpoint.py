@@ -15,8 +15,12 @@ ROUTES = ("orders_files", "orders_audit")
 
 
 @pytest.fixture
-def both(world):
-    """A snapshot and two micro-batches in an upsert and an append sink."""
+def both(prepared):
+    return prepared(two_routes)
+
+
+def two_routes(world):
+    """Deliver a snapshot and two micro-batches in an upsert and an append sink."""
     world.environ["CDF_TABLES__ORDERS__SINKS"] = "files,audit"
     world.environ |= {"CDF_SINKS__AUDIT__TYPE": "delta_audit", "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit")}
     world.create(rows=["(1, 'a')", "(2, 'b')"])
@@ -24,7 +28,6 @@ def both(world):
         deliver(world)
         world.insert(f"({10 + number}, 'more')")
     deliver(world)
-    return world
 
 
 def deliver(world):

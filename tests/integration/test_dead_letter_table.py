@@ -12,17 +12,20 @@ from tests.support.tiers import nightly
 
 
 @pytest.fixture
-def started(world):
+def started(prepared):
+    return prepared(rejected)
+
+
+def rejected(world):
     """Reject keys 3 and 4 in a micro-batch each; a later change supersedes the dead letter of 4."""
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert world.run() is None
-    for statement in ("INSERT INTO {t} VALUES (3, 'bad')", "INSERT INTO {t} VALUES (4, 'bad')"):
-        world.sql(statement)
+    for row in ("(3, 'bad')", "(4, 'bad')"):
+        world.insert(row)
         assert world.run() is None
     world.change("UPDATE {t} SET name = 'good' WHERE id = 4")
     assert world.run() is None
     assert world.dead_letters("key", "state") == [("3", "open"), ("4", "superseded")]
-    return world
 
 
 def newest_commit(world):

@@ -11,13 +11,6 @@ from cdf_replicator.state import checkpoint
 from cdf_replicator.state.command_queue import Command
 
 
-@pytest.fixture
-def started(world):
-    world.create(rows=["(1, 'a')", "(2, 'b')"])
-    assert world.run() is None
-    return world
-
-
 def test_refused_row_is_kept_with_its_reason_and_delivery_continues(started):
     started.insert("(3, 'bad')", "(4, 'd')")
     assert started.run() is None

@@ -11,10 +11,13 @@ from tests.support.tiers import nightly
 
 
 @pytest.fixture
-def started(world):
+def started(prepared):
+    return prepared(four_rows)
+
+
+def four_rows(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')", "(9, 'z')"])
     assert world.run() is None
-    return world
 
 
 def letters(world):

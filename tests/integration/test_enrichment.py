@@ -12,6 +12,7 @@ from cdf_replicator.queries import validation
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from connectors import change
+from tests.support import light_table
 from tests.support.session import replaced
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
@@ -32,8 +33,9 @@ def carriers(world):
     def sql(statement):
         return world.spark.sql(statement.replace("{c}", f"delta.`{path}`"))
 
-    sql("CREATE TABLE {c} (code string, name string, key int, unused string) USING delta")
-    sql("INSERT INTO {c} VALUES ('AA', 'American', 1, 'x'), ('UA', 'United', 2, 'x'), (NULL, 'no code', 3, 'x')")
+    rows = ["('AA', 'American', 1, 'x')", "('UA', 'United', 2, 'x')", "(NULL, 'no code', 3, 'x')"]
+    assert light_table.created(path, "code string, name string, key int, unused string", {})
+    assert light_table.inserted(path, rows)
     return sql
 
 

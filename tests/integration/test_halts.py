@@ -11,13 +11,6 @@ from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 
-@pytest.fixture
-def started(world):
-    world.create(rows=["(1, 'a')", "(2, 'b')"])
-    assert world.run() is None
-    return world
-
-
 def halted(world, reason):
     decision = world.run()
     assert decision is not None

@@ -13,14 +13,17 @@ ROUTE = "orders_files"
 
 
 @pytest.fixture
-def started(world):
-    """Keys 1 and 2 are delivered, 3 and 4 were refused."""
+def started(prepared):
+    return prepared(refused_twice)
+
+
+def refused_twice(world):
+    """Deliver keys 1 and 2; the sink refuses 3 and 4."""
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert world.run() is None
     world.insert("(3, 'bad')", "(4, 'bad too')")
     assert world.run() is None
     assert world.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
-    return world
 
 
 def redrive(world, *letters, kind="redrive", route=ROUTE):
@@ -98,9 +101,8 @@ def test_101_rows_refused_again_do_not_halt_the_route(started):
     assert redrive(started).message == "103 keys written as of version 3, 103 of them refused again"
 
 
+@pytest.mark.usefixtures("loaded")
 def test_redrive_closes_letters_of_missing_and_duplicate_keys_after_source_repair(world):
-    world.create(rows=["(1, 'a')"])
-    assert world.run() is None
     world.insert("(NULL, 'x')", "(5, 'one')", "(5, 'two')")
     assert world.run() is None
     assert redrive(world).message.endswith("2 of them refused again")
@@ -153,9 +155,8 @@ def test_unknown_letter_is_reported_and_nothing_changes(started):
     assert started.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
 
 
+@pytest.mark.usefixtures("loaded")
 def test_redrive_and_discard_fail_without_a_dead_letter(world):
-    world.create(rows=["(1, 'a')"])
-    assert world.run() is None
     for kind in ("redrive", "discard"):
         assert "has no open dead letter" in refused(world, kind).message
 

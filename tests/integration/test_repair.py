@@ -12,7 +12,7 @@ import redis
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command
 from connectors import guard_of
-from tests.integration.test_verify import sinks, target, verified  # noqa: F401 - ``target`` is a fixture
+from tests.integration.test_verify import refused_row, sinks, target, verified  # noqa: F401 - ``target`` is a fixture
 from tests.support.tiers import nightly
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -44,11 +44,11 @@ def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F81
     unequal = damage(target, world.version())
     tried = here(world.environ, "verify", ROUTE, "--repair", "--dry-run")
     assert (tried.code, f"would write {unequal} entries of {ROUTE} again" in tried.log) == (1, True)
-    assert verified(world).comparison.unequal == unequal
 
     ended = here(world.environ, "verify", ROUTE, "--repair", "--format", "json")
     before, after = (json.loads(line) for line in ended.output.splitlines())
-    assert (ended.code, sum(before["kinds"].values()), after["kinds"]) == (0, unequal, {})
+    assert sum(before["kinds"].values()) == unequal, "the dry run wrote nothing"
+    assert (ended.code, after["kinds"]) == (0, {})
     assert verified(world).comparison.equal
     assert world.state(ROUTE).epoch == 1
 
@@ -110,11 +110,11 @@ def test_repair_beside_a_stream_of_commits_leaves_no_difference(world, target, l
 
 
 @pytest.fixture
-def refusing(world, elasticsearch, redis_server):
+def refusing(world, prepared, elasticsearch, redis_server):
     """Key 2 has an open dead letter: Elasticsearch refuses the long key of its map."""
+    prepared(refused_row)
     sinks(world, "elasticsearch", elasticsearch, redis_server)
     httpx.delete(f"{elasticsearch.url}/orders")
-    world.create("id bigint, tags map<string,int>", rows=["(1, map('a', 1))", "(2, map(repeat('k', 33000), 1))"])
     assert world.run(ROUTE) is None
     return f"{elasticsearch.url}/orders/_doc"
 

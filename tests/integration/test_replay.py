@@ -14,10 +14,25 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def world(world):
+    commit(world)
+    return world
+
+
+def commit(world):
     world.create(rows=["(1, 'a')"])  # version 1
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
-    return world
+
+
+@pytest.fixture
+def delivered(prepared):
+    """The route has loaded version 3."""
+    return prepared(commit_and_deliver)
+
+
+def commit_and_deliver(world):
+    commit(world)
+    assert world.run() is None
 
 
 def test_a_starting_version_means_changes_from_there_on_and_no_snapshot(world):
@@ -36,8 +51,8 @@ def test_the_same_value_after_a_restart_resumes(world):
     assert world.state().generation == 0
 
 
+@pytest.mark.usefixtures("delivered")
 def test_another_value_starts_the_next_generation(world):
-    assert world.run() is None
     assert world.run(start_version=1) is None
     assert (world.state().generation, world.state().epoch) == (1, 1)
     assert world.run(start_version=2) is None
@@ -79,8 +94,8 @@ def test_a_starting_timestamp_is_resolved_once(world):
     assert world.delivered() == world.expected()
 
 
+@pytest.mark.usefixtures("delivered")
 def test_replay_delivers_again_and_continues(world):
-    assert world.run() is None
     for file in (world.files / "orders").glob("*.json"):
         file.unlink()
     world.change("DELETE FROM {t} WHERE id = 2")
@@ -94,8 +109,8 @@ def test_replay_delivers_again_and_continues(world):
     assert world.delivered() == world.expected()
 
 
+@pytest.mark.usefixtures("delivered")
 def test_a_replay_does_not_bring_a_deleted_key_back(world):
-    assert world.run() is None
     world.change("DELETE FROM {t} WHERE id = 2")
     assert world.run() is None
     world.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
@@ -103,8 +118,8 @@ def test_a_replay_does_not_bring_a_deleted_key_back(world):
     assert world.delivered() == world.expected()
 
 
+@pytest.mark.usefixtures("delivered")
 def test_every_command_is_answered_despite_later_commands(world):
-    assert world.run() is None
     commands = [
         Command("replay", "orders_files", 2),
         Command("replay", "orders_files", 1),
@@ -117,9 +132,9 @@ def test_every_command_is_answered_despite_later_commands(world):
     assert (discarded.state, "no open dead letter" in discarded.message) == ("failed", True)
 
 
+@pytest.mark.usefixtures("delivered")
 @pytest.mark.parametrize("version", [9, 4])
 def test_impossible_replay_is_refused_and_the_route_continues(world, version):
-    assert world.run() is None
     command = Command("replay", "orders_files", version)
     world.insert("(5, 'e')")
     world.insert("(6, 'f')")
@@ -144,8 +159,8 @@ def test_replay_before_the_end_of_the_bootstrap_is_refused(world):
     assert world.delivered() == world.expected(), "the bootstrap went on"
 
 
+@pytest.mark.usefixtures("delivered")
 def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
-    assert world.run() is None
     world.change("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
     world.forget_log_before(world.version())
@@ -155,8 +170,8 @@ def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
     assert (world.state().epoch, world.state().generation, world.answer(command).state) == (2, 1, "done")
 
 
+@pytest.mark.usefixtures("delivered")
 def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
-    assert world.run() is None
     world.change("DELETE FROM {t} WHERE id = 1")
     world.trouble("1")
     assert world.run(command=Command("resync", "orders_files")).reason == "bug"
@@ -166,8 +181,8 @@ def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
     assert world.delivered() == world.expected()
 
 
+@pytest.mark.usefixtures("delivered")
 def test_command_is_answered_while_the_table_is_missing(world):
-    assert world.run() is None
     (world.folder / "orders").rename(world.folder / "elsewhere")
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     command = Command("resync", "orders_files")
@@ -264,8 +279,8 @@ def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, m
     until(lambda: (found := world.answer(again)) is not None and found.state == "done")
 
 
+@pytest.mark.usefixtures("delivered")
 def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
-    assert world.run() is None
     state = world.state()
     world.change("DELETE FROM {t} WHERE id = 1")
     world.insert("(4, 'd')")
@@ -282,8 +297,8 @@ def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
     assert (world.delivered().keys(), world.state().generation) == ({"2", "4"}, 1)
 
 
+@pytest.mark.usefixtures("delivered")
 def test_replay_into_a_missing_target_is_a_new_epoch(world):
-    assert world.run() is None
     shutil.rmtree(world.files / "orders")
     command = Command("replay", "orders_files", 3)
     assert world.run(command=command) is None

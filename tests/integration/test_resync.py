@@ -25,10 +25,13 @@ ROUTE = "orders_files"
 
 
 @pytest.fixture
-def followed(world):
+def followed(prepared):
+    return prepared(ten_rows)
+
+
+def ten_rows(world):
     world.create(rows=[f"({number}, 'a')" for number in range(10)])
     assert world.run() is None
-    return world
 
 
 def resynced(world, **more):

@@ -10,6 +10,7 @@ import redis
 
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 from cdf_replicator.state.command_queue import Command
+from tests.support.tiers import nightly
 from tests.support.waiting import until
 
 MAPPED = {"delta__columnMapping__mode": "name"}
@@ -17,17 +18,18 @@ OVERWRITE = {"overwriteSchema": "true"}
 
 
 @pytest.fixture
-def started(world):
+def started(prepared):
+    return prepared(priced)
+
+
+def priced(world):
     world.create("id bigint, name string, price int", rows=["(1, 'a', 10)", "(2, 'b', 20)"])
     assert world.run() is None
-    return world
 
 
 @pytest.fixture
 def mapped(world):
-    world.create("id bigint, name string, price int", rows=["(1, 'a', 10)", "(2, 'b', 20)"], **MAPPED)
-    assert world.run() is None
-    world.insert("(3, 'c', 30)")
+    world.create("id bigint, name string, price int", rows=["(1, 'a', 10)", "(2, 'b', 20)", "(3, 'c', 30)"], **MAPPED)
     assert world.run() is None
     return world
 
@@ -89,24 +91,30 @@ def test_three_sinks_follow_a_growing_table_while_they_run(world, live, elastics
         kept = {str(key): {name: row.get(name) for name in want[str(key)]} for key, row in audited().items()}
         return filled(searched()) == want and filled(cached()) == want and kept == want
 
+    def arrived(number):
+        """Wait for a row in the two servers, which answer sooner than Spark."""
+        until(lambda: str(number) in cached() and str(number) in searched())
+
     live("orders_search", "orders_cache", "orders_audit")
-    until(lambda: searched().keys() == {"1"} and len(cached()) == 1)
+    arrived(1)
 
     world.sql("ALTER TABLE {t} ADD COLUMN price int")
     world.insert("(2, 'b', 20, struct(2), 200)")
+    arrived(2)
     until(in_step)
     world.sql("ALTER TABLE {t} ADD COLUMN box.b string")
     world.insert("(3, 'c', 30, struct(3, 'x'), 300)")
-    until(lambda: cached().keys() >= {"3"} and searched().keys() >= {"3"})
+    arrived(3)
     assert cached()["3"]["box"] == searched()["3"]["box"] == {"a": 3, "b": "x"}
     row = world.spark.sql("SELECT 4L id, 'd' name, 40 qty, named_struct('a', 4, 'b', 'y') box, 400 price, true paid")
     row.write.format("delta").mode("append").option("mergeSchema", "true").save(world.table)
-    until(lambda: cached().get("4", {}).get("paid") is True and searched().get("4", {}).get("paid") is True)
+    arrived(4)
+    assert cached()["4"]["paid"] is searched()["4"]["paid"] is True
 
     world.sql("ALTER TABLE {t} ALTER COLUMN qty TYPE bigint")
     world.sql("ALTER TABLE {t} ALTER COLUMN box.a TYPE bigint")
     world.sql("INSERT INTO {t} VALUES (5, 'e', 5000000000, struct(6000000000, 'z'), 500, false)")
-    until(lambda: cached().keys() >= {"5"} and searched().keys() >= {"5"})
+    arrived(5)
     assert cached()["5"]["qty"] == searched()["5"]["qty"] == 5_000_000_000
     mapping = httpx.get(f"{elasticsearch.url}/orders/_mapping").json()["orders"]["mappings"]["properties"]
     assert {name: mapping[name].get("type") for name in ("qty", "price", "paid")} == {
@@ -124,7 +132,7 @@ def test_three_sinks_follow_a_growing_table_while_they_run(world, live, elastics
     ):
         world.sql(f"ALTER TABLE {{t}} {harmless}")
     world.sql("INSERT INTO {t} (id, name, qty, price) VALUES (6, null, 60, 600)")
-    until(lambda: cached().keys() >= {"6"} and searched().keys() >= {"6"})
+    arrived(6)
 
     until(lambda: len(audited()) == 6)
     assert audited()[5]["qty"] == 5_000_000_000
@@ -167,22 +175,27 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     resynced(mapped)
 
 
-@pytest.mark.parametrize(
-    ("variable", "before", "after", "statement"),
-    [
-        ("CDF_TABLES__ORDERS__KEYS", "id", "order_id", "RENAME COLUMN id TO order_id"),
-        ("CDF_ROUTES__ORDERS_FILES__FILTER", "price > 15", "cost > 15", "RENAME COLUMN price TO cost"),
-        ("CDF_ROUTES__ORDERS_FILES__COLUMNS", "id,price", "id", "DROP COLUMN price"),
-    ],
-)
-def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, variable, before, after, statement):
-    world.environ[variable] = before
-    world.create("id bigint, price int", rows=["(1, 10)", "(2, 20)"], **MAPPED)
+DROPPED = {
+    "KEYS": ("CDF_TABLES__ORDERS__KEYS", "id", "order_id", "RENAME COLUMN id TO order_id"),
+    "FILTER": ("CDF_ROUTES__ORDERS_FILES__FILTER", "price > 15", "cost > 15", "RENAME COLUMN price TO cost"),
+    "COLUMNS": ("CDF_ROUTES__ORDERS_FILES__COLUMNS", "name,note", "name", "DROP COLUMN note"),
+}
+"""Settings that name a column, before and after a change of the table, and the change."""
+
+
+@pytest.mark.parametrize("changed", [tuple(DROPPED), *(nightly((name,)) for name in DROPPED)])
+def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, changed):
+    variables, before, after, statements = zip(*(DROPPED[name] for name in changed), strict=True)
+    world.environ |= dict(zip(variables, before, strict=True))
+    world.create(
+        "id bigint, price int, name string, note string", rows=["(1, 10, 'a', 'x')", "(2, 20, 'b', 'y')"], **MAPPED
+    )
     assert world.run() is None
-    world.sql(f"ALTER TABLE {{t}} {statement}")
+    for statement in statements:
+        world.sql(f"ALTER TABLE {{t}} {statement}")
     world.change("DELETE FROM {t} WHERE true")
-    halted(world, statement.split()[2], "resync orders_files")
-    world.environ[variable] = after
+    halted(world, statements[0].split()[2], "resync orders_files")
+    world.environ |= dict(zip(variables, after, strict=True))
     command = Command("resync", "orders_files")
     assert world.run(command=command) is None
     assert world.delivered() == {}
@@ -209,15 +222,18 @@ def test_column_mapping_enabled_under_a_route_is_followed(started, live):
 @pytest.mark.parametrize(
     ("query", "by", "words"),
     [
-        ("SELECT id, name, string(price) price FROM {t}", (), "retyped column price from integer to string"),
+        pytest.param(
+            *("SELECT id, name, string(price) price FROM {t}", (), "retyped column price from integer to string"),
+            marks=pytest.mark.nightly,  # the type of the key changes below
+        ),
         ("SELECT id, name, price FROM {t}", ("name",), "repartitioned partition columns from none to name"),
         ("SELECT id, name FROM {t}", (), "dropped column price"),
         ("SELECT string(id) id, name, price FROM {t}", (), "retyped column id from long to string"),
     ],
 )
 def test_schema_change_that_blocks_a_stream_halts_until_a_resync(started, query, by, words):
-    frame = started.spark.createDataFrame(started.sql(query).collect())
-    frame = started.spark.createDataFrame(frame.collect(), started.sql(query).schema)
+    held = started.sql(query)
+    frame = started.spark.createDataFrame(held.collect(), held.schema).coalesce(1)
     writer = frame.write.format("delta").mode("overwrite").options(**OVERWRITE)
     writer.partitionBy(*by).save(started.table) if by else writer.save(started.table)
     decision = halted(started, words, f"at version {started.version()}")

@@ -18,6 +18,7 @@ from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.source import commit_log
 from cdf_replicator.source.commit_log import Commit, CommitLog, Size
 from cdf_replicator.source.table import SourceTable
+from tests.support.vacuum import vacuum
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 
@@ -176,7 +177,7 @@ def test_vacuum_with_a_shorter_retention_is_found_in_the_history(world):
     world.create(rows=["(1, 'a')"])
     assert world.source().shortest_vacuum_retention(100) == math.inf
     world.sql("VACUUM {t} RETAIN 200 HOURS")
-    world.vacuum()
+    vacuum(world.spark, world.table)  # Spark records its retention
     assert world.source().shortest_vacuum_retention(100) == 0
     world.insert("(2, 'b')")
     assert world.source().shortest_vacuum_retention(1) == math.inf, "searches no further back than the limit"

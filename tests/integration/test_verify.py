@@ -114,20 +114,29 @@ def verified(world, **more):
     return verify(world.spark, route, settings.sink(route.sink), world.state_path, **more)
 
 
+def rows_of_every_type(world):
+    world.create(COLUMNS, rows=ROWS)
+
+
+def refused_row(world):
+    """Commit two rows; Elasticsearch refuses the second row for the long key of its map."""
+    world.create("id bigint, tags map<string,int>", rows=["(1, map('a', 1))", "(2, map(repeat('k', 33000), 1))"])
+
+
 @pytest.fixture(params=["elasticsearch", "redis", "redis hash", "delta_replica", "postgres"])
-def target(request, world, elasticsearch, redis_server, postgres_server):
+def target(request, world, prepared, elasticsearch, redis_server, postgres_server):
     redis.Redis.from_url(redis_server.url).flushall()
     httpx.delete(f"{elasticsearch.url}/orders")
     emptied(postgres_server)
+    prepared(rows_of_every_type)
     sinks(world, request.param, elasticsearch, redis_server, postgres_server)
-    world.create(COLUMNS, rows=ROWS)
     assert world.run("orders_target") is None
     return Target(world, request.param, elasticsearch, redis_server, postgres_server)
 
 
 @pytest.mark.parametrize(
     "target",
-    ["redis", "delta_replica", nightly("elasticsearch"), nightly("redis hash"), nightly("postgres")],
+    ["redis", *map(nightly, ("delta_replica", "elasticsearch", "redis hash", "postgres"))],
     indirect=True,
 )
 def test_equal_target_has_no_difference_at_any_version(world, target, here):
@@ -186,7 +195,7 @@ def test_planted_damage_is_found_exactly(world, target, here):
     assert (stale.version, stale.table, stale.target) == (1, "ü 11", "stale")
 
 
-@pytest.mark.parametrize("target", ["elasticsearch", "redis"], indirect=True)
+@pytest.mark.parametrize("target", ["elasticsearch", nightly("redis")], indirect=True)
 def test_two_comparisons_at_once_find_the_same(world, target):
     target.drop(10)
     target.put(77, guard_of(1, 1, upsert=True))
@@ -195,18 +204,17 @@ def test_two_comparisons_at_once_find_the_same(world, target):
     assert [each.comparison.kinds for each in both] == [{"missing": 1, "extra": 1, "different": 0, "foreign": 0}] * 2
 
 
+@pytest.mark.usefixtures("loaded")
 def test_sink_that_can_not_be_read_back_is_refused(world):
-    world.create(rows=["(1, 'a')"])
-    assert world.run() is None
     route = world.settings.routes["orders_files"]
     with pytest.raises(RouteHaltError, match="can't be verified"):
         verify(world.spark, route, world.settings.sink(route.sink), world.state_path)
 
 
-def test_key_with_an_open_dead_letter_must_be_absent(world, elasticsearch, redis_server):
+def test_key_with_an_open_dead_letter_must_be_absent(world, prepared, elasticsearch, redis_server):
+    prepared(refused_row)
     sinks(world, "elasticsearch", elasticsearch, redis_server)
     httpx.delete(f"{elasticsearch.url}/orders")
-    world.create("id bigint, tags map<string,int>", rows=["(1, map('a', 1))", "(2, map(repeat('k', 33000), 1))"])
     assert world.run("orders_target") is None
     assert world.dead_letters("key", "code") == [("2", "document_parsing")]
     found = verified(world)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.commands.verify import summary
@@ -11,6 +14,7 @@ from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from cdf_replicator.verification import verify
 from connectors import Batch
+from tests.support import light_table
 from tests.support.tiers import nightly
 
 NONE = {"missing": 0, "extra": 0, "different": 0, "foreign": 0}
@@ -20,6 +24,16 @@ NONE = {"missing": 0, "extra": 0, "different": 0, "foreign": 0}
 def world(world):
     world.into_delta("audit")
     return world
+
+
+@pytest.fixture
+def loaded(prepared):
+    return prepared(one_row)
+
+
+def one_row(world):
+    world.create(rows=["(1, 'a')"])
+    run(world)
 
 
 def run(world, **more):
@@ -33,11 +47,27 @@ def verified(world, **more):
 
 
 def damage(world, statement):
-    world.spark.sql(statement.replace("{a}", f"delta.`{world.audit}`"))
+    """Run an UPDATE or a DELETE of the audit table, in Spark only if it has to be."""
+    if not light_table.changed(world.audit, statement):
+        world.spark.sql(statement.replace("{t}", f"delta.`{world.audit}`"))
+
+
+def rows_of(world, wanted):
+    """The rows of the audit table that a condition of ``pyarrow`` selects."""
+    return DeltaTable(world.audit).to_pyarrow_table().filter(wanted)
+
+
+def append(world, rows):
+    write_deltalake(world.audit, rows, mode="append")
 
 
 def found(result):
     return {(each.kind, each.identity, each.column) for each in result.comparison.differences}
+
+
+def three_rows(world):
+    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
+    run(world)
 
 
 def change_everything(world):
@@ -50,10 +80,9 @@ def change_everything(world):
 
 
 @pytest.mark.parametrize("preimages", ["true", nightly("false")])
-def test_equal_audit_has_no_difference(world, here, preimages):
+def test_equal_audit_has_no_difference(world, prepared, here, preimages):
     world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = preimages
-    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
-    run(world)
+    prepared(three_rows)
     loaded = verified(world)
     change_everything(world)
     run(world)
@@ -70,24 +99,25 @@ def test_equal_audit_has_no_difference(world, here, preimages):
     assert (printed.code, "orders_audit: versions 1 to 6 against" in printed.output) == (0, True)
 
 
-def test_planted_damage_of_an_audit_is_found_exactly(world, here):
+def test_planted_damage_of_an_audit_is_found_exactly(world, prepared, here):
     world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = "true"
-    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
-    run(world)
+    prepared(three_rows)
     change_everything(world)
     run(world)
-    damage(world, "INSERT INTO {a} SELECT * FROM {a} WHERE change_type = 'delete'")
-    damage(world, "INSERT INTO {a} BY NAME SELECT * EXCEPT (source_table_id) FROM {a} WHERE commit_version = 6")
-    damage(world, "UPDATE {a} SET name = 'edited' WHERE commit_version = 2 AND name = 'other'")
-    damage(world, "UPDATE {a} SET name = 'edited' WHERE commit_version = 1 AND id = 2")
-    damage(world, "DELETE FROM {a} WHERE change_type = 'update_preimage' AND id = 2")
-    damage(
-        world, "CREATE OR REPLACE TEMP VIEW twin AS SELECT * FROM {a} WHERE name = 'twin' AND change_type = 'insert'"
+    append(world, rows_of(world, pc.field("change_type") == "delete"))
+    foreign = rows_of(world, pc.field("commit_version") == 6)
+    at = foreign.schema.get_field_index("source_table_id")
+    append(
+        world, foreign.set_column(at, foreign.schema.field(at), pa.nulls(len(foreign), foreign.schema.field(at).type))
     )
-    one = world.spark.createDataFrame(world.spark.table("twin").take(1), world.spark.table("twin").schema)
-    damage(world, "DELETE FROM {a} WHERE name = 'twin' AND change_type = 'insert'")
-    one.write.format("delta").mode("append").save(world.audit)
-    damage(world, "UPDATE {a} SET commit_version = 3 WHERE commit_version = 6 AND source_table_id IS NOT NULL")
+    damage(world, "UPDATE {t} SET name = 'edited' WHERE commit_version = 2 AND name = 'other'")
+    damage(world, "UPDATE {t} SET name = 'edited' WHERE commit_version = 1 AND id = 2")
+    damage(world, "DELETE FROM {t} WHERE change_type = 'update_preimage' AND id = 2")
+    twins = rows_of(world, (pc.field("name") == "twin") & (pc.field("change_type") == "insert"))
+    assert len(twins) == 2
+    damage(world, "DELETE FROM {t} WHERE name = 'twin' AND change_type = 'insert'")
+    append(world, twins.slice(1))
+    damage(world, "UPDATE {t} SET commit_version = 3 WHERE commit_version = 6 AND source_table_id IS NOT NULL")
     result = verified(world)
 
     assert found(result) == {
@@ -112,7 +142,10 @@ def test_planted_damage_of_an_audit_is_found_exactly(world, here):
     ("definition", "missing", "extra"),
     [
         ({"CDF_TABLES__ORDERS__KEYS": ""}, '2:insert:{"id":4,"name":"d"}', '2:insert:{"id":4,"name":"edited"}'),
-        ({"CDF_ROUTES__ORDERS_AUDIT__COLUMNS": "name"}, '2:insert:{"name":"d"}', '2:insert:{"name":"edited"}'),
+        pytest.param(
+            *({"CDF_ROUTES__ORDERS_AUDIT__COLUMNS": "name"}, '2:insert:{"name":"d"}', '2:insert:{"name":"edited"}'),
+            marks=pytest.mark.nightly,  # the audit has no key here either
+        ),
         ({"CDF_ROUTES__ORDERS_AUDIT__RENAME": "id=number"}, "2:insert:4", None),
     ],
     ids=["no keys", "key not delivered", "key renamed"],
@@ -124,7 +157,7 @@ def test_change_without_a_key_in_the_audit_is_identified_by_its_content(world, d
     world.insert("(4, 'd')", "(6, 'twin')", "(6, 'twin')")
     run(world)
     assert verified(world).comparison.equal
-    damage(world, "UPDATE {a} SET name = 'edited' WHERE name = 'd'")
+    damage(world, "UPDATE {t} SET name = 'edited' WHERE name = 'd'")
     differences = {("missing", missing, None), ("extra", extra, None)} if extra else {("different", missing, "name")}
     assert found(verified(world)) == differences
 
@@ -143,7 +176,7 @@ def test_replay_and_resync_keep_the_audit_equal(world):
     run(world, command=Command("replay", "orders_audit", 1))
     replayed = verified(world)
     assert (replayed.first_version, replayed.comparison.rows, replayed.comparison.kinds) == (1, 3, {})
-    damage(world, "DELETE FROM {a} WHERE change_type = 'insert' AND id = 1")
+    damage(world, "DELETE FROM {t} WHERE change_type = 'insert' AND id = 1")
     assert found(verified(world)) == {("missing", "1:insert:1", None)}
     run(world, command=Command("replay", "orders_audit", 1))
     assert verified(world).comparison.equal, "a replay appends what is missing"
@@ -160,15 +193,14 @@ def test_versions_that_the_feed_no_longer_has_are_not_compared(world):
     world.vacuum()
     left = verified(world)
     assert (left.first_version, left.comparison.rows, left.comparison.kinds) == (4, 1, {})
-    damage(world, "DELETE FROM {a} WHERE commit_version < 4 OR id = 3")
+    damage(world, "DELETE FROM {t} WHERE commit_version < 4 OR id = 3")
     assert found(verified(world)) == {("missing", "4:insert:3", None)}
     with pytest.raises(RouteHaltError, match="can no longer be read at version 3"):
         verified(world, at=3)
 
 
+@pytest.mark.usefixtures("loaded")
 def test_versions_before_log_cleanup_are_not_compared(world):
-    world.create(rows=["(1, 'a')"])
-    run(world)
     world.insert("(2, 'b')")
     world.insert("(3, 'c')")
     run(world)
@@ -187,9 +219,8 @@ def test_route_that_has_delivered_no_change_is_refused(world):
         verified(world, at=1)
 
 
+@pytest.mark.usefixtures("loaded")
 def test_change_with_an_open_dead_letter_must_be_absent(world):
-    world.create(rows=["(1, 'a')"])
-    run(world)
     world.insert("(2, 'b')", "(NULL, 'c')", "(NULL, 'd')")
     run(world)
     route, source = world.settings.routes["orders_audit"], world.source()
@@ -199,7 +230,7 @@ def test_change_with_an_open_dead_letter_must_be_absent(world):
     result = verified(world)
     assert result.dead_letters == 2
     assert found(result) == {("extra", "2:insert:2", None), ("extra", '2:insert:{"name":"c"}', None)}
-    damage(world, "DELETE FROM {a} WHERE name IN ('b', 'c')")
+    damage(world, "DELETE FROM {t} WHERE name IN ('b', 'c')")
     assert verified(world).comparison.equal
 
 
@@ -212,7 +243,7 @@ def test_older_and_narrower_schemas_are_compared_by_column(world):
     run(world)
     result = verified(world)
     assert (result.first_version, result.comparison.rows, result.comparison.kinds) == (1, 2, {})
-    damage(world, "UPDATE {a} SET x = 7, s = named_struct('a', 'a', 'c', 'edited', 'b', 'b') WHERE id = 2")
+    damage(world, "UPDATE {t} SET x = 7, s = named_struct('a', 'a', 'c', 'edited', 'b', 'b') WHERE id = 2")
     assert found(verified(world)) == {("different", "3:insert:2", "x"), ("different", "3:insert:2", "s")}
     world.sql("ALTER TABLE {t} ALTER COLUMN x TYPE bigint")
     world.insert("(3, 5000000000, NULL, NULL)")

@@ -173,7 +173,10 @@ class Table:
         """Read the versions there are by now, one by one."""
         newest = max(int(file.stem) for file in Path(self.path, "_delta_log").glob("*.json"))
         for version in range(len(self.versions), newest + 1):
-            frame = self.spark.read.format("delta").option("versionAsOf", version).load(self.path)
+            reader = self.spark.read.format("delta")
+            if version < newest:  # Delta has computed the state of the newest version already
+                reader = reader.option("versionAsOf", version)
+            frame = reader.load(self.path)
             rows = [row.asDict(recursive=True) for row in frame.collect()]
             self.held.append(rows)
             self.versions.append({row["id"]: row for row in rows})

@@ -140,9 +140,9 @@ def it_waits_for_a_table_that_is_not_there_and_is_ready_once_it_is(live: Live) -
 def commits_become_visible_while_it_runs_and_are_counted(live: Live) -> None:
     before = live.received()
     live.delivered(live.orders.sql("INSERT INTO {} SELECT id + 100, 'new', 0 FROM range(10)"))
-    live.delivered(live.orders.sql("UPDATE {} SET name = 'changed' WHERE id IN (1, 2, 3)"))
-    live.delivered(live.orders.sql("DELETE FROM {} WHERE id IN (4, 5)"))
-    live.delivered(live.orders.sql("UPDATE {} SET id = 200 WHERE id = 6"))
+    live.delivered(live.orders.change("UPDATE {} SET name = 'changed' WHERE id IN (1, 2, 3)"))
+    live.delivered(live.orders.change("DELETE FROM {} WHERE id IN (4, 5)"))
+    live.delivered(live.orders.change("UPDATE {} SET id = 200 WHERE id = 6"))
 
     live.equal_everywhere()
     made = {"snapshot": 0, "insert": 10, "update_preimage": 4, "update_postimage": 4, "delete": 2}
@@ -218,10 +218,10 @@ def a_redis_that_goes_away_holds_up_its_own_route_only_and_is_caught_up_with(liv
     live.service.wait_delivered("stock_fragile", live.stock.version)
 
     live.fragile.stop()
-    missed = live.stock.sql("UPDATE {} SET amount = -1 WHERE id < 5")
-    live.delivered(live.orders.sql("UPDATE {} SET amount = -1 WHERE id = 1"))
+    missed = live.stock.change("UPDATE {} SET amount = -1 WHERE id < 5")
+    live.delivered(live.orders.change("UPDATE {} SET amount = -1 WHERE id = 1"))
     live.service.wait_state("stock_fragile", "retrying")
-    live.delivered(live.orders.sql("UPDATE {} SET amount = -2 WHERE id = 1"))
+    live.delivered(live.orders.change("UPDATE {} SET amount = -2 WHERE id = 1"))
 
     route = live.service.route("stock_fragile")
     assert route["lag_versions"] == 1
@@ -233,7 +233,7 @@ def a_redis_that_goes_away_holds_up_its_own_route_only_and_is_caught_up_with(liv
     assert live.service.get("/livez").status_code == 200
     assert live.service.get("/readyz").status_code == 503
 
-    live.stock.sql("DELETE FROM {} WHERE id = 9")
+    live.stock.change("DELETE FROM {} WHERE id = 9")
     live.fragile.restart()
     live.service.wait_delivered("stock_fragile", missed + 1)
     assert entries(live.fragile.url, "stock:") == live.stock.rows
@@ -304,7 +304,7 @@ def a_request_the_table_can_not_fulfil_is_refused_and_the_route_goes_on(live: Li
     assert ended.code == 1
     assert f"versions 0 to {live.orders.version} are available" in ended.log
     live.service.wait_state("live_cache", "running")
-    live.delivered(live.orders.sql("UPDATE {} SET amount = 7 WHERE id = 1"))
+    live.delivered(live.orders.change("UPDATE {} SET amount = 7 WHERE id = 1"))
 
 
 def a_reload_by_command_and_by_signal_restarts_one_route(live: Live) -> None:
@@ -328,14 +328,14 @@ def a_reload_by_command_and_by_signal_restarts_one_route(live: Live) -> None:
     assert live.service.metric("cdf_config_last_reload_successful") == 1
     entry = Ended(0, "", live.service.log.read_text()).entry(message="route reloaded")
     assert (entry["route"], entry["action"], entry["differs"]) == ("live_cache", "restart", differs)
-    live.delivered(live.orders.sql("UPDATE {} SET amount = 9 WHERE id = 1"))
+    live.delivered(live.orders.change("UPDATE {} SET amount = 9 WHERE id = 1"))
     live.equal_everywhere()
     for route in ("live_audit", "live_search"):
         assert live.service.metric("cdf_batches_total", route=route) > batches[route], "counted on"
 
 
 def after_sigterm_it_ends_well_and_goes_on_where_it_stopped(live: Live) -> None:
-    live.delivered(live.orders.sql("UPDATE {} SET amount = 8 WHERE id = 1"))
+    live.delivered(live.orders.change("UPDATE {} SET amount = 8 WHERE id = 1"))
 
     assert live.service.end() == 0
     missed = live.orders.sql("INSERT INTO {} SELECT id + 300, 'while away', 0 FROM range(7)")

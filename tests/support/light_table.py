@@ -92,6 +92,18 @@ def changed(path: str, statement: str) -> bool:
     return bool(update or delete)
 
 
+def vacuumed(path: str) -> bool:
+    """Remove every file that the newest version does not need.
+
+    Args:
+        path: Of the table.
+    """
+    table = _opened(path, "")
+    if table is not None:
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    return table is not None
+
+
 def read(path: str, columns: Sequence[str] = ()) -> list[dict[str, Any]] | None:
     """Read the rows of a table; None if a column of it is not plain or a feature of it is not supported.
 
@@ -120,7 +132,8 @@ def _opened(path: str, statement: str) -> DeltaTable | None:
     if SPARKS_OWN & set(statement):
         return None
     table = DeltaTable(path)
-    return table if table.metadata().configuration.keys() <= PLAIN_PROPERTIES else None
+    of_delta = {name for name in table.metadata().configuration if name.startswith("delta.")}
+    return table if of_delta <= PLAIN_PROPERTIES else None
 
 
 def _plain(schema: str) -> bool:

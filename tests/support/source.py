@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.support import light_table
 from tests.support.reading import Rows, table
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ class Source:
         """Run a statement, with ``{}`` for the table; returns the version it made."""
         self.spark.sql(statement.format(f"delta.`{self.path}`"))
         return self.version
+
+    def change(self, statement: str) -> int:
+        """Run an UPDATE or a DELETE, in Spark only if it has to be; returns the version it made."""
+        if light_table.changed(str(self.path), statement.replace("{}", "{t}")):
+            return self.version
+        return self.sql(statement)
 
     @property
     def version(self) -> int:

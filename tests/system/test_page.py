@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from tests.chaos.proxy import Proxy
 from tests.support.service import Service, command, environment
 from tests.system.browser import looked_at, opened, photograph
 
@@ -27,6 +28,8 @@ ROWS = 1000
 REPLAYED = 6
 """Commits, each a micro-batch, and each as slow as the sink's limit has it."""
 REFRESHED_MS = 15_000
+REFRESH_MS = 5_000
+"""Time from one refresh of a page's script to the next; some tests move the clock of the page on by it."""
 CHARTS = ("Lag", "Rows delivered per second", "Commit to visible")
 
 
@@ -77,17 +80,20 @@ def healthy(service: Service, orders: Source, items: Source) -> Service:
         (orders, "UPDATE {} SET amount = amount + 1 WHERE id < 5"),
         (items, "DELETE FROM {} WHERE id = 1"),
     ):
-        source.sql(change)
+        source.change(change)
     for route, source in zip(ROUTES, (orders, orders, items), strict=True):
         service.wait_state(route, "running")
         service.wait_delivered(route, source.version)
     return service
 
 
-def refreshed(page: Page) -> None:
+def refreshed(page: Page, *, by_script: bool = True) -> None:
     """Wait until the page shows a later moment than now."""
     shown = page.locator("header time")
-    expect(shown).not_to_have_attribute("datetime", str(shown.get_attribute("datetime")), timeout=REFRESHED_MS)
+    before = str(shown.get_attribute("datetime"))
+    if by_script:
+        page.clock.fast_forward(REFRESH_MS)
+    expect(shown).not_to_have_attribute("datetime", before, timeout=REFRESHED_MS)
 
 
 def row(page: Page, route: str):
@@ -119,7 +125,7 @@ def test_pages_of_a_healthy_service_in_every_theme(healthy: Service, browser: Br
 def test_history_of_a_route_is_drawn(healthy: Service, browser: Browser, orders: Source):
     with opened(browser, of(healthy, "orders_cache")) as page:
         hour = [page.get_by_role("img", name=re.compile(f"{what}, last hour: now [0-9]")) for what in CHARTS]
-        orders.sql("UPDATE {} SET amount = amount + 1 WHERE id < 5")
+        orders.change("UPDATE {} SET amount = amount + 1 WHERE id < 5")
         for chart in hour:
             expect(chart).to_be_visible(timeout=4 * REFRESHED_MS)
         photograph(page, "history")
@@ -149,6 +155,7 @@ def test_selection_and_scroll_position_stay(healthy: Service, browser: Browser):
         assert batches.evaluate("it => it.scrollLeft") == 40
         resync = "cdf-replicator resync items_audit"
         page.get_by_text(resync, exact=True).click()
+        page.clock.fast_forward(REFRESH_MS)
         expect(page.get_by_role("status")).to_have_text("Waits while text is selected.", timeout=REFRESHED_MS)
         assert page.evaluate("getSelection().toString()") == resync
         page.evaluate("getSelection().empty()")
@@ -158,7 +165,7 @@ def test_selection_and_scroll_position_stay(healthy: Service, browser: Browser):
 def test_pages_need_no_script(healthy: Service, browser: Browser):
     with opened(browser, healthy.url, java_script_enabled=False) as page:
         photograph(page, "no-script")
-        refreshed(page)
+        refreshed(page, by_script=False)
         expect(row(page, "orders_cache")).to_contain_text("Running")
         page.get_by_label("Search").fill("items")
         page.get_by_label("Search").press("Enter")
@@ -198,7 +205,7 @@ def test_comparison_is_started_by_its_form_and_shows_its_numbers(healthy: Servic
 def test_replay_shows_its_progress(healthy: Service, browser: Browser, orders: Source):
     first = orders.version
     for _ in range(REPLAYED):
-        orders.sql(f"UPDATE {{}} SET amount = amount + 1 WHERE id < {ROWS * 6 // 10}")
+        orders.change(f"UPDATE {{}} SET amount = amount + 1 WHERE id < {ROWS * 6 // 10}")
     with opened(browser, of(healthy, "orders_cache")) as page:
         page.get_by_role("link", name="Replay…").click()
         page.get_by_label("First version").fill(str(first))
@@ -227,7 +234,7 @@ def test_route_of_a_sink_that_is_down_comes_first(
 ):
     redis_server.stop()
     try:
-        orders.sql("UPDATE {} SET amount = 2 WHERE id < 5")
+        orders.change("UPDATE {} SET amount = 2 WHERE id < 5")
         healthy.wait_state("orders_cache", "retrying")
         with opened(browser, healthy.url) as page:
             expect(page.locator(".routes tbody tr").first).to_contain_text("orders_cache")
@@ -258,13 +265,13 @@ def test_halted_route_shows_the_next_step(healthy: Service, browser: Browser, it
 
 
 def test_lost_service_is_reported(service: Service, browser: Browser):
-    with browser.new_page() as page:  # its console may say so
-        page.goto(service.url)
+    with Proxy(service.port) as proxy, browser.new_page() as page:  # its console may say so
+        page.clock.install()
+        page.goto(f"http://127.0.0.1:{proxy.port}")
         expect(page.locator("header")).to_contain_text(re.compile(r"Updated \d s ago"))
-        service.kill()
-        try:
-            expect(page.get_by_role("status")).to_have_text("No answer from the service.", timeout=REFRESHED_MS)
-            expect(page.locator("#age")).to_have_class(re.compile("late"), timeout=2 * REFRESHED_MS)
-            photograph(page, "gone")
-        finally:
-            service.started()
+        proxy.mode = "refuse"
+        page.clock.fast_forward(REFRESH_MS)
+        expect(page.get_by_role("status")).to_have_text("No answer from the service.", timeout=REFRESHED_MS)
+        page.clock.fast_forward(3 * REFRESH_MS)
+        expect(page.locator("#age")).to_have_class(re.compile("late"), timeout=2 * REFRESHED_MS)
+        photograph(page, "gone")
