@@ -14,7 +14,8 @@ modules=$modules,jdk.crypto.ec,jdk.crypto.cryptoki
 modules=$modules,jdk.naming.dns,jdk.naming.rmi,jdk.management,jdk.management.agent,jdk.management.jfr,jdk.httpserver,jdk.jfr
 
 home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
-"$home/bin/jlink" --add-modules "$modules" --output "$1" --compress=2 --no-header-files --no-man-pages
+# Java's own classes have no line numbers, which saves 9 MB.
+"$home/bin/jlink" --add-modules "$modules" --output "$1" --compress=2 --strip-java-debug-attributes --no-header-files --no-man-pages
 
 # Debian's list of authorities, which `update-ca-certificates` writes, at the path that Debian's Java reads.
 ln -sf /etc/ssl/certs/java/cacerts "$1/lib/security/cacerts"
