@@ -44,12 +44,20 @@ def arm_rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def target_rows(checks: Sequence[TargetCheck]) -> list[tuple[str, ...]]:
-    return [(v.what, v.wanted, v.measured, "held" if v.held else "missed") for v in checks]
+    return [(v.what, v.wanted, v.measured, _outcome(v)) for v in checks]
+
+
+def _outcome(check: TargetCheck) -> str:
+    if not check.is_measured:
+        return ""
+    return "held" if check.held else "missed"
 
 
 def summary(checks: Sequence[TargetCheck]) -> str:
-    held = sum(check.held for check in checks)
-    return f"targets: {held} held, {len(checks) - held} missed"
+    measured = [check for check in checks if check.is_measured]
+    held, unmeasured = sum(check.held for check in measured), len(checks) - len(measured)
+    text = f"targets: {held} held, {len(measured) - held} missed"
+    return f"{text}, {unmeasured} not measured" if unmeasured else text
 
 
 def show(results: Mapping[str, Result], checks: Sequence[TargetCheck]) -> None:

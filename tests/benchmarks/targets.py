@@ -79,6 +79,9 @@ LIMITS = (
 )
 
 
+NOT_MEASURED = "not measured"
+
+
 @dataclass(frozen=True)
 class TargetCheck:
     """``measured``: as text. What was not measured, or too noisily to say, is not held."""
@@ -87,6 +90,10 @@ class TargetCheck:
     wanted: str
     measured: str
     held: bool
+
+    @property
+    def is_measured(self) -> bool:
+        return self.measured != NOT_MEASURED
 
 
 def check_targets(results: Mapping[str, Result], measures: Mapping[str, float | None]) -> list[TargetCheck]:
@@ -109,5 +116,5 @@ def check_targets(results: Mapping[str, Result], measures: Mapping[str, float | 
 
 def _said(value: float | None, unit: str, *, known: bool) -> str:
     if value is None:
-        return "too noisy to say" if known else "not measured"
+        return "too noisy to say" if known else NOT_MEASURED
     return f"{value:.2f} {unit}"

@@ -54,10 +54,11 @@ def test_met_target_is_held_and_unknown_target_is_missed():
     assert summary([met, unsure]) == "targets: 1 held, 1 missed"
 
 
-def test_unmeasured_target_is_missed():
+def test_unmeasured_target_is_counted_apart():
     found = check_targets({}, {})
     assert len(found) == len(TARGETS) + len(LIMITS)
     assert {(check.measured, check.held) for check in found} == {("not measured", False)}
+    assert summary(found[:2]) == "targets: 0 held, 0 missed, 2 not measured"
 
 
 def test_results_read_back_equal_the_stored_results():
