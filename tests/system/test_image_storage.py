@@ -87,6 +87,9 @@ def test_image_follows_a_table_of_a_hive_metastore(run_once: Callable[..., str],
     with HiveMetastore().started() as metastore, Lake(metastore.conf) as lake:
         lake.sql("CREATE DATABASE sales")
         lake.sql(CREATED.format("sales.orders"))
+        warehouse = metastore.home / "warehouse"
+        for private in (metastore.home, warehouse, warehouse / "sales.db"):
+            private.chmod(0o755)  # the user of the image reads it
         mount = ("--volume", f"{metastore.home}:{metastore.home}:ro")
         run_once(metastore.conf, {"CDF_TABLES__ORDERS__NAME": "sales.orders"}, *mount)
         source = {str(row["id"]): row for row in lake.sql("SELECT * FROM sales.orders")}
