@@ -129,10 +129,11 @@ def test_a_route_is_paused_with_and_without_a_service_and_by_http(
         service.wait_delivered("rest_cache", past.version)
         assert entries(redis_server.url, "rest:") == past.rows
 
-        pause, replay, resync, redrive, follow = documented(
+        pause, replay, resync, redrive, verify, follow = documented(
             {"http://replicator:9102": service.url, "orders_search": "rest_cache", "$TOKEN": TOKEN, "12}": "1}"}
         )
-        for request, state in ((replay, "done"), (resync, "done"), (redrive, "failed")):
+        for request, state in ((replay, "done"), (resync, "done"), (verify, "done"), (redrive, "failed")):
+            service.wait_state("rest_cache", "running")
             reply = send(request)
             assert reply.status_code == 202, reply.text
             following = [word.replace("6f0c…", reply.json()["id"]) for word in follow]

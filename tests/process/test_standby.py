@@ -121,8 +121,8 @@ def paused_in_a_micro_batch(service: Service, scene: Scene) -> None:
     scene.orders.sql("UPDATE {} SET amount = amount + 1")
     until(lambda: scene.cache.stalled, describe=service.log.read_text)
     service.pause()
-    scene.cache.mode = "pass"
     assert entries(scene.redis.url, "orders:") != scene.orders.rows
+    scene.cache.mode = "pass"
 
 
 def ends_when_it_wakes_up(service: Service) -> None:
