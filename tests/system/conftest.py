@@ -40,6 +40,17 @@ def browser(installed):
         yield browser
 
 
+@pytest.fixture(scope="module")
+def podman(installed):
+    """Return podman with the image of this checkout."""
+    from tests.system.containers import PACKAGES, Podman
+
+    installed(*PACKAGES)
+    podman = Podman()
+    podman.build()
+    return podman
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print the measurements that tests recorded, also if the tests run in several processes."""
     for report in terminalreporter.getreports("passed"):

@@ -17,7 +17,7 @@ from tests.support.reading import documents, entries
 from tests.support.service import SHORT_LIVED
 from tests.support.waiting import until
 from tests.system.cluster import Master
-from tests.system.containers import IMAGE, PACKAGES, Container, Podman
+from tests.system.containers import IMAGE, Container, Podman
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,14 +39,6 @@ JAVA_OPTIONS = (
     ),
 )
 """Some of those that Spark gives an executor."""
-
-
-@pytest.fixture(scope="module")
-def podman(installed: Callable[..., None]) -> Podman:
-    installed(*PACKAGES)
-    podman = Podman()
-    podman.build()
-    return podman
 
 
 @pytest.fixture

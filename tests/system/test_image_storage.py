@@ -13,7 +13,7 @@ from deploy.local.servers.s3 import BUCKET, S3
 from deploy.local.servers.server import CACHE
 from tests.support.reading import entries
 from tests.support.service import SHORT_LIVED
-from tests.system.containers import PACKAGES, Container, Podman
+from tests.system.containers import Container, Podman
 from tests.system.lake import Lake
 from tests.system.metastore import HiveMetastore
 
@@ -28,14 +28,6 @@ CREATED = (
     "CREATE TABLE {} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) "
     "AS SELECT id, concat('name ', id) AS name FROM range(10)"
 )
-
-
-@pytest.fixture(scope="module")
-def podman(installed: Callable[..., None]) -> Podman:
-    installed(*PACKAGES)
-    podman = Podman()
-    podman.build()
-    return podman
 
 
 @pytest.fixture
