@@ -55,22 +55,19 @@ class Target:
         return cls(route, type(sink), sink.settings, sink.target(spec), places)
 
     def meets(self, other: Target) -> bool:
-        """Return whether both routes may write the same entry."""
-        prefixes = self.kind.capabilities.prefix_targets and other.kind.capabilities.prefix_targets
-        if self.places and other.places:
-            pairs = product(self.places, other.places)
-            return any(_overlap(here, there, prefixes=prefixes) for here, there in pairs)
-        same = self.kind is other.kind and self.settings == other.settings
-        return same and _overlap(self.text, other.text, prefixes=prefixes)
+        """Return whether both routes may write the same entry. Sinks without places must have the same settings."""
+        comparable = bool(self.places and other.places) or (self.kind is other.kind and self.settings == other.settings)
+        return comparable and self.may_meet(other)
 
     def may_meet(self, other: Target) -> bool:
         """Return whether both routes may write the same entry, also where different settings name the same place.
 
         A sink without places is compared by its text.
         """
-        if self.places and other.places:
-            return self.meets(other)
         prefixes = self.kind.capabilities.prefix_targets and other.kind.capabilities.prefix_targets
+        if self.places and other.places:
+            pairs = product(self.places, other.places)
+            return any(_overlap(here, there, prefixes=prefixes) for here, there in pairs)
         return _overlap(self.text, other.text, prefixes=prefixes)
 
 

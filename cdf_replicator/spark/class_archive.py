@@ -17,12 +17,12 @@ import pyspark
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ARCHIVE", "class_path", "settings"]
+__all__ = ["ARCHIVE", "CLASS_PATH", "JARS", "class_path", "settings"]
 
 ARCHIVE: Final = Path(sys.prefix, "share", "cdf-replicator", "classes.jsa")
 """Belongs to one Python environment, as the jars in pyspark's folder do."""
 CLASS_PATH: Final = "spark.driver.extraClassPath"
-_JARS: Final = Path(pyspark.__file__).parent / "jars"
+JARS: Final = Path(pyspark.__file__).parent / "jars"
 _OPERATORS: Final = re.compile(r"-Xshare:|-XX:SharedArchiveFile|-XX:ArchiveClassesAtExit")
 
 
@@ -48,4 +48,4 @@ def class_path() -> str:
     Spark's launcher names its folder of settings first, which the JVM accepts in an archive only if it is empty, and then the
     jars in the order of the file system. The JVM compares the class path up to the last jar that supplied a class.
     """
-    return ":".join(map(str, sorted(_JARS.glob("*.jar"))))
+    return ":".join(map(str, sorted(JARS.glob("*.jar"))))

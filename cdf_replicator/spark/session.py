@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyspark
 import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -46,7 +45,7 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-_JARS: Final = Path(pyspark.__file__).parent / "jars"
+_JARS: Final = class_archive.JARS
 
 JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"

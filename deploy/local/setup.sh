@@ -65,7 +65,7 @@ echo "setup: Delta jars, Elasticsearch and OpenSearch"
 "$venv/bin/python" -m deploy.local.jars.fetch
 
 echo "setup: class-data archive of Spark's JVM (200 MB on disk)"
-"$venv/bin/python" -m deploy.local.class_archive 2>&1 | { grep -v 'incubator modules' || true; } || true
+"$venv/bin/python" -m deploy.local.class_archive 2>&1 | grep -v 'incubator modules' || true
 
 state > "$stamp"
 echo "setup: done"

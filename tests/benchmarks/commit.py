@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -12,11 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.spark.java import java_home
 from deploy.local.servers import Elasticsearch, Redis
 from deploy.local.servers.server import PROJECT
 from tests.benchmarks import commits as small
 from tests.benchmarks.latency import TABLE, Visible, in_elasticsearch, in_redis, watched
+from tests.benchmarks.start import script_environ
 from tests.benchmarks.usage import measured
 from tests.support.service import Service, environment
 
@@ -113,13 +112,6 @@ class _Run:
 
     @contextmanager
     def _by_hand(self, seconds: int) -> Iterator[int]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-        environ = {
-            **inherited,
-            "JAVA_HOME": str(java_home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
         script = [
             sys.executable,
             "-m",
@@ -128,7 +120,7 @@ class _Run:
             str(self.folder / "checkpoint"),
         ]
         words = [*script, str(seconds), json.dumps(self.places)]
-        with subprocess.Popen(words, env=environ, cwd=PROJECT, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(words, env=script_environ(), cwd=PROJECT, stderr=subprocess.DEVNULL) as process:
             try:
                 yield process.pid
             finally:

@@ -141,19 +141,23 @@ def commands(repetitions: int, report: Callable[[str], None]) -> Commands:
     return found
 
 
-def _bare(table: Path) -> float:
+def script_environ() -> dict[str, str]:
+    """Return the environment of a script that starts a Spark of its own."""
     # What a session of this process has left there is about files that are gone.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    environ = {
+    return {
         **inherited,
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def _bare(table: Path) -> float:
     words = [sys.executable, "-m", "tests.benchmarks.bare", str(table)]
     began = time.monotonic()
     with subprocess.Popen(
-        words, env=environ, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        words, env=script_environ(), cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as script:
         assert script.stdout is not None
         late = threading.Timer(PATIENCE_SECONDS, script.kill)
