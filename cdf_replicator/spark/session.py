@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 import cdf_replicator
 import connectors
-from cdf_replicator.spark import class_archive, jars
+from cdf_replicator.spark import class_archive, jars, jvm_classes
 from cdf_replicator.spark.java import SparkStartError, java_home
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ DEFAULTS: Final = {
     "spark.app.name": "cdf-replicator",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # PySpark would send the Python line of each column to the JVM: ten requests for each column instead of one.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": (Path(__file__).parent / "conf" / "fairscheduler.xml").as_uri(),
     "spark.driver.memory": "1g",
@@ -121,6 +123,7 @@ def start(settings: Spark) -> SparkSession:
             session = SparkSession.builder.getOrCreate()
         except PySparkException as error:
             raise SparkStartError(f"Spark did not start: {error}. See its own log above for the cause.") from error
+    jvm_classes.keep(session)
     if not settings.master.startswith("local"):
         _ship_packages(session)
     return session

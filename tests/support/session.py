@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from cdf_replicator.spark.class_archive import settings as archive_settings
 from cdf_replicator.spark.java import java_home
+from cdf_replicator.spark.jvm_classes import keep
 from cdf_replicator.spark.session import DEFAULTS, FIXED
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def started(folder: Path, plans: Mapping[str, str] = SMALL_PLANS) -> Iterator[Sp
     }
     with patch.dict(os.environ, environ):
         session = SparkSession.builder.master("local[2]").appName("tests").config(map=settings).getOrCreate()
+        keep(session)
         try:
             yield session
         finally:

@@ -14,9 +14,10 @@ _CONCURRENT_WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
 def session() -> SparkSession:
+    """Return the process's session. ``getOrCreate`` alone would send its options to the JVM at each call."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.getOrCreate()
+    return SparkSession._instantiatedSession or SparkSession.builder.getOrCreate()
 
 
 def private_session(spark: SparkSession) -> SparkSession:
