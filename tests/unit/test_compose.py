@@ -63,6 +63,7 @@ def test_grafana_finds_prometheus_and_the_dashboard():
     [
         ("audit,search,cache", {"/lake/audit", "http://elasticsearch:9200", "redis:6379/0"}),
         ("audit,db", {"/lake/audit", "postgres:5432/postgres"}),
+        ("audit,documents", {"/lake/audit", "http://opensearch:9200"}),
     ],
 )
 def test_sinks_of_the_replicator_are_services_or_its_volume(names, endpoints):
