@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TRIGGERS: Final = 2
 """Minimum limit in trigger intervals: a commit may wait for a running trigger and for the next trigger."""
 
+COMPARISONS: Final = 20
+"""Comparisons in the longest time without progress. One costs up to a hundred requests to the JVM."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueryActivity:
@@ -45,8 +48,15 @@ class StallDetector:
         self.seconds = max(seconds, TRIGGERS * trigger_seconds)
         self._now = now
         self._seen: QueryActivity | None = None
-        self._since = now()
+        self._since = self._due_at = now()
         self.restarted = False
+
+    def is_due(self) -> bool:
+        """Return whether the progress has to be compared again; the caller does so at once."""
+        if (now := self._now()) < self._due_at:
+            return False
+        self._due_at = now + self.seconds / COMPARISONS
+        return True
 
     def is_stalled(self, seen: QueryActivity | None, *, delivers: bool) -> bool:
         """Return whether the query has made no progress for too long.

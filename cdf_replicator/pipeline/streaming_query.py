@@ -162,6 +162,8 @@ class StreamingQueryRunner:
 
     def _check_stall(self, query: StreamingQuery, tracker: ProgressTracker) -> None:
         """Raise ``QueryStalledError`` if the query does not move; report a second stall until the query moves."""
+        if not self._stalled and not self._stalls.is_due():
+            return
         activity = movement(self._context.spark, query, tracker)
         stalled = self._stalls.is_stalled(activity, delivers=tracker.has_committed)
         if stalled != self._stalled:

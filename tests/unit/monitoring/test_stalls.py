@@ -44,6 +44,14 @@ def test_idle_query_never_stalls(standstill, clock):
         assert not standstill.is_stalled(None, delivers=False)
 
 
+def test_progress_is_compared_twenty_times_in_the_limit(standstill, clock):
+    compared = 0
+    for _ in range(40):
+        compared += standstill.is_due()
+        clock.now += 0.25
+    assert compared == 20
+
+
 def test_slow_trigger_has_two_intervals_before_a_stall(clock):
     assert StallDetector(10, 30, lambda: clock.now).seconds == 60
 
