@@ -92,11 +92,10 @@ class VerifyContract:
         odd_keys: list[str],
     ) -> None:
         rows = [upsert(key, 5, f"name of {key}") for key in odd_keys]
-        write(*rows, upsert("null", 5), deletion("missing", 5))
-        write(*(deletion(key, 6) for key in odd_keys[::2]), upsert("again", 6, "one"))
-        write(deletion("again", 7))
-        write(upsert("again", 8, "two"))
-        expected = change_frame(spark, schema, [*rows[1::2], upsert("null", 5), upsert("again", 8, "two")])
+        write(*rows, upsert("null", 5), deletion("missing", 5), upsert("again", 5, "one"))
+        write(*(deletion(key, 6) for key in odd_keys[::2]), deletion("again", 6))
+        write(upsert("again", 7, "two"))
+        expected = change_frame(spark, schema, [*rows[1::2], upsert("null", 5), upsert("again", 7, "two")])
         assert entries() == written(expected, sink, route)
 
     def test_view_has_rows_of_every_type_as_written(

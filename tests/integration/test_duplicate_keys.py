@@ -104,8 +104,7 @@ def test_duplicates_of_different_commits_are_found_by_comparison_only(started):
     """In different commits, or in files of one commit that went into two micro-batches."""
     started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"
     started.insert("(1, 'second')")
-    two_files = started.spark.range(0, 2, 1, 2).selectExpr("5L AS id", "CAST(id AS string) AS name")
-    two_files.write.format("delta").mode("append").save(started.table)
+    started.insert("(5, '0')", "(5, '1')")  # a file each
     assert started.run() is None
     assert started.delivered()["1"] == {"id": 1, "name": "second"}
     assert started.delivered()["5"]["name"] in {"0", "1"}
@@ -131,9 +130,7 @@ def test_duplicates_in_the_first_load_are_dead_letters_up_to_the_limit(world, lo
     assert world.last_batch().rejected == {"null_key": 1, "duplicate_key": 1, "bad_name": 1}
     assert world.board.snapshot().routes[0].dead_letters == 4
 
-    world.sql(
-        "INSERT INTO {t} SELECT id, 'twin' FROM (SELECT explode(sequence(100, 200)) AS id) CROSS JOIN range(2) AS twin(nr)"
-    )
+    world.insert(*(f"({key}, 'twin')" for key in range(100, 201)), *(f"({key}, 'twin')" for key in range(100, 201)))
     decision = world.run(command=Command("resync", "orders_files"))
     assert (decision.action, decision.reason) == ("halt", "too_many_rejected")
     assert "several rows of 102 keys: 100 (2 rows)" in decision.message

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from deltalake import write_deltalake
 
 from connectors import RouteOptions, RouteSpec
 from connectors.delta.replica import DeltaReplicaSink
 from connectors.testing import FrameContract, FrameResyncContract
 from tests.contract.every_type import VerifyEveryType
+from tests.support import light_table
 
 
 @pytest.fixture
@@ -31,25 +33,24 @@ class TestReplica(FrameContract, FrameResyncContract, VerifyEveryType):
         super().test_odd_keys_stay_distinct(write, shown)
 
     @pytest.fixture
-    def read(self, spark, sink):
+    def read(self, sink):
         held = {}
 
         def read(route, key):
             path = sink.target(route)
             version = max(Path(path, "_delta_log").glob("*.json")).name
             if (path, version) not in held:
-                rows = spark.read.format("delta").load(path)
-                if self.soft_delete:
-                    rows = rows.where(~F.col("_cdf_deleted"))
-                held[path, version] = {row["_cdf_key"]: row.asDict() for row in rows.collect()}
+                rows = light_table.read(path)
+                held[path, version] = {row["_cdf_key"]: row for row in rows if not row.get("_cdf_deleted")}
             return held[path, version].get(key)
 
         return read
 
     @pytest.fixture
-    def write_foreign(self, spark, sink):
+    def write_foreign(self, sink):
         def write(route, key):
-            spark.sql(f"INSERT INTO delta.`{sink.target(route)}` (id, _cdf_key) VALUES ('{key}', '{key}')")
+            row = pa.table({"id": [key], "_cdf_key": [key]})
+            write_deltalake(sink.target(route), row, mode="append", schema_mode="merge")
 
         return write
 
