@@ -62,7 +62,7 @@ nightly-plans: setup ## Run make test with the Spark plans of production
 	$(pytest) $(two) --nightly --plans shipped tests/unit tests/contract tests/integration tests/oracle
 
 nightly-faults: setup ## Run the process tier with production's plans, each fault alone, writes lost at every step, the benchmarks' smoke run, a soak
-	$(pytest) $(two) --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
+	$(pytest) $(two) --nightly --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
 	$(pytest) --timeout 3600 --every-step $(lost_writes)
 	$(bin)/python -m tests.chaos.soak --seconds 900
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 LONGEST = (
     "test_every_operation.py",
+    "test_chaos.py",
     "test_lost_writes.py",
+    "test_live.py",
     "test_isolation.py",
     "test_delta_replica.py",
     "test_schema_changes.py",

@@ -90,8 +90,7 @@ class History:
 
     def follow(self) -> None:
         first = self.runs * 100
-        rows = self.world.spark.range(first, first + 3, 1, 3).selectExpr("id", "'b' AS name")
-        rows.write.format("delta").mode("append").save(self.world.table)
+        self.world.insert(*(f"({number}, 'b')" for number in range(first, first + 3)))
         self.world.change(f"DELETE FROM {{t}} WHERE id = {first - 100}")
         self.go_on()
 

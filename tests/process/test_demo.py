@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 RUNS = PROJECT / ".cache" / "demo"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of the two JVMs with Spark, which live for a minute. Elasticsearch and OpenSearch have their own."""
 
 
 def test_day_of_flights_is_equal_in_every_sink():
@@ -25,6 +28,7 @@ def test_day_of_flights_is_equal_in_every_sink():
             "elasticsearch,opensearch,redis,postgres",
         ],
         cwd=PROJECT,
+        env=os.environ | {"JAVA_TOOL_OPTIONS": SHORT_LIVED},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -11,11 +11,13 @@ from tests.support.reading import documents, entries, folded, table
 from tests.support.service import SHORT_LIVED, command, environment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from deploy.local.servers import Elasticsearch, Redis
+    from tests.support.service import Ended
 
 KEYS = ("region", "id")
 JVM_LINES = 3
@@ -103,19 +105,27 @@ def given(tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis) -> 
 
 
 def test_every_sink_equals_the_table_after_each_run(
-    spark: SparkSession, tmp_path: Path, given: dict[str, str], elasticsearch: Elasticsearch, redis_server: Redis
+    spark: SparkSession,
+    tmp_path: Path,
+    given: dict[str, str],
+    elasticsearch: Elasticsearch,
+    redis_server: Redis,
+    here: Callable[..., Ended],
 ):
-    """The second run continues from the state of the first process."""
-    for life in (first_life, second_life):
-        life(spark, f"delta.`{tmp_path / 'source'}`")
+    """The first run is a process. The second continues from its state, in the process of the test."""
+    first_life(spark, f"delta.`{tmp_path / 'source'}`")
+    ended = command(given, "run", "--once", within=240)
+    assert ended.code == 0, ended.log
+    of_jvm = [entry for entry in ended.entries if entry["log.logger"].startswith(("org.", "io.", "com."))]
+    assert len(of_jvm) <= JVM_LINES, of_jvm
+    equal_everywhere(spark, tmp_path, elasticsearch.url, redis_server.url)
 
-        ended = command(given, "run", "--once", within=240)
+    second_life(spark, f"delta.`{tmp_path / 'source'}`")
+    again = here(given, "run", "--once")
+    assert again.code == 0, again.log
+    equal_everywhere(spark, tmp_path, elasticsearch.url, redis_server.url)
 
-        assert ended.code == 0, ended.log
-        assert "Traceback" not in ended.log
-        of_jvm = [entry for entry in ended.entries if entry["log.logger"].startswith(("org.", "io.", "com."))]
-        assert len(of_jvm) <= JVM_LINES, of_jvm
-        equal_everywhere(spark, tmp_path, elasticsearch.url, redis_server.url)
+    assert "Traceback" not in ended.log + again.log
 
 
 def equal_everywhere(spark: SparkSession, folder: Path, search: str, cache: str) -> None:

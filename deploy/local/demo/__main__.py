@@ -33,12 +33,13 @@ DAYS = 7
 COMMIT_SECONDS = 4
 """Shortest time from a commit to the start of the next."""
 RUNS = CACHE / "demo"
-SERVERS: dict[str, Callable[[], Elasticsearch | OpenSearch | Postgres | Redis]] = {
-    "search": lambda: Elasticsearch.start(long_lived=True),
-    "os": lambda: OpenSearch.start(long_lived=True),
-    "cache": Redis.start,
-    "db": Postgres.start,
+SERVERS: dict[str, Callable[[bool], Elasticsearch | OpenSearch | Postgres | Redis]] = {
+    "search": lambda long_lived: Elasticsearch.start(long_lived=long_lived),
+    "os": lambda long_lived: OpenSearch.start(long_lived=long_lived),
+    "cache": lambda _: Redis.start(),
+    "db": lambda _: Postgres.start(),
 }
+"""Functions that start a server by sink. Their argument says whether the server indexes for long, as with all flights."""
 NAMES = {TYPES[sink][0]: sink for sink in SERVERS}
 
 
@@ -75,7 +76,7 @@ def demonstrate(days: int, rows: int | None, chosen: Sequence[str], *, keep: boo
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=RUNS, prefix="", ignore_cleanup_errors=True)))
         csv = flights.write_csv(folder)
         console.print(f"data            {flights.PACKAGE} {flights.VERSION}, the flights that left New York in 2013")
-        urls = {sink: stack.enter_context(SERVERS[sink]()).url for sink in chosen}
+        urls = {sink: stack.enter_context(SERVERS[sink](rows is None)).url for sink in chosen}
         console.print("servers         " + ", ".join(f"{SINKS[sink]} {url}" for sink, url in urls.items()))
         spark = stack.enter_context(session(folder, memory="1g"))
         board = Board(spark, csv, folder / TABLE, days=days, rows=rows)
