@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import hypothesis
 import pytest
@@ -13,6 +14,7 @@ from tests.support import service
 from tests.support.session import SMALL_PLANS
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
@@ -81,6 +83,26 @@ def plans_of(config: pytest.Config) -> dict[str, str]:
 @pytest.fixture(scope="session", autouse=True)
 def _short_lived(pytestconfig: pytest.Config) -> None:
     service.SPARK_CONF.update(service.SHORT_LIVED | plans_of(pytestconfig))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_authorities() -> Iterator[None]:
+    """Give requests a context without certificate authorities, unless a test names some.
+
+    The tests' servers speak HTTP, and reading the authorities takes ``httpx.get`` 18 ms of processor time, each time.
+    """
+    from httpx._transports import default
+
+    create = default.create_ssl_context
+
+    def created(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        named = trust_env and {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys()
+        return (
+            service.NO_AUTHORITIES if verify is True and cert is None and not named else create(verify, cert, trust_env)
+        )
+
+    with patch.object(default, "create_ssl_context", created):
+        yield
 
 
 @pytest.fixture(scope="session")
