@@ -111,9 +111,7 @@ def _in_detail(
     found = found.where(F.col("kind").isNotNull()).persist()
     try:
         target.count()  # the join then reads one side at a time
-        kinds: dict[str, int] = dict(found.groupBy("kind").count().collect())
-        differing = found.where(F.col("kind") == "different").select(F.explode("columns").alias("column"))
-        by_column: dict[str, int] = dict(differing.groupBy("column").count().orderBy("column").collect())
+        kinds, by_column = _counts(found)
         texts = {name: row[name].dataType for name in columns}
         shown = found.select("kind", IDENTITY, GUARD, "columns", _texts("table", texts), _texts("target", texts))
         first = shown.orderBy(IDENTITY).limit(limit).collect()
@@ -122,9 +120,18 @@ def _in_detail(
         found.unpersist()
         target.unpersist()
     differences = tuple(difference for each in first for difference in _differences(each))[:limit]
-    kinds = {name: kinds.get(name, 0) for name in DIFFERENCES}
     named = tuple(identities.to_pylist())
     return replace(equal, kinds=kinds, columns=by_column, differences=differences, identities=named)
+
+
+def _counts(found: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the number of differences by kind, and that of different entries by column, in one Spark action."""
+    # Each difference is a row without a column, and a further row for each column that differs.
+    each = F.explode(F.concat(F.array(F.lit(None).cast("string")), "columns")).alias("column")
+    counted = found.select("kind", each).groupBy("kind", "column").count().collect()
+    kinds = {kind: number for kind, column, number in counted if column is None}
+    columns = {column: number for kind, column, number in counted if kind == "different" and column is not None}
+    return {name: kinds.get(name, 0) for name in DIFFERENCES}, dict(sorted(columns.items()))
 
 
 def _differences(found: Row) -> list[Difference]:

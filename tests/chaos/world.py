@@ -80,7 +80,7 @@ class World:
         for name in self.tables:
             t, first = f"delta.`{self.path(name)}`", self.version(name) * 1000
             self.spark.sql(
-                f"MERGE INTO {t} t USING (SELECT id FROM {t} WHERE id % 5 = 0 OR id % 7 = 0 UNION ALL "
+                f"MERGE INTO {t} t USING (SELECT id FROM {t} WHERE id % 5 = 0 OR id % 7 = 0 UNION "
                 f"SELECT id FROM range({first}, {first + 50})) s ON t.id = s.id WHEN MATCHED AND s.id % 7 = 0 THEN DELETE "
                 f"WHEN MATCHED THEN UPDATE SET amount = {first} WHEN NOT MATCHED THEN "
                 "INSERT (id, name, amount, tags) VALUES (s.id, 'new', s.id, map('t', 1))"

@@ -167,7 +167,7 @@ def appended(chaos: World) -> int:
 # A sink that was emptied halts its route, which names a command; one from a copy is filled without a command
 
 
-def mended(chaos: World, route: str, verb: str) -> None:
+def recovered_by_command(chaos: World, route: str, verb: str) -> None:
     """Wait for the halt of the route, run the command that it names, and compare."""
     chaos.service.wait_state(route, "halted")
     next_step = chaos.service.route(route)["last_error"]["next_step"]
@@ -185,7 +185,7 @@ def test_redis_emptied_during_a_run_is_detected(chaos: World):
     with redis.Redis.from_url(chaos.redis.url) as client:
         client.flushall()
     chaos.change()
-    mended(chaos, "orders_cache", "resync")
+    recovered_by_command(chaos, "orders_cache", "resync")
 
 
 def test_redis_restored_from_a_copy_during_a_run_is_detected(chaos: World):
@@ -205,7 +205,7 @@ def test_redis_restored_from_a_copy_during_a_run_is_detected(chaos: World):
 def test_index_deleted_during_a_run_is_detected(chaos: World, search: Callable[..., Any]):
     search("DELETE", "/orders")
     chaos.change()
-    mended(chaos, "orders_search", "resync")
+    recovered_by_command(chaos, "orders_search", "resync")
 
 
 def test_stopped_service_resumes_and_detects_a_restored_index(chaos: World, search: Callable[..., Any]):

@@ -14,7 +14,7 @@ import redis
 from docs.generate.readme import ROOT
 from tests.chaos.proxy import Proxy
 from tests.support.reading import entries
-from tests.support.service import COMMAND, NO_AUTHORITIES, Ended, Service, command, environment
+from tests.support.service import COMMAND, Ended, Service, command, environment
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -171,6 +171,4 @@ def send(words: list[str]) -> httpx.Response:
     curl.add_argument("-d")
     given = curl.parse_args(words)
     headers = dict(header.split(": ", 1) for header in given.H)
-    return httpx.request(
-        given.X, given.url, headers=headers, content=given.d, timeout=10, trust_env=False, verify=NO_AUTHORITIES
-    )
+    return httpx.request(given.X, given.url, headers=headers, content=given.d, timeout=10, trust_env=False)
