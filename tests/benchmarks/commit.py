@@ -17,6 +17,7 @@ from tests.benchmarks import commits as small
 from tests.benchmarks.latency import TABLE, Visible, in_elasticsearch, in_redis, watched
 from tests.benchmarks.start import script_environ
 from tests.benchmarks.usage import measured
+from tests.support.light_table import added_rows
 from tests.support.service import Service, environment
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _Run:
         def shows(key: int) -> bool:
             for file in Path(self.places["audit"]).glob("**/_delta_log/*.json"):
                 if file.name not in rows:
-                    rows[file.name] = _added_rows(file)
+                    rows[file.name] = added_rows(file)
             return sum(rows.values()) >= key + small.ROWS
 
         return shows
@@ -126,11 +127,6 @@ class _Run:
             finally:
                 process.terminate()
                 process.wait(STOP_SECONDS)
-
-
-def _added_rows(commit: Path) -> int:
-    added = [json.loads(line).get("add") for line in commit.read_text().splitlines()]
-    return sum(json.loads(add["stats"])["numRecords"] for add in added if add)
 
 
 def _forget(cache: Redis, search: Elasticsearch) -> None:

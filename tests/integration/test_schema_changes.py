@@ -11,6 +11,7 @@ import redis
 
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 from cdf_replicator.state.command_queue import Command
+from tests.support.light_table import added_rows
 from tests.support.tiers import nightly
 from tests.support.waiting import until
 
@@ -47,9 +48,7 @@ def halted(world, *words):
 
 def committed_rows(table):
     """Return the number of rows that commits have added to a table, without a query."""
-    commits = [file.read_text() for file in Path(table, "_delta_log").glob("[0-9]*.json")]
-    actions = [json.loads(line) for commit in commits for line in commit.splitlines()]
-    return sum(json.loads(action["add"]["stats"])["numRecords"] for action in actions if "add" in action)
+    return sum(map(added_rows, Path(table, "_delta_log").glob("[0-9]*.json")))
 
 
 def resynced(world):

@@ -97,7 +97,7 @@ def test_sinks_equal_the_table_after_a_kill_at_the_point(chaos: World, point: st
     until(lambda: not doomed.running, PATIENCE_SECONDS, doomed.log.read_text)
 
     assert doomed.killed(point)
-    assert opened(chaos), "a micro-batch has begun and not ended"
+    assert opened(chaos), "a micro-batch without a commit"
     if point == "after the audit append":
         assert "audit" in opened(chaos)
         assert appended(chaos) > before
@@ -147,7 +147,7 @@ def test_repair_is_answered_after_a_kill_in_the_middle(chaos: World, search: Cal
 
 
 def opened(chaos: World) -> set[str]:
-    """Return the sinks of which a micro-batch has begun and not ended."""
+    """Return the sinks whose newest micro-batch has an offset file and no commit file."""
     return {sink for sink in SINKS if batches(chaos, sink, "offsets") > batches(chaos, sink, "commits")}
 
 

@@ -57,6 +57,29 @@ def service(
         yield made
 
 
+@pytest.fixture
+def ends_equal(
+    service: Service,
+    mass: Source,
+    tmp_path: Path,
+    redis_server: Redis,
+    elasticsearch: Elasticsearch,
+    here: Callable[..., Ended],
+) -> Callable[[], None]:
+    def run() -> None:
+        """Deliver what the killed process has not delivered, and compare; the audit table has each change once."""
+        ended = here(service.given, "run", "--once")
+
+        assert ended.code == 0, ended.log
+        expected = mass.rows
+        assert entries(redis_server.url, "mass:") == expected
+        assert documents(elasticsearch.url, "mass") == expected
+        assert folded(mass.spark, tmp_path / "audit" / "mass", ["id"]) == expected
+        assert differing_changes(mass, tmp_path / "audit" / "mass") == 0
+
+    return run
+
+
 def in_elasticsearch(server: Elasticsearch, query: dict[str, object]) -> int:
     httpx.post(f"{server.url}/mass/_refresh", trust_env=False)
     answer = httpx.post(f"{server.url}/mass/_count", json={"query": query}, trust_env=False)
@@ -72,12 +95,7 @@ def last_committed(route: Path) -> int:
 
 
 def test_restart_after_a_kill_in_the_first_load_leaves_equal_sinks(
-    service: Service,
-    mass: Source,
-    tmp_path: Path,
-    redis_server: Redis,
-    elasticsearch: Elasticsearch,
-    here: Callable[..., Ended],
+    service: Service, mass: Source, elasticsearch: Elasticsearch, ends_equal: Callable[[], None]
 ):
     service.started()
     until(lambda: in_elasticsearch(elasticsearch, {"match_all": {}}) > 0, describe=service.log.read_text)
@@ -85,17 +103,12 @@ def test_restart_after_a_kill_in_the_first_load_leaves_equal_sinks(
     assert 0 < in_elasticsearch(elasticsearch, {"match_all": {}}) < ROWS
 
     mass.sql("INSERT INTO {} SELECT id + 3000000, 'last', 0 FROM range(10)")
-    goes_on_to_the_end(service, mass, tmp_path, redis_server, elasticsearch, here)
+    ends_equal()
 
 
 @pytest.mark.nightly  # test_chaos kills in a micro-batch of fewer rows
 def test_restart_after_a_kill_in_a_micro_batch_leaves_equal_sinks(
-    service: Service,
-    mass: Source,
-    tmp_path: Path,
-    redis_server: Redis,
-    elasticsearch: Elasticsearch,
-    here: Callable[..., Ended],
+    service: Service, mass: Source, tmp_path: Path, elasticsearch: Elasticsearch, ends_equal: Callable[[], None]
 ):
     """Every row is changed twice, a thousand keys move and a thousand rows go, in three commits."""
     service.started()
@@ -110,26 +123,7 @@ def test_restart_after_a_kill_in_a_micro_batch_leaves_equal_sinks(
     assert 0 < in_elasticsearch(elasticsearch, arrived) < len(mass.rows)
     assert last_committed(tmp_path / "state" / "routes" / "mass_search") < last
 
-    goes_on_to_the_end(service, mass, tmp_path, redis_server, elasticsearch, here)
-
-
-def goes_on_to_the_end(
-    service: Service,
-    mass: Source,
-    folder: Path,
-    redis_server: Redis,
-    elasticsearch: Elasticsearch,
-    here: Callable[..., Ended],
-) -> None:
-    """Run what the killed process has left, and compare; the audit table has each change once."""
-    ended = here(service.given, "run", "--once")
-
-    assert ended.code == 0, ended.log
-    expected = mass.rows
-    assert entries(redis_server.url, "mass:") == expected
-    assert documents(elasticsearch.url, "mass") == expected
-    assert folded(mass.spark, folder / "audit" / "mass", ["id"]) == expected
-    assert differing_changes(mass, folder / "audit" / "mass") == 0
+    ends_equal()
 
 
 def differing_changes(mass: Source, audit: Path) -> int:

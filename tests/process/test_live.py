@@ -343,7 +343,7 @@ def a_reload_by_command_and_by_signal_restarts_one_route(live: Live) -> None:
 
 
 def after_sigterm_it_ends_well(live: Live) -> None:
-    """How a service that was stopped goes on is shown by ``test_chaos``."""
+    """``test_chaos`` tests the start after a stop."""
     live.delivered(live.orders.change("UPDATE {} SET amount = 8 WHERE id = 1"))
 
     assert live.service.end() == 0

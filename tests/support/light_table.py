@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 UPDATE: Final = re.compile(r"UPDATE \{t\} SET (?P<changes>.+?)(?: WHERE (?P<where>.+))?")
 DELETE: Final = re.compile(r"DELETE FROM \{t\}(?: WHERE (?P<where>.+))?")
@@ -140,3 +141,9 @@ def _plain(schema: str) -> bool:
     """Return whether both implementations write each column alike; ``schema`` is JSON."""
     fields = json.loads(schema)["fields"]
     return all(str(field["type"]) in PLAIN_TYPES and field["nullable"] and not field["metadata"] for field in fields)
+
+
+def added_rows(commit: Path) -> int:
+    """Return the number of rows in the files that a commit adds, by their statistics."""
+    added = [json.loads(line).get("add") for line in commit.read_text().splitlines()]
+    return sum(json.loads(add["stats"])["numRecords"] for add in added if add)
