@@ -6,7 +6,7 @@ bin := .venv/bin
 pytest := $(bin)/python -m pytest
 
 .PHONY: help setup demo test test-process test-oracle test-system image-test cluster-test s3-test compose-test nightly nightly-plans \
-	nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate soak soak-chaos bench lint docs clean
+	nightly-faults nightly-image nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate soak soak-chaos bench lint docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ docs: setup ## Write the generated parts of README.md and docs
 test-system: setup ## Run the tests that install Debian packages (as root)
 	$(pytest) $(three) tests/system
 
-nightly: nightly-plans nightly-faults nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
+nightly: nightly-plans nightly-faults nightly-image nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
 
 nightly-plans: setup ## Run make test with the Spark plans of production
 	$(pytest) $(two) --nightly --plans shipped tests/unit tests/contract tests/integration tests/oracle
@@ -65,6 +65,9 @@ nightly-faults: setup ## Run the process tier with production's plans, each faul
 	$(pytest) $(two) --nightly --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
 	$(pytest) --timeout 3600 --every-step $(lost_writes)
 	$(bin)/python -m tests.chaos.soak --seconds 900
+
+nightly-image: setup ## Build the image and run it as further users, stopped in a micro-batch, and twice on an object store, as root
+	$(pytest) --nightly tests/system/test_image.py tests/system/test_image_storage.py
 
 nightly-oracle: setup ## Live a partitioned table's history with every operation, and about 200 random ones in three hours
 	$(pytest) --plans shipped tests/nightly/test_histories.py

@@ -64,14 +64,14 @@ class TlsContract:
 
     def test_expired_certificate_is_retried_until_it_is_renewed(self, sink_of, server, authority):
         yesterday = datetime.now(timezone.utc) - timedelta(days=1)
-        replaced(server, authority.issue_cert("127.0.0.1", not_after=yesterday))
+        self.replace(server, pair(authority.issue_cert("127.0.0.1", not_after=yesterday)))
         with sink_of() as sink:
             with pytest.raises(RetryableError, match="expired; renew it"):
                 sink.check()
-            replaced(server, authority.issue_cert("127.0.0.1"))
+            self.replace(server, pair(authority.issue_cert("127.0.0.1")))
             sink.check()
 
-
-def replaced(server, certificate):
-    server.certificate = pair(certificate)
-    server.restart()
+    def replace(self, server, certificate):
+        """Give the server another certificate."""
+        server.certificate = certificate
+        server.restart()

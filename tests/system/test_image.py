@@ -15,6 +15,7 @@ import redis
 from deploy.local.servers.server import PROJECT, free_port
 from tests.support.reading import documents, entries
 from tests.support.service import SHORT_LIVED
+from tests.support.tiers import nightly
 from tests.support.waiting import until
 from tests.system.cluster import Master
 from tests.system.containers import IMAGE, Container, Podman
@@ -171,6 +172,7 @@ def test_image_replicates_is_scraped_drains_and_replays(
     assert entries(redis_server.url, "orders:") == orders.rows
 
 
+@pytest.mark.nightly  # test_image_replicates stops its container, and the process tier stops a service in a micro-batch
 def test_container_ends_after_its_running_micro_batch(
     delivering: Callable[..., Container], orders: Source, given: dict[str, str], redis_server: Redis
 ):
@@ -188,7 +190,7 @@ def test_container_ends_after_its_running_micro_batch(
     assert entries(redis_server.url, "orders:") == orders.rows
 
 
-@pytest.mark.parametrize("user", ["10001:10001", "123456:0", "123456:123456"])
+@pytest.mark.parametrize("user", ["123456:123456", nightly("123456:0"), nightly("10001:10001")])
 def test_image_and_its_commands_run_as_any_user(
     delivering: Callable[..., Container], orders: Source, redis_server: Redis, user: str
 ):

@@ -13,6 +13,7 @@ from deploy.local.servers.s3 import BUCKET, S3
 from deploy.local.servers.server import CACHE
 from tests.support.reading import entries
 from tests.support.service import SHORT_LIVED
+from tests.support.tiers import nightly
 from tests.system.containers import Container, Podman
 from tests.system.lake import Lake
 from tests.system.metastore import HiveMetastore
@@ -51,13 +52,17 @@ def run_once(podman: Podman, redis_server: Redis) -> Callable[..., str]:
     return run
 
 
-def test_image_keeps_table_audit_and_state_in_an_object_store(run_once: Callable[..., str], redis_server: Redis):
+@pytest.mark.parametrize("runs", [1, nightly(2)])
+def test_image_keeps_table_audit_and_state_in_an_object_store(
+    run_once: Callable[..., str], redis_server: Redis, runs: int
+):
     fetch("s3", JARS)
     folder = f"s3a://{BUCKET}"
     variables = {
         "CDF_STATE_PATH": f"{folder}/state",
         "CDF_TABLES__ORDERS__PATH": f"{folder}/orders",
         "CDF_TABLES__ORDERS__SINKS": "cache,audit",
+        "CDF_TABLES__ORDERS__STARTING_VERSION": "0",
         "CDF_SINKS__AUDIT__TYPE": "delta_audit",
         "CDF_SINKS__AUDIT__PATH": f"{folder}/audit",
     }
@@ -65,9 +70,9 @@ def test_image_keeps_table_audit_and_state_in_an_object_store(run_once: Callable
         writer = {"spark.jars": ",".join(str(JARS / artifact.file) for artifact in artifacts("s3")), **store.spark_conf}
         with Lake(writer) as lake:
             lake.sql(CREATED.format(f"delta.`{folder}/orders`"))
-            run_once(store.spark_conf, variables)
             lake.sql(f"DELETE FROM delta.`{folder}/orders` WHERE id = 7")
-            run_once(store.spark_conf, variables)
+            for _ in range(runs):
+                run_once(store.spark_conf, variables)
             source = {str(row["id"]): row for row in lake.sql(f"SELECT * FROM delta.`{folder}/orders`")}
             (audit,) = lake.sql(f"SELECT count(*) AS rows FROM delta.`{folder}/audit/orders`")
     assert len(source) == 9

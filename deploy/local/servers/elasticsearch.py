@@ -90,6 +90,10 @@ class Elasticsearch(Server):
     def _prepare(self) -> None:
         if not self._config.exists():
             self._lay_out()
+        self.write_certificate()
+
+    def write_certificate(self) -> None:
+        """Write the certificate, which a running server reads again within ``resource.reload.interval.high``."""
         self._write_certificate(self._config)
 
     def _lay_out(self) -> None:
