@@ -24,13 +24,17 @@ each := -n 2 --dist load
 
 # Kills and restores target servers, so that it belongs to test-process.
 lost_writes := tests/integration/test_lost_writes.py
+# Needs further servers: OpenSearch, a Redis Cluster with Sentinels, and Elasticsearch behind TLS.
+further_servers := tests/contract/opensearch tests/contract/redis/test_redis_cluster.py \
+	tests/contract/elasticsearch/test_elasticsearch_tls.py
+elsewhere := $(addprefix --ignore ,$(lost_writes) $(further_servers))
 
 test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
-	$(pytest) $(three) --ignore $(lost_writes) tests/unit tests/contract tests/integration \
+	$(pytest) $(three) $(elsewhere) tests/unit tests/contract tests/integration \
 		tests/oracle/test_every_operation.py
 
-test-process: setup ## Run the tests that need a process of their own: kills, standby, secrets, lost writes, the demo, faults together
-	$(pytest) $(two) tests/process $(lost_writes)
+test-process: setup ## Run the tests that need processes of their own: kills, standby, secrets, lost writes, further servers, the demo
+	$(pytest) $(two) tests/process $(lost_writes) $(further_servers)
 
 test-oracle: setup ## Run further oracle histories, with the Spark plans of production
 	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py tests/oracle/test_planted_faults.py

@@ -197,6 +197,7 @@ def test_batch_of_another_state_path_is_not_skipped_as_repeated(world):
     assert world.state("orders_audit").epoch == 3
 
 
+@pytest.mark.nightly  # the oracle compares each audit with the feed and the table
 def test_folded_audit_table_equals_the_source_table(world):
     world.environ["CDF_TABLES__ORDERS__INCLUDE_PREIMAGES"] = "true"
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
@@ -327,6 +328,7 @@ def test_rows_of_an_older_schema_are_cast_and_recognized(spark, tmp_path):
     assert held.where("f = CAST(0.1F AS double) AND s IS NULL").count() == 1
 
 
+@pytest.mark.nightly  # the oracle loses a checkpoint after schema changes
 def test_lost_checkpoint_across_schema_changes_doubles_and_loses_no_row(world):
     world.environ |= {
         "CDF_TABLES__ORDERS__STARTING_VERSION": "0",

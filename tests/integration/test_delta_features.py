@@ -44,6 +44,7 @@ def guards(world):
     return {row["customer"]: row["_cdf_guard"] for row in world.spark.table(world.features).collect()}
 
 
+@pytest.mark.nightly  # the oracle tier compares features after every write
 def test_features_equal_the_aggregation_after_every_operation(world, lose_commit):
     world.create(
         "id bigint, customer string, amount decimal(10,2), test boolean",

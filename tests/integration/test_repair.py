@@ -35,7 +35,7 @@ def damage(target, version: int) -> int:  # noqa: F811
 
 @pytest.mark.parametrize(
     "target",
-    ["redis", "delta_replica", nightly("elasticsearch"), nightly("redis hash"), nightly("postgres")],
+    ["redis", nightly("delta_replica"), nightly("elasticsearch"), nightly("redis hash"), nightly("postgres")],
     indirect=True,
 )
 def test_no_difference_is_left_after_a_repair(world, target, here):  # noqa: F811

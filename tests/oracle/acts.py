@@ -61,6 +61,7 @@ def lose_commit(service: Replicator, act: Act) -> list[str]:
         if file := _newest(checkpoint / "commits"):
             file.unlink()
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    service.caught_up = -1
     return found
 
 
@@ -113,13 +114,13 @@ def replay(service: Replicator, act: Act) -> list[str]:
 
 
 def resync(service: Replicator, act: Act) -> list[str]:
-    found = halts(service.deliver())
+    found = halts(service.catch_up())
     return found + halts(service.deliver({name: [Command("resync", name)] for name in service.routes}))
 
 
 def two_commands(service: Replicator, act: Act) -> list[str]:
     """Submit two commands at once; each gets a result."""
-    found = halts(service.deliver())
+    found = halts(service.catch_up())
     table = service.table
     first = max(table.replayable_from, *(pinned + 1 for pinned in service.pinned.values()))
     kinds = PAIRS[act.a % len(PAIRS)] if first <= table.version else ("resync", "resync")
@@ -138,7 +139,7 @@ def two_commands(service: Replicator, act: Act) -> list[str]:
 
 def recreate_table(service: Replicator, act: Act) -> list[str]:
     """Replace the source table by another table, between two runs or under a live service."""
-    found = halts(service.deliver())
+    found = halts(service.catch_up())
     table, reached = service.table, service.table.version
     if act.b % 2 and reached <= LIVE_VERSIONS:
         with _live(service) as runners:
@@ -188,7 +189,7 @@ def _unnoticed(runners: dict[str, RouteRunner]) -> list[str]:
 
 def recreate_dimension(service: Replicator, act: Act) -> list[str]:
     """Recreate the joined table at its version. A joined table with a row twice halts the routes."""
-    found = halts(service.deliver())
+    found = halts(service.catch_up())
     table = service.table
     if table.shape.twins:
         return found

@@ -83,7 +83,7 @@ def _perform(act: Act, table: Table, service: Replicator, found: Findings) -> No
         found.differences += ACTS[act.kind](service, act)
     else:
         if act.kind == "vacuum":
-            found.differences += halts(service.deliver())  # VACUUM takes what is not delivered: that is another test
+            found.differences += halts(service.catch_up())  # VACUUM takes what is not delivered: that is another test
         OPERATIONS[act.kind](table, act)
         table.rewritten_after_vectors |= table.vectors and act.kind in REWRITES
         table.look()

@@ -51,7 +51,8 @@ class Replicator:
     ``pinned``: the version of the snapshot each route began with, -1 where it began with none. ``epochs``: the same of each of
     its epochs. ``replayed``: the versions that replays began at. ``audited_from``: up to there the audit table has lost
     changes, and its route was rebuilt by a resync. ``delivered``: the last micro-batches of each run, oldest first, by route.
-    ``miscounted``: routes of a run whose counts do not add up.
+    ``miscounted``: routes of a run whose counts do not add up. ``caught_up``: the version of the table that the last run has
+    delivered, -1 if the run may have left out a change.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Replicator:
         self.replayed: list[int] = []
         self.delivered: dict[str, list[BatchStatus]] = defaultdict(list)
         self.miscounted: list[str] = []
+        self.caught_up = -1
         self.settings = load(self._environ())
         self.state_path = RecordedStates.open(LocalPath(folder / "state"))
         if not table.shape.twins:
@@ -173,7 +175,7 @@ class Replicator:
         self.epochs.clear()
         self.replayed.clear()
         self.delivered.clear()
-        self.audited_from = -1
+        self.audited_from = self.caught_up = -1
 
     def runners(self, stop: threading.Event, *, once: bool) -> tuple[dict[str, RouteRunner], StatusStore]:
         letters = DeadLetters(self.table.spark, self.state_path.dead_letters)
@@ -188,6 +190,7 @@ class Replicator:
         self, commands: Mapping[str, Sequence[command_queue.Command]] | None = None, moments: Moments | None = None
     ) -> dict[str, ErrorDecision]:
         """Run every route to the end, side by side; returns what stopped those that did not get there."""
+        whole = moments is None
         moments = moments or Moments()
         runners, board = self.runners(moments.stop, once=True)
         for name, queued in (commands or {}).items():
@@ -211,7 +214,13 @@ class Replicator:
             pinned = -1 if state.pinned_version is None else state.pinned_version
             self.pinned.setdefault(state.route, pinned)
             self.epochs.setdefault(state.route, {}).setdefault(state.epoch, pinned)
-        return {name: runner.failure for name, runner in runners.items() if runner.failure}
+        failures = {name: runner.failure for name, runner in runners.items() if runner.failure}
+        self.caught_up = self.table.version if whole and not failures else -1
+        return failures
+
+    def catch_up(self) -> dict[str, ErrorDecision]:
+        """Deliver, if there may be something to deliver."""
+        return {} if self.caught_up == self.table.version else self.deliver()
 
     def repaired(
         self, expected: Collection[str], decisions: dict[str, ErrorDecision] | None = None
