@@ -265,7 +265,7 @@ def test_image_takes_at_most_950_megabytes_unpacked(podman: Podman):
 def test_provided_jars_replace_fetched_jars(podman: Podman, tmp_path: Path):
     (tmp_path / "mine.jar").touch()
     tag = f"{IMAGE}-jars"
-    podman.build(tag, PROJECT, "--build-context", f"jars={tmp_path}")
+    podman.build(tag, PROJECT, "--build-context", f"jars={tmp_path}", "--target", "service")
     # On the host's network, as every container here: a bridge needs iptables.
     words = ("podman", "run", "--rm", "--network", "host", "--entrypoint", "ls", tag)
     jars = podman.run(*words, "/opt/cdf/lib/python3.11/site-packages/pyspark/jars").output.split()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from contextlib import ExitStack, closing, suppress
+import tempfile
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import psycopg
@@ -15,7 +17,7 @@ from connectors import RetryableError
 from connectors.testing import SCHEMA, render_chunk, upsert
 from connectors.testing.contract import assert_applied
 from deploy.local.servers import Postgres
-from deploy.local.servers.readable import NOBODY
+from deploy.local.servers.readable import NOBODY, programs_folder
 from deploy.local.servers.server import Server
 from tests.contract.postgres import test_postgres
 from tests.contract.postgres.conftest import db, route, sink  # noqa: F401 - fixtures
@@ -24,7 +26,6 @@ from tests.contract.tls_contract import pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 CONNECTIONS = 4
 """Transactions of one client run on several of them, in turns."""
@@ -84,19 +85,19 @@ class TestPostgres15BehindPooler(test_postgres.TestPostgresSink):
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    options = f"size={DISK},uid={NOBODY},gid={NOBODY},mode=700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], check=True)
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+def small_disk() -> Iterator[Path]:
+    """Mount a disk where the server's user can reach it. The folders of pytest are private: each start of pytest sees to it."""
+    with tempfile.TemporaryDirectory(dir=programs_folder(as_root=True)) as folder:
+        Path(folder).chmod(0o755)
+        disk = Path(folder) / "disk"
+        disk.mkdir()
+        options = f"size={DISK},uid={NOBODY},gid={NOBODY},mode=700"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], check=True)
+        yield disk
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_full_disk_is_retried_until_there_is_space(small_disk, spark):
-    for folder in (small_disk, *small_disk.parents):
-        with suppress(PermissionError):
-            folder.chmod(folder.stat().st_mode | 0o111)
     with Postgres.start() as server, closing(sink_to(server.url)) as filling:
         with psycopg.connect(server.url, autocommit=True) as admin:
             admin.execute(f"CREATE TABLESPACE small LOCATION '{small_disk}'")  # type: ignore[arg-type]
