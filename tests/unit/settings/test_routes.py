@@ -187,42 +187,15 @@ def test_invalid_table_is_reported_once_and_not_by_its_routes() -> None:
     assert problem.variable == "CDF_TABLES__ORDERS__PATH"
 
 
-CACHES = {
-    "CDF_TABLES__ORDERS__SINKS": "here,there",
-    "CDF_TABLES__ITEMS__SINKS": "here",
-    "CDF_SINKS__HERE__TYPE": "redis",
-    "CDF_SINKS__HERE__URL": "redis://localhost:6379/0",
-    "CDF_SINKS__THERE__TYPE": "redis",
-}
-
-
-@pytest.mark.parametrize("url", ["redis://LOCALHOST", "redis://user:secret@localhost:6379", "redis://localhost?db=0"])
-def test_two_spellings_of_a_server_are_one_target(url: str) -> None:
-    problem = the_problem(CACHES | {"CDF_SINKS__THERE__URL": url})
-    assert problem.variable == "CDF_ROUTES__ORDERS_THERE"
-    assert "route 'orders_here' already writes to 'redis localhost:6379/0 orders:'" in problem.expected
-    assert "or point sink 'there' at another place than sink 'here'" in problem.expected
-
-
-@pytest.mark.parametrize("url", ["redis://localhost:6380/0", "redis://localhost:6379/1", "redis://other:6379/0"])
-def test_targets_of_other_servers_or_databases_are_distinct(url: str) -> None:
-    routes = load(GOOD | CACHES | {"CDF_SINKS__THERE__URL": url}).routes
-    assert {"orders_here", "orders_there"} <= routes.keys()
-
-
-@pytest.mark.parametrize(("template", "shared"), [("orders:eu:{id}", True), ("eu:orders:{id}", False)])
-def test_prefix_of_another_routes_keys_is_one_target(template: str, shared: bool) -> None:
-    changes = {"CDF_SINKS__THERE__URL": "redis://localhost:6379", "CDF_ROUTES__ORDERS_THERE__KEY_TEMPLATE": template}
-    if shared:
-        assert "give one of them another by its own KEY_TEMPLATE" in the_problem(CACHES | changes).expected
-    else:
-        assert "orders_there" in load(GOOD | CACHES | changes).routes
-
-
 def test_option_without_a_target_is_reported_with_its_value() -> None:
-    changes = {"CDF_SINKS__THERE__URL": "redis://other", "CDF_ROUTES__ORDERS_THERE__KEY_TEMPLATE": "orders"}
-    problem = the_problem(CACHES | changes)
-    assert (problem.variable, problem.given) == ("CDF_ROUTES__ORDERS_THERE__KEY_TEMPLATE", "'orders'")
+    changes = {
+        "CDF_TABLES__ORDERS__SINKS": "cache",
+        "CDF_SINKS__CACHE__TYPE": "redis",
+        "CDF_SINKS__CACHE__URL": "redis://other",
+        "CDF_ROUTES__ORDERS_CACHE__KEY_TEMPLATE": "orders",
+    }
+    problem = the_problem(changes)
+    assert (problem.variable, problem.given) == ("CDF_ROUTES__ORDERS_CACHE__KEY_TEMPLATE", "'orders'")
     assert problem.expected.startswith(
-        "The key template 'orders' of route orders_there does not name exactly the key columns"
+        "The key template 'orders' of route orders_cache does not name exactly the key columns"
     )
