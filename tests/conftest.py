@@ -36,12 +36,13 @@ LONGEST = (
     "test_image.py",
     "test_object_store.py",
     "test_cluster.py",
-    "test_image_storage.py",
     "test_manifests.py",
+    "test_page.py",
     "test_state_path.py",
+    "test_image_storage.py",  # waits for the image that test_image builds
     "test_catalog.py",
 )
-"""Files of the tiers that begin first, so that the two processes of a tier end together."""
+"""Files of the tiers that begin first, so that the processes of a tier end together."""
 
 # HYPOTHESIS_PROFILE=ci draws the same examples in each run, nightly draws others. A deadline would measure the machine's load.
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
