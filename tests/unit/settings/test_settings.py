@@ -414,7 +414,7 @@ def test_secret_together_with_its_file_is_refused(tmp_path: Path) -> None:
 def test_empty_secret_file_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
     path = str(tmp_path / "absent") if content is None else secret_file(tmp_path, content)
     problem = the_problem({"CDF_HTTP__TOKEN_FILE": path})
-    assert problem.variable == "CDF_HTTP__TOKEN_FILE"
+    assert (problem.variable, problem.given) == ("CDF_HTTP__TOKEN_FILE", repr(path))
     assert words in problem.expected
 
 
@@ -495,6 +495,26 @@ def test_the_environment_wins_key_by_key(tmp_path: Path) -> None:
     assert settings.origin(("spark", "conf", "spark.driver.memory")) == "environment"
     assert settings.origin(("spark", "conf", "spark.task.cpus")) == file
     assert settings.origin(("trigger_seconds",)) == "default"
+
+
+@pytest.mark.parametrize(
+    ("variable", "given"), [("CDF_SPARK__CONF", "(hidden)"), ("CDF_ROUTES__ORDERS_LOG__RENAME", "'{broken'")]
+)
+def test_broken_map_over_a_map_of_the_file_is_one_problem(tmp_path: Path, variable: str, given: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(with_file(tmp_path, WHOLE_FILE, **{variable: "{broken"}))
+    (problem,) = caught.value.problems
+    assert (problem.variable, problem.given, problem.expected) == (variable, given, "a=b,c=d or a JSON object")
+
+
+def test_file_may_merge_mappings_and_names_the_line_of_a_repeated_key(tmp_path: Path) -> None:
+    tables = "tables:\n  orders: &orders {path: /orders, keys: id, sinks: log}\n  items: {<<: *orders, path: /items}\n"
+    settings = load(
+        with_file(tmp_path, f"state_path: /state\nsinks: {{log: {{type: example_log, path: /log}}}}\n{tables}")
+    )
+    route = settings.routes["items_log"]
+    assert (route.source.path, route.keys) == ("/items", ("id",))
+    assert "line 2" in the_problem(with_file(tmp_path, "a: 1\nb: {c: 1, c: 2}")).expected
 
 
 def test_a_secret_file_of_the_environment_beats_a_secret_in_the_file(tmp_path: Path) -> None:
