@@ -83,11 +83,12 @@ def started(
     )
     with Service(given).started() as service:
         yield service
+        assert service.end() == 0
 
 
 @pytest.fixture
 def service(started: Service) -> Service:
-    """Return the service that all tests use; the test before may have ended it."""
+    """Return the service that all tests use; a test that failed may have ended it."""
     if not started.running:
         started.restart()
     return started
@@ -178,7 +179,7 @@ def test_standby_takes_over_and_paused_holder_ends_when_it_resumes(
         until(lambda: not service.running, 60, service.log.read_text)
         assert service._process.returncode == 75
         assert second.end() == 0
-    service.restart()
+    service.restart()  # the end of the standby released the lease
     service.wait_delivered("orders_cache", version)
 
 

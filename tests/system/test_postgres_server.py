@@ -86,7 +86,7 @@ class TestPostgres15BehindPooler(test_postgres.TestPostgresSink):
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """Mount a disk where the server's user can reach it. The folders of pytest are private: each start of pytest sees to it."""
+    """Mount a disk that the server's user can read, outside of pytest's folders: each start of pytest makes those private."""
     with tempfile.TemporaryDirectory(dir=programs_folder(as_root=True)) as folder:
         Path(folder).chmod(0o755)
         disk = Path(folder) / "disk"
