@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -75,9 +76,12 @@ class LocalPath(PosixPath):
 
     def sync(self, since: float) -> None:
         if self.is_dir():
-            written = [file for file in self.iterdir() if file.is_file() and file.stat().st_mtime >= since]
-            for place in (*written, self):
-                _sync(place)
+            for file in self.iterdir():
+                # Another writer renames or deletes its draft after this listing.
+                with suppress(FileNotFoundError):
+                    if file.is_file() and file.stat().st_mtime >= since:
+                        _sync(file)
+            _sync(self)
 
     def _written_draft(self, text: str) -> LocalPath:
         self.parent.mkdir(parents=True, exist_ok=True)
