@@ -23,7 +23,12 @@ class ArrowSettings(SinkSettings):
     """Bounds of one ``write``; the first bound that is reached counts. Back-pressure lowers them for a while."""
 
     chunk_rows: int = Field(5000, ge=1, le=10_000, description="most changes in one request")
-    chunk_bytes: int = Field(8_000_000, ge=1_000, description="most bytes in one request, about")
+    chunk_bytes: int = Field(
+        8_000_000,
+        ge=1_000,
+        description="most bytes in one request, about; a larger request needs a larger "
+        "`spark.sql.execution.arrow.maxBytesPerBatch` (7500000) in `CDF_SPARK__CONF`",
+    )
     rows_per_second: int | None = Field(
         None, ge=1, description="most changes a second to this server, of all routes of one machine (default: no limit)"
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from connectors.redis.cluster import Cluster
     from connectors.redis.keys import KeyNames
+    from connectors.redis.protocol import Command
     from connectors.redis.settings import RedisSettings
 
     Answer = tuple[Sequence[int], Any]
@@ -82,7 +83,7 @@ class Server:
         answers: list[Answer] = [
             (range(start, chunk.num_rows), reply) for (start, _), reply in zip(calls, replies, strict=True)
         ]
-        return answers, sum(len(command) for _, command in calls)
+        return answers, sum(len(part) for _, command in calls for part in command)
 
     def masters(self) -> Iterator[redis.Redis]:
         """Yield a client of each master. The keys of the route are spread over them."""
@@ -177,7 +178,7 @@ def identity_of(info: dict[str, Any]) -> Identity | None:
     return Identity(info["run_id"], info["master_replid"], int(info["master_repl_offset"]))
 
 
-def pipeline(client: redis.Redis, commands: list[bytes]) -> list[Any]:
+def pipeline(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
     """Send all commands and then read all replies, over one connection; load the script again if the server lost it."""
     pool = client.connection_pool
     connection: Any = pool.get_connection()
@@ -199,9 +200,9 @@ def pipeline(client: redis.Redis, commands: list[bytes]) -> list[Any]:
     return replies
 
 
-def _exchange(connection: Any, commands: list[bytes]) -> list[Any]:
+def _exchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
     for command in commands:
-        connection.send_packed_command([command], check_health=False)
+        connection.send_packed_command(command, check_health=False)
     return [read_reply(connection) for _ in commands]
 
 

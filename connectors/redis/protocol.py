@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 KEYS: Final = "redis_keys"
 ARGUMENTS: Final = "redis_arguments"
 COUNT: Final = "redis_count"
+
+Command: TypeAlias = "tuple[bytes, pa.Buffer]"
+"""The two parts of a command, to be sent one after the other."""
 
 KEYS_PER_ROW: Final = 2
 ROWS_PER_CALL: Final = 400
@@ -71,10 +74,11 @@ def oversized(chunk: pa.RecordBatch, most_bytes: int) -> list[int]:
 
 def encode_commands(
     chunk: pa.RecordBatch, head: tuple[str, ...], key: str, first: tuple[str, ...]
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[tuple[int, Command]]:
     """Yield the commands for a chunk, each with the position of its first row.
 
-    A command is ``head``, the number of keys, ``key``, the keys of the rows, ``first``, the arguments of the rows.
+    A command is ``head``, the number of keys, ``key``, the keys of the rows, ``first``, the arguments of the rows. The
+    arguments are a slice of the chunk, since a copy of large texts costs more than a further call of ``send``.
     """
     keys, arguments, counts = chunk.column(KEYS), chunk.column(ARGUMENTS), chunk.column(COUNT)
     step = max(1, min(ROWS_PER_CALL, ARGUMENTS_PER_CALL // pc.max(counts).as_py()))
@@ -85,7 +89,7 @@ def encode_commands(
         key_count = 1 + rows * KEYS_PER_ROW
         total = len(head) + 1 + key_count + len(first) + pc.sum(counts.slice(start, rows)).as_py()
         header = f"*{total}\r\n{opening}{bulk(str(key_count))}{bulk(key)}".encode()
-        yield start, b"".join((header, _bytes_of(keys, start, rows), closing, _bytes_of(arguments, start, rows)))
+        yield start, (b"".join((header, _bytes_of(keys, start, rows), closing)), _bytes_of(arguments, start, rows))
 
 
 def encode_slots(

@@ -124,11 +124,11 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
             self._connected().load()
         self._names = _names(route)
         layout, ttl = VALUE_TYPES[self.settings.layout], str(self.settings.ttl_seconds or 0)
-        self._kept = (*_held(route), layout, ttl, str(self.settings.tombstone_seconds))
+        self._kept = (*claim_arguments(route), layout, ttl, str(self.settings.tombstone_seconds))
 
     def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
         with self._classified():
-            self._connected().mark(_names(route), _held(route), str(watermark), self._server)
+            self._connected().mark(_names(route), claim_arguments(route), str(watermark), self._server)
 
     def write(self, chunk: pa.RecordBatch) -> WriteResult:
         from connectors.redis import protocol
@@ -175,7 +175,9 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
         value_type, seconds = VALUE_TYPES[self.settings.layout], self.settings.tombstone_seconds
         with self._classified():
-            return orphans.sweep(self._connected(), _names(route), below_guard, value_type, seconds, _held(route))
+            return orphans.sweep(
+                self._connected(), _names(route), below_guard, value_type, seconds, claim_arguments(route)
+            )
 
     def identity(self, route: RouteSpec) -> Column:
         return _names(route).value_column()
@@ -204,7 +206,7 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return classified(self.endpoint, cluster=is_cluster(self.settings))
 
 
-def _held(route: RouteSpec) -> tuple[str, ...]:
+def claim_arguments(route: RouteSpec) -> tuple[str, ...]:
     """Return the values that the scripts compare with the claim: holder, fence and watermark."""
     mark = route.watermark
     batch = ("", "") if mark is None or mark.generation < 0 else (str(mark.generation), str(mark.number))

@@ -10,6 +10,7 @@ from redis import Redis as Client
 
 from connectors.redis import protocol, script
 from connectors.redis.client import pipeline
+from connectors.redis.sink import claim_arguments
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
 from tests.benchmarks.works import DELETED, newest
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
+    from connectors.redis.protocol import Command
     from deploy.local.servers import Redis
     from tests.benchmarks.works import Work
 
@@ -40,7 +42,7 @@ def contest(
     """``rivals``: arms that write to the same server; it is emptied before each run."""
     route = OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "redis", "CDF_SINKS__SINK__URL": server.url})
     client = Client.from_url(server.url)
-    commands: list[bytes] = []
+    commands: list[Command] = []
 
     def empty() -> None:
         client.flushall()
@@ -79,8 +81,8 @@ def _key(arm: Arm, row: Row, keys: Sequence[str]) -> str:
     return row[KEY_TEXT] if arm.name in {"ours", "raw guarded"} else ":".join(str(row[key]) for key in keys)
 
 
-def _commands(route: OurRoute) -> Iterator[bytes]:
-    kept = (route.spec.owner, "0", "-1", "string", "0", str(route.sink.settings.tombstone_seconds))
+def _commands(route: OurRoute) -> Iterator[Command]:
+    kept = (*claim_arguments(route.spec), "string", "0", str(route.sink.settings.tombstone_seconds))
     for batch in route.rendered().to_batches(10_000):
         for _, command in protocol.encode_commands(
             batch, ("EVALSHA", script.WRITE_SHA), f"cdf:claim:{{{TABLE}:}}", kept
@@ -88,14 +90,14 @@ def _commands(route: OurRoute) -> Iterator[bytes]:
             yield command
 
 
-def _send(url: str, commands: Sequence[bytes]) -> None:
+def _send(url: str, commands: Sequence[Command]) -> None:
     """The limit: nothing to render, and of the replies only whether one is an error."""
 
-    def send(mine: Sequence[bytes]) -> None:
+    def send(mine: Sequence[Command]) -> None:
         with Client.from_url(url) as client:
             client.script_load(script.WRITE)
             for first in range(0, len(mine), CALLS):
-                pipeline(client, list(mine[first : first + CALLS]))
+                pipeline(client, mine[first : first + CALLS])
 
     with ThreadPoolExecutor(SENDERS) as senders:
         list(senders.map(send, [commands[number::SENDERS] for number in range(SENDERS)]))

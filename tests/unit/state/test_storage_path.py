@@ -1,4 +1,4 @@
-"""What a path of this machine makes durable."""
+"""The writes that a path of this machine makes durable."""
 
 import os
 import threading

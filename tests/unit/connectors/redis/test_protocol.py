@@ -17,9 +17,9 @@ def chunk_of(rows, kind, count=3):
     return pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
 
 
-def words(command):
-    """The arguments of one RESP command, read by the letter."""
-    count, _, rest = command.partition(b"\r\n")
+def words(*command):
+    """The arguments of one RESP command of several parts, read by the letter."""
+    count, _, rest = b"".join(command).partition(b"\r\n")
     found = []
     while rest:
         size, _, rest = rest.partition(b"\r\n")
@@ -37,14 +37,22 @@ def test_a_slice_becomes_one_command_of_its_rows(kind):
     ((start, command),) = protocol.encode_commands(chunk, HEAD, KEY, FIRST)
     keys = [word for row in (5, 6) for word in (f"k{row}é", f"guard of k{row}")]
     assert start == 0
-    assert words(command) == [*HEAD, "5", KEY, *keys, *FIRST, *(f"{row}.{n}" for row in (5, 6) for n in range(3))]
+    assert words(*command) == [*HEAD, "5", KEY, *keys, *FIRST, *(f"{row}.{n}" for row in (5, 6) for n in range(3))]
 
 
 def test_many_rows_become_several_commands():
     made = list(protocol.encode_commands(chunk_of(1000, pa.string()), HEAD, KEY, FIRST))
     assert [start for start, _ in made] == [0, 400, 800]
-    assert words(made[2][1])[4] == "k800é"
-    assert sum(len(words(command)) - 7 for _, command in made) == 1000 * 5
+    assert words(*made[2][1])[4] == "k800é"
+    assert sum(len(words(*command)) - 7 for _, command in made) == 1000 * 5
+
+
+def test_arguments_of_a_command_are_not_copied():
+    chunk = chunk_of(10, pa.string())
+    whole = chunk.column(ARGUMENTS).buffers()[2]
+    ((_, (_, arguments)),) = protocol.encode_commands(chunk.slice(4), HEAD, KEY, FIRST)
+    assert whole.address < arguments.address
+    assert arguments.address + arguments.size == whole.address + len("".join(chunk.column(ARGUMENTS).to_pylist()))
 
 
 def test_larger_rows_share_a_command_with_fewer_rows():
