@@ -107,6 +107,7 @@ def replica(spark: SparkSession, work: Work, folder: Path, jvm: int) -> Contest:
         if kept.exists():
             shutil.copytree(kept / "replica", place)
             shutil.copytree(kept / "merged", merged)
+            route.prepare()
         else:
             make()
             shutil.copytree(place, kept / "replica")

@@ -78,7 +78,9 @@ class OurRoute:
         )
 
     def prepare(self) -> None:
-        """Prepare the target as the service does at its start. The caller has emptied it."""
+        """Prepare the target by a new sink, as the service does at its start. The caller has emptied it."""
+        self.sink.close()
+        self.sink = self._targets.new_sink()
         self.sink.read_claim(self.spec)
         self._targets.target(self.sink).prepare(self._state, self._source.schema())
         if self._work.versions is not None:
