@@ -37,6 +37,7 @@ TARGETS = (
     Target("elasticsearch changes", "parallel_bulk", 3.0),
     Target("elasticsearch changes", "streaming_bulk", 3.0),
     Target("opensearch bootstrap", "raw bulk", 0.75),
+    Target("opensearch changes", "raw bulk", 0.75),
     Target("redis bootstrap", "raw guarded", 0.6),
     Target("redis bootstrap", "pipeline.set", 3.0),
     Target("redis bootstrap", "spark-redis", 1.1),
