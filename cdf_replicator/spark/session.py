@@ -89,8 +89,8 @@ DEFAULTS: Final = {
     # A micro-batch of one sink uses up to sixty generated classes. With Spark's default of 100, the next sink's classes would
     # evict them, and every batch would compile them again.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # A batch for Python workers makes one request of a sink: just below the default of CHUNK_BYTES. Spark's default is 64 MB, which
-    # the allocator of a worker returns to the system after each batch.
+    # A batch for a Python worker fills one request of a sink, with the default of CHUNK_BYTES. With Spark's default of 64 MB, the
+    # worker's allocator returns the memory to the system after each batch.
     "spark.sql.execution.arrow.maxBytesPerBatch": "7500000",
     # The default manager starts twenty processes (readlink, chmod) per micro-batch in a local file system.
     "spark.sql.streaming.checkpointFileManagerClass": (
