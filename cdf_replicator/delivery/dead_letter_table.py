@@ -150,7 +150,7 @@ class DeadLetterTable:
         if not commits:
             return not self._path.exists() and not self._copies()
         # Only local files are checked: an object store never holds a part of a file.
-        return not self._path.is_local or all(file.read_bytes().endswith(b"\n") for file in commits)
+        return not self._path.is_local or all(map(_is_complete, commits))
 
     def _is_readable(self) -> bool:
         clear_delta_cache(self._spark)
@@ -170,6 +170,14 @@ class DeadLetterTable:
         reader = self._spark.read.schema(TABLE_SCHEMA).option("ignoreCorruptFiles", "true")
         rows = reduce(DataFrame.unionByName, [reader.parquet(str(copy)) for copy in copies])
         return rows.withColumn("file", F.regexp_extract(F.input_file_name(), "[^/]+$", 0))
+
+
+def _is_complete(commit: StoragePath) -> bool:
+    """Return whether a listed commit file ends with a newline, or was deleted since by Delta's clean-up of its log."""
+    try:
+        return commit.read_bytes().endswith(b"\n")
+    except FileNotFoundError:
+        return True
 
 
 def _newest(rows: DataFrame) -> DataFrame:
