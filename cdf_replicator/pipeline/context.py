@@ -1,13 +1,17 @@
-"""Define what the classes of one route share: its surroundings, and the request to stop."""
+"""Define what the classes of one route share: its surroundings, the request to stop, and the gate of all routes' starts."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from cdf_replicator.monitoring.reporter import RouteReporter
@@ -15,6 +19,11 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
     from cdf_replicator.state.command_queue import Command
     from cdf_replicator.state.store import StateStore
+
+STARTS_AT_ONCE: Final = 16
+"""A start takes about 3 MB of the JVM's heap for its plans, and all cores for most of its time."""
+LONGEST_START_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +73,41 @@ class Interrupt:
         """Wait for the given time; an interrupt ends the wait."""
         self._wake.wait(seconds)
         self._wake.clear()
+
+
+class StartGate:
+    """Limits how many routes start at the same time, since the plans of hundreds of starts do not fit the JVM's heap.
+
+    A route that takes long delays no other route: if no start ends for ``LONGEST_START_SECONDS``, every waiting route starts.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starting = 0
+        self._moved_at = 0.0
+
+    @contextmanager
+    def place(self, interrupt: Interrupt) -> Iterator[bool]:
+        """Wait for a place and hold it; yield False if an interrupt ends the wait."""
+        while not (entered := self._enter()) and not interrupt.requested:
+            interrupt.wait(POLL_SECONDS)
+        try:
+            yield entered
+        finally:
+            if entered:
+                self._leave()
+
+    def _enter(self) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            if self._starting < STARTS_AT_ONCE:
+                self._moved_at = now
+            elif now - self._moved_at < LONGEST_START_SECONDS:
+                return False
+            self._starting += 1
+            return True
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._starting -= 1
+            self._moved_at = time.monotonic()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdf_replicator.monitoring.lag import LagMonitor, Progress
-    from cdf_replicator.pipeline.context import Interrupt, RouteContext
+    from cdf_replicator.pipeline.context import Interrupt, RouteContext, StartGate
     from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
     from cdf_replicator.pipeline.target import RouteTarget, TargetFactory
     from cdf_replicator.source.commit_log import Size
@@ -46,6 +46,7 @@ class RouteStream:
     query: StreamingQueryRunner
     lag: LagMonitor
     interrupt: Interrupt
+    starts: StartGate
 
     def run(self, requested_start_version: int | None) -> Generator[Progress, None, None]:
         """Prepare the target, bootstrap it if needed, then follow the source table; yield the progress of each poll.
@@ -55,16 +56,15 @@ class RouteStream:
         """
         source = SourceTable(self.context.spark, self.context.route.source)
         with closing(self.targets.new_sink()) as sink:
-            state = self._start(source, sink, requested_start_version)
-            target = self.targets.target(sink)
-            self._set_job_group()
-            if state.phase == "bootstrapping":
-                self.context.report.state("bootstrapping")
-                self.context.report.bootstrap(0.0)
-                share = self.context.settings.delivery.max_removed_share
-                with self.lag.polled_in_background():
-                    state = Bootstrap(source, target, share).run(state)
-                self.context.report.bootstrap(1.0)
+            self._check(sink)
+            with self.starts.place(self.interrupt) as entered:
+                if not entered:
+                    return
+                state = self._start(source, sink, requested_start_version)
+                target = self.targets.target(sink)
+                self._set_job_group()
+                if state.phase == "bootstrapping":
+                    state = self._bootstrap(source, target, state)
             spec = self.context.state_store.route_spec(self.context.route, state)
             maintenance = MaintenanceRunner(self.context.spark, sink, spec, self.context.report)
             try:
@@ -74,11 +74,13 @@ class RouteStream:
             finally:
                 maintenance.cancel()
 
-    def _start(self, source: SourceTable, sink: Sink, requested_start_version: int | None) -> RouteState:
-        """Check the sink and return the saved state from which the run starts; raises ``RouteHaltError``."""
-        route, store, report = self.context.route, self.context.state_store, self.context.report
+    def _check(self, sink: Sink) -> None:
         self.targets.policy.retrying(self._report_unreachable)(sink.check)
-        report.sink_up()
+        self.context.report.sink_up()
+
+    def _start(self, source: SourceTable, sink: Sink, requested_start_version: int | None) -> RouteState:
+        """Return the saved state from which the run starts; raises ``RouteHaltError``."""
+        route, store, report = self.context.route, self.context.state_store, self.context.report
         share = self.context.settings.delivery.max_removed_share
         state = start_position.resolve(
             route, source, sink, store, requested_start_version=requested_start_version, share=share
@@ -87,6 +89,15 @@ class RouteStream:
             report.warning(missing)
         folder = store.checkpoint(route.name, state.generation)
         report.checkpoint_location(state.generation, state.epoch, str(folder))
+        return state
+
+    def _bootstrap(self, source: SourceTable, target: RouteTarget, state: RouteState) -> RouteState:
+        report, share = self.context.report, self.context.settings.delivery.max_removed_share
+        report.state("bootstrapping")
+        report.bootstrap(0.0)
+        with self.lag.polled_in_background():
+            state = Bootstrap(source, target, share).run(state)
+        report.bootstrap(1.0)
         return state
 
     def _report_unreachable(self, error: RetryableError) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.monitoring.lag import LagMonitor
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.retention import RetentionMonitor, RetentionReader
-from cdf_replicator.pipeline.context import RouteContext
+from cdf_replicator.pipeline.context import RouteContext, StartGate
 from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 from cdf_replicator.pipeline.target import TargetFactory
@@ -45,6 +45,7 @@ class RouteFactory:
     once: bool
     stop: threading.Event
     retention: RetentionReader = field(default_factory=RetentionReader, init=False)
+    starts: StartGate = field(default_factory=StartGate, init=False)
 
     def runner(self, route: Route, requested_start_version: int | None) -> RouteRunner:
         """Return the runner of a route, which is not started. For ``requested_start_version``, see ``RouteRunner``."""
@@ -55,6 +56,6 @@ class RouteFactory:
         targets = TargetFactory(context, sink, self.dead_letters)
         retention = RetentionMonitor(report, self.settings.trigger_seconds, self.retention)
         lag = LagMonitor(self.spark, route, self.state_store, report, retention)
-        stream = RouteStream(context, targets, StreamingQueryRunner(context, inbox, lag), lag, inbox)
+        stream = RouteStream(context, targets, StreamingQueryRunner(context, inbox, lag), lag, inbox, self.starts)
         handler = CommandHandler(context, CommandExecutor(context, targets, self.dead_letters), inbox)
         return RouteRunner(context, stream, handler, inbox, requested_start_version)
