@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +14,27 @@ import psutil
 from deploy.local.servers import Redis
 from tests.benchmarks import light_table
 from tests.benchmarks.usage import measured, tree
-from tests.support.service import Service, environment
+from tests.support.service import SPARK_CONF, Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.support.service import Status
+
 ROWS = 10
+LONGEST_START_SECONDS = 900
 
 
 @dataclass(frozen=True)
 class Idle:
-    """``cpu_share``: of one core, by driver, JVM and workers together. Memory in bytes, at the end."""
+    """``cpu_share``: of one core, by driver, JVM and workers together. Memory in bytes, at the end.
+
+    ``start_seconds``: until every route has loaded its table and runs. ``scrape_seconds``: one request for the metrics.
+    """
 
     routes: int
+    start_seconds: float
+    scrape_seconds: float
     seconds: float
     cpu_share: float
     driver_rss: int
@@ -33,23 +42,40 @@ class Idle:
     workers_rss: int
 
 
-def idle(tables: int, routes_each: int, settle_seconds: float, seconds: float, report: Callable[[str], None]) -> Idle:
+def idle(
+    tables: int,
+    routes_each: int,
+    settle_seconds: float,
+    seconds: float,
+    report: Callable[[str], None],
+    heap: str = "1g",
+) -> Idle:
     """So many tables with so many routes each into Redis, at the default trigger."""
     with TemporaryDirectory() as name, Redis.start() as cache:
         folder = Path(name)
-        with Service(_given(folder, cache.url, tables, routes_each)).started() as service:
+        given = _given(folder, cache.url, tables, routes_each)
+        given["CDF_SPARK__CONF"] = json.dumps({"spark.driver.memory": heap, **SPARK_CONF})
+        with Service(given).started() as service:
             began = time.monotonic()
-            service.wait(lambda status: {route["state"] for route in status["routes"]} == {"running"})
-            report(
-                f"idle: {tables * routes_each} routes run after {time.monotonic() - began:.0f} s; {settle_seconds:.0f} s of warm-up"
-            )
+            service.wait(_all_run, within=LONGEST_START_SECONDS)
+            start = time.monotonic() - began
+            report(f"idle: {tables * routes_each} routes run after {start:.0f} s; {settle_seconds:.0f} s of warm-up")
             time.sleep(settle_seconds)
             with measured([service.pid]) as usage:
                 time.sleep(seconds)
             driver, jvm, workers = _memory(service.pid)
-    found = Idle(tables * routes_each, usage.seconds, usage.cpu_seconds / usage.seconds, driver, jvm, workers)
+            began = time.monotonic()
+            service.get("/metrics")
+            scrape = time.monotonic() - began
+    found = Idle(
+        tables * routes_each, start, scrape, usage.seconds, usage.cpu_seconds / usage.seconds, driver, jvm, workers
+    )
     report(f"idle: {found.cpu_share:.1%} of one core; driver {driver / 2**20:.0f} MiB, JVM {jvm / 2**20:.0f} MiB")
     return found
+
+
+def _all_run(status: Status) -> bool:
+    return {route["state"] for route in status["routes"]} == {"running"}
 
 
 def _given(folder: Path, url: str, tables: int, routes_each: int) -> dict[str, str]:

@@ -60,6 +60,15 @@ def of_idle(scale: Scale, report: Report) -> Measured:
     return values, asdict(found)
 
 
+def of_many(scale: Scale, report: Report) -> Measured:
+    found = idle(*scale.many, report, heap="2g")
+    values = {
+        "500 idle routes, of one core": found.cpu_share * 100,
+        "500 idle routes, driver and JVM": (found.driver_rss + found.jvm_rss) / GIB,
+    }
+    return values, asdict(found)
+
+
 def of_growth(scale: Scale, report: Report) -> Measured:
     """Redis and audit: the worse of the two, and of bootstrap and changes."""
     values: dict[str, float] = {}
@@ -111,6 +120,7 @@ PARTS = {
     "latency": of_latency,
     "commit": of_commit,
     "idle": of_idle,
+    "many": of_many,
     "growth": of_growth,
     "memory": of_memory,
     "start": of_start,

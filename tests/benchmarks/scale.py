@@ -24,7 +24,7 @@ class Scale:
         wide: Rows of the work with many columns, 0 for none.
         fat: Rows of the work with long rows, 0 for none.
         warm_up: True if an untimed run comes first.
-        idle: Number of tables, routes per table, seconds of warm-up, seconds of measurement.
+        idle, many: Number of tables, routes per table, seconds of warm-up, seconds of measurement.
         growth: Sizes of the tables, ascending.
     """
 
@@ -38,6 +38,7 @@ class Scale:
     small_commits: int
     warm_up_commits: int
     idle: tuple[int, int, float, float]
+    many: tuple[int, int, float, float]
     growth: tuple[int, ...]
     growth_sinks: tuple[str, ...]
     large_commits: tuple[int, ...]
@@ -57,6 +58,7 @@ FULL = Scale(
     small_commits=60,
     warm_up_commits=120,
     idle=(10, 5, 90, 60),
+    many=(100, 5, 90, 60),
     growth=(100_000, 1_000_000, 3_000_000),
     growth_sinks=("redis", "audit"),
     large_commits=(2_000_000,),
@@ -75,6 +77,7 @@ SMOKE = Scale(
     small_commits=3,
     warm_up_commits=1,
     idle=(1, 2, 0, 2),
+    many=(2, 1, 0, 2),
     growth=(),
     growth_sinks=("redis",),
     large_commits=(),

@@ -68,6 +68,8 @@ LIMITS = (
     Limit("a commit, processor time of audit against redis", 1.2),
     Limit("50 idle routes, of one core", 8, "%"),
     Limit("50 idle routes, driver and JVM", 1.5, "GiB"),
+    Limit("500 idle routes, of one core", 15, "%"),
+    Limit("500 idle routes, driver and JVM", 2.5, "GiB"),
     Limit("time per row, 3M against 100k rows", 1.15),
     Limit("memory, 3M against 1M rows", 1.1),
     Limit("memory, one commit of 2M against 1M rows", 1.1),
