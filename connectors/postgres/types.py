@@ -96,9 +96,9 @@ def is_raw(data_type: DataType) -> bool:
 
 def copy_line(columns: list[Column], names: int) -> Column:
     """Return the end of a line of COPY: the texts of ``columns``, then nulls up to ``names`` columns."""
-    texts = [F.coalesce(column, F.lit(NULL)) for column in columns]
-    rest = [F.lit("\t".join([NULL] * (names - len(columns))))] if names > len(columns) else []
-    return F.concat(F.concat_ws("\t", *texts, *rest), F.lit("\n"))
+    tab, null = F.lit("\t"), F.lit(NULL)
+    parts = [part for column in columns for part in (tab, F.coalesce(column, null))]
+    return F.concat(*parts[1:], F.lit(f"\t{NULL}" * (names - len(columns)) + "\n"))
 
 
 def copy_text(column: Column, data_type: DataType) -> Column:

@@ -117,7 +117,7 @@ def always(result):
     return lambda keys: result
 
 
-def test_batch_of_a_snapshot_gets_the_guard_and_type_of_all_its_rows():
+def test_batch_of_a_snapshot_gets_the_guard_and_type():
     memory = sink(always(WriteResult(rejected=[Rejected(1, "bad", "why")])))
     rows = pa.RecordBatch.from_pydict({"key": pa.array(["a", "b", None]), "line": ["x", "y", "z"]})
     chunks, memory.write = [], lambda chunk, write=memory.write: (chunks.append(chunk), write(chunk))[1]
