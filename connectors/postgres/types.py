@@ -1,7 +1,8 @@
 r"""Map Spark types to PostgreSQL types, and build the text of values for COPY in the JVM.
 
 COPY separates columns by tabs, and rows by line breaks. ``\N`` is null. A date is its Julian day, which PostgreSQL reads for
-every year, and which Spark computes without a calendar. Arrays of simple values are arrays, every other nested value is ``jsonb`` in the JSON form of ``connectors.rendering``.
+every year, and which Spark computes without a calendar. Arrays of simple values are arrays, every other
+nested value is ``jsonb`` in the JSON form of ``connectors.rendering``.
 """
 
 from __future__ import annotations
