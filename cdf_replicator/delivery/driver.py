@@ -50,23 +50,26 @@ def deliver(
     policy: RetryPolicy,
     known: Collection[str] = (),
     rendering: Rendering | None = None,
+    snapshot_guard: int | None = None,
 ) -> DeliveryResult:
     """Write the frame; a failure of an ``ArrowSink`` is in ``DeliveryResult.failure``, so that the counts are not lost.
 
     ``known`` holds keys to watch for. ``DeliveryResult.met`` returns those that the frame has and the sink did not reject.
-    ``rendering`` holds the columns of the sink's last micro-batch.
+    ``rendering`` holds the columns of the sink's last micro-batch. ``snapshot_guard`` is the guard of every row of a bootstrap:
+    Spark measures each column of each row that it sends to a worker, so that it does not send what all rows share.
     """
     if isinstance(sink, FrameSink):
         return _deliver_frame(frame, sink, batch, policy, known)
     assert isinstance(sink, ArrowSink)
     row: Any = frame.schema[change.ROW].dataType
-    columns = [
-        name for name in (change.KEY, change.GUARD, change.CHANGE_TYPE, change.DUPLICATE_GUARD) if name in frame.columns
-    ]
+    varying = [change.KEY]
+    if snapshot_guard is None:
+        varying += [change.GUARD, change.CHANGE_TYPE, change.DUPLICATE_GUARD]
+    columns = [name for name in varying if name in frame.columns]
     rendered = frame.select(*columns, *(rendering or Rendering()).columns(sink, row, batch.route))
     unopened = type(sink)(sink.settings)  # the driver's sink may hold a connection, which can't be pickled
     tasks = rendered.mapInArrow(
-        worker.partition_function(unopened, batch.route, policy, known), "outcome string"
+        worker.partition_function(unopened, batch.route, policy, known, snapshot_guard), "outcome string"
     ).toArrow()
     total = DeliveryResult()
     for text in tasks.column("outcome").to_pylist():

@@ -37,14 +37,21 @@ settings may hold a dict, which has no hash.
 
 
 def partition_function(
-    sink: ArrowSink, route: RouteSpec, policy: RetryPolicy, known: Collection[str] = ()
+    sink: ArrowSink,
+    route: RouteSpec,
+    policy: RetryPolicy,
+    known: Collection[str] = (),
+    snapshot_guard: int | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
     """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``DeliveryResult`` as JSON.
 
-    ``known`` holds the keys to watch for.
+    ``known`` holds the keys to watch for. ``snapshot_guard`` is the guard of every row of a bootstrap, whose batches lack the
+    guard and the type of the change.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if snapshot_guard is not None:
+            batches = (_of_snapshot(batch, snapshot_guard) for batch in batches)
         outcome = write_partition(*_opened(sink, route), route, policy, batches, known=known)
         if not gc.get_freeze_count():
             gc.freeze()  # PySpark's daemon collects garbage after each task: 22 ms for the objects of all modules
@@ -87,6 +94,14 @@ def write_partition(
     except Exception as error:  # noqa: BLE001 - the driver must learn of a sink's bug
         outcome.failure = Failure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
     return outcome
+
+
+def _of_snapshot(batch: pa.RecordBatch, guard: int) -> pa.RecordBatch:
+    """Return the rows of a snapshot with the columns in which they are the same."""
+    same = {GUARD: pa.scalar(guard, pa.int64()), CHANGE_TYPE: pa.scalar("snapshot")}
+    (key, *rendered), (_, *names) = batch.columns, batch.schema.names
+    repeated = [pa.repeat(value, batch.num_rows) for value in same.values()]
+    return pa.RecordBatch.from_arrays([key, *repeated, *rendered], names=[KEY, *same, *names])
 
 
 def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, BackPressure]:

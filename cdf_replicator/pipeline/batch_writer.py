@@ -84,7 +84,7 @@ class BatchWriter:
         clock.append(time.monotonic())
         outcome, delivered, interrupted = DeliveryResult(), False, False
         try:
-            outcome = self._delivered(selected, several, batch)
+            outcome = self._delivered(selected, several, batch, snapshot_version)
             clock.append(time.monotonic())
             self.report.requests(outcome)
             if not outcome.skipped:
@@ -112,12 +112,18 @@ class BatchWriter:
                 )
         return outcome
 
-    def _delivered(self, selected: DataFrame, several: list[RejectedRow], batch: Batch) -> DeliveryResult:
+    def _delivered(
+        self, selected: DataFrame, several: list[RejectedRow], batch: Batch, snapshot_version: int | None
+    ) -> DeliveryResult:
         """Write the changes to the sink, except those of the keys in ``several``, which become rejected."""
         if several:
             keys = selected.sparkSession.createDataFrame([(x.key,) for x in several], f"{change.KEY} string")
             selected = selected.join(F.broadcast(keys), change.KEY, "left_anti")
-        outcome = deliver(selected, self.sink, batch, self.policy, self.rejections.looked_for(batch), self._rendering)
+        guard = None
+        if batch.is_bootstrap and snapshot_version is not None:
+            guard = change.guard_of(batch.route.epoch, snapshot_version, upsert=True)
+        known = self.rejections.looked_for(batch)
+        outcome = deliver(selected, self.sink, batch, self.policy, known, self._rendering, guard)
         for letter in several:
             outcome.reject(letter)
         if several and outcome.skipped:

@@ -107,7 +107,7 @@ class RouteTarget:
         snapshot = source.snapshot(version)
         frame = change_frame.snapshot_frame(snapshot, self.route, epoch=state.epoch, version=version, committed_at=at)
         doubled = None
-        if self.sink.mode == "upsert":
+        if self.sink.mode == "upsert" and not change_frame.repeated_keys(snapshot, self.route).isEmpty():
             keys = change_frame.duplicate_keys(snapshot, self.route)
             doubled = self.writer.rejections.check_doubled(keys, frame, version)
         with jobs.tagged(frame.sparkSession, jobs.load_tag(self.route.name)):

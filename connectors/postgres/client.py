@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,8 +71,7 @@ class Database:
                 timer.start()
             try:
                 with connection.transaction(), connection.cursor() as cursor:
-                    most = Literal(wait if bounded else 0)
-                    cursor.execute(OPTIONS.format(wait=Literal(wait), most=most))
+                    cursor.execute(_options(wait, wait if bounded else 0))
                     yield cursor
             except psycopg.Error as error:
                 if error.sqlstate is None:  # the server did not say so: its next answer may belong to another statement
@@ -99,6 +99,11 @@ class Database:
         if self._connection is None or self._connection.closed:
             self._connection = _connect(self.settings)
         return self._connection
+
+
+@lru_cache(maxsize=16)
+def _options(wait: int, most: int) -> bytes:
+    return OPTIONS.format(wait=Literal(wait), most=Literal(most)).as_bytes(None)
 
 
 def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:

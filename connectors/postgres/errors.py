@@ -33,9 +33,10 @@ _OTHER_HINT: Final = (
 )
 _ROW_CLASSES: Final = ("21", "22", "23", "54000", "P0001")
 _CODES: Final = {
-    "21": "invalid", "22003": "out_of_range", "22008": "out_of_range", "22021": "invalid_text", "22P05": "invalid_text",
+    "21": "invalid", "22003": "out_of_range", "22007": "out_of_range", "22008": "out_of_range", "22021": "invalid_text", "22P05": "invalid_text",
     "22001": "too_large", "54000": "too_large", "23": "constraint",
 }  # fmt: skip
+"""22007 is a Julian day before the first one, 4714-11-24 BC."""
 _REFUSED: Final = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist|is not permitted to log in"
 )

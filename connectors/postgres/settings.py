@@ -58,6 +58,7 @@ class PostgresSettings(ArrowSettings):
     schema_name: Annotated[str, AfterValidator(_identifier)] = Field(
         "public", description="schema of the tables; it is created if it is missing"
     )
+    chunk_rows: int = Field(10_000, ge=1, le=10_000, description="most changes in one request")
     timeout_seconds: float = Field(
         30, ge=1, description="longest wait for a connection, and longest duration of the transaction of a chunk"
     )

@@ -110,14 +110,19 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         return None not in {former, self._server} and former != self._server
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
-        """Return the lines of COPY. The name of the column is the JSON list of the columns that the lines have."""
+        """Return the parts of the lines of COPY: the texts that a worker escapes, then the rest of each line.
+
+        The name of the last column is the JSON list of the columns that the lines have.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         from connectors.postgres.target import GUARD_COLUMN
-        from connectors.postgres.types import copy_line, copy_text, key_value, vector_text
+        from connectors.postgres.types import RAW, copy_line, copy_text, is_raw, key_value, vector_text
 
         vectors = _options(route).parsed_vectors
-        others = [field for field in schema.fields if field.name not in route.keys]
+        fields = [field for field in schema.fields if field.name not in route.keys]
+        raw = [field.name for field in fields if is_raw(field.dataType)]
+        others = [field for field in fields if field.name not in raw]
         names = [*route.keys, GUARD_COLUMN, *(field.name for field in others)]
         row, guard = F.col(ROW), F.col(GUARD).cast("string")
         keys = [copy_text(row.getField(key), schema[key].dataType) for key in route.keys]
@@ -129,7 +134,8 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         ]
         gone = [key_value(F.col(KEY), at, schema[key].dataType) for at, key in enumerate(route.keys)]
         upsert, delete = copy_line([*keys, guard, *values], len(names)), copy_line([*gone, guard], len(names))
-        return [F.when(is_delete(), delete).otherwise(upsert).alias(json.dumps(names))]
+        texts = [F.when(~is_delete(), row.getField(name)).alias(RAW + name) for name in raw]
+        return [*texts, F.when(is_delete(), delete).otherwise(upsert).alias(json.dumps([*raw, *names]))]
 
     def open(self, route: RouteSpec) -> None:
         from connectors.postgres.writer import Writer
@@ -140,8 +146,7 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         if chunk.num_rows == 0:
             return WriteResult()
         assert self._writer is not None
-        lines = next(name for name in chunk.schema.names if name.startswith("["))
-        return self._writer.write(chunk, lines, json.loads(lines))
+        return self._writer.write(chunk, json.loads(chunk.schema.names[-1]))
 
     def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
         from connectors.postgres import load, target

@@ -11,6 +11,7 @@ therefore waits for running writers, and every later writer finds the new claim.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,16 +79,12 @@ HELD: Final = (
 """The last column is true while the first load of a new table runs, which has no primary key yet."""
 
 
-def hold(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, then: Composed | None = None) -> bool:
+def hold(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, then: bytes = b"") -> bool:
     """Keep the claim until the transaction ends; raises ``SinkError`` if the route does not have it.
 
     Returns whether the table has no primary key yet (``load``). ``then`` is a further statement of the same round trip.
     """
-    cursor.execute(
-        SQL("; ").join(
-            [target.query("SELECT pg_advisory_xact_lock_shared({lock})"), target.query(HELD), *([then] if then else [])]
-        )
-    )
+    cursor.execute(_held(target) + then)
     cursor.nextset()
     held = cursor.fetchone()
     if held is None:
@@ -98,6 +95,13 @@ def hold(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, then: Co
     if is_older(mark, route):
         raise lost(f"table {target} was restored from a copy")
     return bool(loading)
+
+
+@lru_cache(maxsize=64)
+def _held(target: Target) -> bytes:
+    """Return the statements that lock and read the claim."""
+    texts = target.query("SELECT pg_advisory_xact_lock_shared({lock})"), target.query(HELD)
+    return b"".join(text.as_bytes(None) + b"; " for text in texts)
 
 
 def read(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec) -> Claim | None:
@@ -172,7 +176,9 @@ def save_mark(cursor: psycopg.Cursor[Any], target: Target, route: RouteSpec, mar
         cursor,
         target,
         route,
-        target.query("UPDATE {claims} SET mark = {mark} WHERE target = {target}", mark=Literal(str(mark))),
+        target.query("UPDATE {claims} SET mark = {mark} WHERE target = {target}", mark=Literal(str(mark))).as_bytes(
+            None
+        ),
     )
 
 

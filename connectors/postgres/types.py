@@ -1,7 +1,8 @@
 r"""Map Spark types to PostgreSQL types, and build the text of values for COPY in the JVM.
 
-COPY separates columns by tabs, and rows by line breaks. ``\N`` is null. A year before 1 has the suffix BC. Arrays of simple
-values are arrays, every other nested value is ``jsonb`` in the JSON form of ``connectors.rendering``.
+COPY separates columns by tabs, and rows by line breaks. ``\N`` is null. A date is its Julian day, which PostgreSQL reads for
+every year, and which Spark computes without a calendar. Arrays of simple values are arrays, every other
+nested value is ``jsonb`` in the JSON form of ``connectors.rendering``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ from connectors.rendering import NESTED, json_of, json_type, parsed_text
 from connectors.type_widening import WHOLE, widens
 
 NULL: Final = "\\N"
+ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+"""Characters that COPY gives a meaning, the backslash first, and what stands for them in a value."""
+RAW: Final = "raw "
+"""Prefix of the name of a column of texts that a worker escapes (``writer.body_of``)."""
+JULIAN_EPOCH: Final = 2_440_588
+"""The Julian day of 1970-01-01."""
+DAY: Final = 86_400_000_000
+"""Microseconds of a day."""
 _NAMES: Final = {
     "boolean": "boolean", "byte": "smallint", "short": "smallint", "integer": "integer", "long": "bigint",
     "float": "real", "double": "double precision", "string": "text", "binary": "bytea", "date": "date",
@@ -76,11 +85,20 @@ def _delta_type(held: str) -> str:
     return held.replace("numeric", "decimal") if held.startswith("numeric(") else _DELTA.get(held, held)
 
 
+def is_raw(data_type: DataType) -> bool:
+    """Return whether a worker escapes the values of a column.
+
+    Spark searches each text for each character, byte by byte. A worker searches all texts of a chunk at once, and mostly
+    finds nothing to escape.
+    """
+    return isinstance(data_type, StringType)
+
+
 def copy_line(columns: list[Column], names: int) -> Column:
-    """Return a line of COPY with the texts of ``columns``, then nulls up to ``names`` columns."""
-    texts = [F.coalesce(column, F.lit(NULL)) for column in columns]
-    rest = [F.lit("\t".join([NULL] * (names - len(columns))))] if names > len(columns) else []
-    return F.concat(F.concat_ws("\t", *texts, *rest), F.lit("\n"))
+    """Return the end of a line of COPY: the texts of ``columns``, then nulls up to ``names`` columns."""
+    tab, null = F.lit("\t"), F.lit(NULL)
+    parts = [part for column in columns for part in (tab, F.coalesce(column, null))]
+    return F.concat(*parts[1:], F.lit(f"\t{NULL}" * (names - len(columns)) + "\n"))
 
 
 def copy_text(column: Column, data_type: DataType) -> Column:
@@ -93,7 +111,7 @@ def copy_text(column: Column, data_type: DataType) -> Column:
     text = _text(column, data_type)
     if isinstance(data_type, StringType):
         text = F.make_valid_utf8(text)
-    return text if plain else _escaped(text, {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+    return text if plain else _escaped(text, ESCAPES)
 
 
 def vector_text(column: Column) -> Column:
@@ -113,7 +131,7 @@ def key_value(key: Column, position: int, data_type: DataType) -> Column:
 
 def _text(column: Column, data_type: DataType) -> Column:
     if isinstance(data_type, (DateType, TimestampType, TimestampNTZType)):
-        return _moment(column.cast("string"))
+        return _moment(column, data_type)
     if isinstance(data_type, ArrayType) and not isinstance(data_type.elementType, (*NESTED, NullType)):
         element = data_type.elementType
         if isinstance(element, (IntegralType, FractionalType, BooleanType)):
@@ -137,13 +155,24 @@ def _escaped(text: Column, characters: dict[str, str]) -> Column:
     return text
 
 
-def _moment(text: Column) -> Column:
-    """Convert a year that Spark writes with a sign: ``+12024``, and ``-0005`` for the year 6 BC."""
-    year = F.regexp_extract(text, r"^-(\d+)-", 1).try_cast("long") + 1
-    before = F.concat(F.lpad(year.cast("string"), 7, "0"), F.regexp_extract(text, r"^-\d+(-.*)$", 1), F.lit(" BC"))
-    past = F.startswith(text, F.lit("-"))
-    future = F.startswith(text, F.lit("+"))
-    return F.when(past, before).when(future, F.substring(text, 2, 2**31 - 1)).otherwise(text)
+def _moment(column: Column, data_type: DataType) -> Column:
+    """Return a date as ``J`` and its Julian day; a timestamp also has the time of the day, as ``hhmmss.ffffff``."""
+    if isinstance(data_type, DateType):
+        return F.concat(F.lit("J"), (F.unix_date(column).cast("long") + JULIAN_EPOCH).cast("string"))
+    micros = F.unix_micros(column.cast("timestamp"))  # the time zone of the session is UTC
+    time = F.pmod(micros, F.lit(DAY))
+    second = _quotient(time, 1_000_000)
+    clock = _quotient(second, 3600) * 10_000 + _quotient(second, 60) % 60 * 100 + second % 60
+    day = (_quotient(micros - time, DAY) + JULIAN_EPOCH).cast("string")
+    return F.concat(F.lit("J"), day, F.lit(" "), _six_digits(clock), F.lit("."), _six_digits(time % 1_000_000))
+
+
+def _quotient(number: Column, divisor: int) -> Column:
+    return F.call_function("div", number, F.lit(divisor).cast("long"))
+
+
+def _six_digits(number: Column) -> Column:
+    return F.substring((number + 1_000_000).cast("string"), 2, 6)
 
 
 def value_of(text: Column, data_type: DataType) -> Column:

@@ -28,6 +28,7 @@ from connectors.postgres.errors import code_of, is_row_error, is_value_error, li
 from connectors.postgres.load import finish, is_load
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import columns, hold
+from connectors.postgres.types import ESCAPES, NULL, RAW
 from connectors.result import Rejected, WriteResult
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Writer:
     target: Target
     route: RouteSpec
     held: tuple[Any, ...]
+    _queries: dict[tuple[str, ...], bytes] = field(default_factory=dict, init=False, repr=False)
+    """The statements of this writer: psycopg composes one in a millisecond."""
 
     @classmethod
     def opened(cls, database: Database, target: Target, route: RouteSpec) -> Writer:
@@ -93,8 +96,8 @@ class Writer:
             raise target_missing(f"table {target} was dropped")
         return cls(database, target, route, (str(target), *((name, column.type) for name, column in held.items())))
 
-    def write(self, chunk: pa.RecordBatch, lines: str, names: list[str]) -> WriteResult:
-        """Write a chunk whose column ``lines`` holds the lines of COPY for the columns ``names``.
+    def write(self, chunk: pa.RecordBatch, names: list[str]) -> WriteResult:
+        """Write a chunk, whose lines of COPY have the columns ``names``.
 
         A row that the server refuses ends its transaction. The others are then written in parts without it: up to the
         line that COPY names, or in halves.
@@ -102,7 +105,7 @@ class Writer:
         outcome, sent, pending = Outcome(), 0, [(0, chunk)]
         while pending:
             offset, part = pending.pop()
-            body = body_of(part.column(lines))
+            body = body_of(part)
             sent += len(body)
             try:
                 self._write(part, body, offset, names, outcome)
@@ -119,7 +122,7 @@ class Writer:
                     outcome.rejected.append(Rejected(offset, code_of(error), reason_of(error)))
         return WriteResult(stale=outcome.stale, noop=outcome.noop, rejected=outcome.rejected, sent_bytes=sent)
 
-    def _write(self, part: pa.RecordBatch, body: bytes, offset: int, names: list[str], outcome: Outcome) -> None:
+    def _write(self, part: pa.RecordBatch, body: memoryview, offset: int, names: list[str], outcome: Outcome) -> None:
         load, stale, absent = is_load(part), set[int](), set[int]()
         with self.database.transaction() as cursor:
             loading = hold(cursor, self.target, self.route, self._query(STAGE, names))
@@ -149,7 +152,13 @@ class Writer:
     def _positions(self, cursor: psycopg.Cursor[Any], text: LiteralString, names: list[str]) -> set[int]:
         return {at for (at,) in cursor.execute(self._query(text, names)).fetchall()}
 
-    def _query(self, text: LiteralString, names: list[str]) -> Composed:
+    def _query(self, text: LiteralString, names: list[str]) -> bytes:
+        known = (text, *names)
+        if known not in self._queries:
+            self._queries[known] = self._composed(text, names).as_bytes(None)
+        return self._queries[known]
+
+    def _composed(self, text: LiteralString, names: list[str]) -> Composed:
         updates = (SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names if name not in self.target.keys)
         definition = sha256(repr((self.held, names)).encode()).hexdigest()
         stage = Identifier("pg_temp", f"cdf_stage_{definition[:16]}")
@@ -165,11 +174,44 @@ class Writer:
         )
 
 
-def body_of(lines: pa.Array) -> bytes:
-    """Return the concatenated lines, without Python code per row."""
-    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines.cast(pa.binary()))
-    body: bytes = pc.binary_join(whole, b"")[0].as_py()
-    return body
+def body_of(chunk: pa.RecordBatch) -> memoryview:
+    """Return the lines of COPY: the raw texts of each row, then the rest of its line, which is the last column."""
+    raw = [column for name, column in zip(chunk.schema.names, chunk.columns, strict=True) if name.startswith(RAW)]
+    ends = chunk.columns[-1].cast(pa.binary())
+    if not raw:
+        return _content(ends)
+    texts = [_escaped(column.cast(pa.binary())) for column in raw]
+    lines = pc.binary_join_element_wise(*texts, ends, b"\t", null_handling="replace", null_replacement=NULL)
+    return _content(lines)
+
+
+def _escaped(texts: pa.BinaryArray) -> pa.BinaryArray:
+    """Return the texts as COPY reads them; bytes that are no UTF-8 become the replacement character."""
+    content = bytes(_content(texts))
+    if not content.isascii() and not _is_utf8(content):
+        valid = [None if text is None else text.decode(errors="replace").encode() for text in texts.to_pylist()]
+        texts = pa.array(valid, pa.binary())
+    for character, escape in ESCAPES.items():
+        if character.encode() in content:
+            texts = pc.replace_substring(texts, character.encode(), escape.encode())
+    return texts
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _content(texts: pa.BinaryArray) -> memoryview:
+    """Return the bytes of all values, one after the other, without a copy."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return memoryview(b"")
+    places = memoryview(offsets).cast("i")[texts.offset : texts.offset + len(texts) + 1]
+    return memoryview(data)[places[0] : places[-1]]
 
 
 def _split(rows: int, error: psycopg.Error) -> list[tuple[int, int]]:

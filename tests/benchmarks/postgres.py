@@ -70,7 +70,7 @@ def contest(spark: SparkSession, work: Work, server: Postgres, jvm: int) -> Cont
 
 
 def _bare(route: OurRoute, url: str, rows: int, before: Callable[[], None]) -> Arm:
-    lines: list[tuple[list[str], bytes]] = []
+    lines: list[tuple[list[str], memoryview]] = []
 
     def run() -> int:
         if not lines:
@@ -92,13 +92,12 @@ def _jdbc(spark: SparkSession, work: Work, route: OurRoute, port: int) -> int:
     return work.rows
 
 
-def _lines(route: OurRoute) -> Iterator[tuple[list[str], bytes]]:
+def _lines(route: OurRoute) -> Iterator[tuple[list[str], memoryview]]:
     for batch in route.rendered().to_batches(CHUNK):
-        name = batch.schema.names[-1]
-        yield json.loads(name), body_of(batch.column(name))
+        yield json.loads(batch.schema.names[-1]), body_of(batch)
 
 
-def _copy(url: str, chunks: Sequence[tuple[list[str], bytes]]) -> None:
+def _copy(url: str, chunks: Sequence[tuple[list[str], memoryview]]) -> None:
     """The limit: nothing to render, no guard, one transaction for each chunk as ours."""
     with psycopg.connect(url, autocommit=True) as connection:
         for names, body in chunks:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, timezone
+from types import SimpleNamespace
+
 import pytest
 
 from cdf_replicator.errors.exceptions import RouteHaltError
@@ -111,6 +114,32 @@ def test_a_snapshot_is_one_upsert_per_row_at_its_version(world):
     (row,) = frame.collect()
     assert (row["key"], row["guard"], row["change_type"]) == ("1", guard_of(3, 1, upsert=True), "snapshot")
     assert row["commit_timestamp"].timestamp() == 1700000000.5
+
+
+@pytest.mark.parametrize(
+    ("columns", "once", "again"),
+    [
+        ("id long", [(0,), (63,), (64,), (-1,), (-64,), (-65,), (2**63 - 1,), (-(2**63),), (None,), (None,)], (-(2**63),)),
+        ("id byte", [(-128,), (-1,), (0,), (127,)], (-1,)),
+        ("shop string, id int", [("a", 1), ("b", 1), ("a", 2), (None, 1), (None, 1)], ("b", 1)),
+        ("shop date, id int", [(date(2024, 1, 1), 1), (date(2024, 1, 2), 1), (date(2024, 1, 1), None)], (date(2024, 1, 2), 1)),
+        ("id string", [("1",), ("2",), (None,), (None,)], ("2",)),
+        ("id int, at timestamp", [(1, datetime(2024, 1, 1, tzinfo=timezone.utc)), (1, datetime(2024, 1, 2, tzinfo=timezone.utc))], (1, datetime(2024, 1, 2, tzinfo=timezone.utc))),
+    ],
+)  # fmt: skip
+def test_repeated_keys_are_found_in_a_snapshot(spark, columns, once, again):
+    keys = tuple(column.split()[0] for column in columns.split(", "))
+    route = SimpleNamespace(keys=keys, filter=None, filter_is_joined=False)
+    for rows, repeated in (once, False), ([*once, again], True), ([*once, *[again] * 64], True):
+        frame = spark.createDataFrame(rows, columns).repartition(3)
+        assert change_frame.repeated_keys(frame, route).isEmpty() is not repeated
+        assert change_frame.duplicate_keys(frame, route).isEmpty() is not repeated
+
+
+def test_repeated_keys_count_only_rows_that_pass_the_filter(spark):
+    route = SimpleNamespace(keys=("id",), filter="name = 'a'", filter_is_joined=False)
+    frame = spark.createDataFrame([(1, "a"), (1, "b"), (2, "a")], "id long, name string")
+    assert change_frame.repeated_keys(frame, route).isEmpty()
 
 
 def latest(spark, *rows):

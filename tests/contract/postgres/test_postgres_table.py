@@ -5,6 +5,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,8 +26,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from connectors import PermanentError
+from connectors import PermanentError, guard_of
 from connectors.testing import SCHEMA, deletion, upsert
+from connectors.testing.chunk import render_frame
 from connectors.testing.contract import assert_applied
 from tests.contract.postgres_reader import route_to
 
@@ -78,6 +80,56 @@ def test_values_are_what_a_client_of_postgres_expects(sink, deliver, db, route):
     assert_applied(deliver(route, upsert("a", 1, **values), schema=schema))
     (row,) = db(f'SELECT * FROM "{route.table}"')
     assert {name: row[name] for name in values} == values
+
+
+DAYS = (
+    "-4712-01-01",
+    "-0044-03-15",
+    "0001-01-01",
+    "1582-10-04",
+    "1582-10-15",
+    "1969-12-31",
+    "1970-01-01",
+    "9999-12-31",
+    "+12024-02-29",
+)
+TIMES = ("00:00:00", "00:00:00.000001", "09:08:07.006", "12:34:56.789012", "23:59:59.999999")
+
+
+def moments(spark, *texts):
+    """Return a change frame with a row for each text of a time, and its number of microseconds and of days since 1970."""
+    rows = spark.createDataFrame(
+        [(f"{number:03}", text) for number, text in enumerate(texts)], "id string, text string"
+    )
+    kinds = {"local": "timestamp_ntz", "at": "timestamp", "day": "date"}
+    values = [f"cast(text AS {kind}) AS {name}" for name, kind in kinds.items()]
+    rows = rows.selectExpr("id", *values, "array(cast(text AS timestamp)) AS list")
+    same = [F.lit(guard_of(1, 1, upsert=True)).alias("guard"), F.lit("insert").alias("change_type")]
+    numbers = rows.selectExpr("unix_micros(at)", "unix_micros(cast(local AS timestamp))", "unix_date(day)").collect()
+    return rows.select(F.col("id").alias("key"), *same, F.struct(*rows.columns).alias("row")).coalesce(1), numbers
+
+
+def test_moments_of_every_year_are_those_of_the_source(spark, sink, db, route):
+    frame, numbers = moments(spark, *(f"{day} {time}" for day in DAYS for time in TIMES))
+    schema = frame.schema["row"].dataType
+    sink.prepare(schema, route)
+    sink.open(route)
+    assert_applied(sink.write(render_frame(frame, sink, route, schema)))
+    micros = "(extract(epoch FROM {}) * 1000000)::bigint"
+    found = db(
+        f"SELECT {micros.format('at')} AS at, {micros.format('local')} AS local, day - date '1970-01-01' AS day, "
+        f'list = ARRAY[at] AS same FROM "{route.table}" ORDER BY id'
+    )
+    assert [(row["at"], row["local"], row["day"], row["same"]) for row in found] == [(*row, True) for row in numbers]
+
+
+def test_moment_before_the_first_of_postgres_is_out_of_range(spark, sink, route):
+    frame, _ = moments(spark, "-4800-01-01 00:00:00", "2024-01-02 00:00:00")
+    schema = frame.schema["row"].dataType
+    sink.prepare(schema, route)
+    sink.open(route)
+    rejected = sink.write(render_frame(frame, sink, route, schema)).rejected
+    assert [(entry.position, entry.code) for entry in rejected] == [(0, "out_of_range")]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,19 @@ def always(result):
     return lambda keys: result
 
 
+def test_batch_of_a_snapshot_gets_the_guard_and_type():
+    memory = sink(always(WriteResult(rejected=[Rejected(1, "bad", "why")])))
+    rows = pa.RecordBatch.from_pydict({"key": pa.array(["a", "b", None]), "line": ["x", "y", "z"]})
+    chunks, memory.write = [], lambda chunk, write=memory.write: (chunks.append(chunk), write(chunk))[1]
+    (answer,) = worker.partition_function(memory, ROUTE, RetryPolicy(), snapshot_guard=7)(iter([rows]))
+    outcome = DeliveryResult.from_json(answer.column("outcome")[0].as_py())
+    assert chunks[0].to_pydict() == {
+        "key": ["a", "b"], "guard": [7, 7], "change_type": ["snapshot", "snapshot"], "line": ["x", "y"]
+    }  # fmt: skip
+    assert +outcome.applied == {"snapshot": 1}
+    assert sorted((letter.key or "", letter.guard) for letter in outcome.letters) == [("", 7), ("b", 7)]
+
+
 def test_other_positions_count_as_applied_by_change_type():
     rows = [
         ("a", 3, "insert"),

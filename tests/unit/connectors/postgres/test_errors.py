@@ -59,6 +59,7 @@ def test_fault_of_the_table_or_the_user_halts_with_the_next_step(error, hint):
         (errors.UntranslatableCharacter, "invalid_text"),
         (errors.NumericValueOutOfRange, "out_of_range"),
         (errors.DatetimeFieldOverflow, "out_of_range"),
+        (errors.InvalidDatetimeFormat, "out_of_range"),
         (errors.StringDataRightTruncation, "too_large"),
         (errors.ProgramLimitExceeded, "too_large"),
         (errors.CheckViolation, "constraint"),
