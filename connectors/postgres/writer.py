@@ -187,20 +187,20 @@ def body_of(chunk: pa.RecordBatch) -> memoryview:
 
 def _escaped(texts: pa.BinaryArray) -> pa.BinaryArray:
     """Return the texts as COPY reads them; bytes that are no UTF-8 become the replacement character."""
-    content = bytes(_content(texts))
-    if not content.isascii() and not _is_utf8(content):
+    if not _is_utf8(texts):
         valid = [None if text is None else text.decode(errors="replace").encode() for text in texts.to_pylist()]
         texts = pa.array(valid, pa.binary())
+    content = bytes(_content(texts))
     for character, escape in ESCAPES.items():
         if character.encode() in content:
             texts = pc.replace_substring(texts, character.encode(), escape.encode())
     return texts
 
 
-def _is_utf8(content: bytes) -> bool:
+def _is_utf8(texts: pa.BinaryArray) -> bool:
     try:
-        content.decode()
-    except UnicodeDecodeError:
+        texts.cast(pa.string())  # checks each value, since two parts of a character may meet in the memory
+    except pa.ArrowInvalid:
         return False
     return True
 

@@ -41,3 +41,8 @@ def test_lines_without_texts_are_sent_as_they_are():
     rows = chunk(["1\\t\n", "2\n", "3\n"])
     assert bytes(body_of(rows)) == b"1\\t\n2\n3\n"
     assert bytes(body_of(rows.slice(1, 1))) == b"2\n"
+
+
+def test_parts_of_a_character_in_adjacent_texts_are_no_character():
+    first, second = "\u00e9".encode()[:1], "\u00e9".encode()[1:]
+    assert bytes(body_of(chunk(["1\n", "2\n"], [first, second]))) == "\ufffd\t1\n\ufffd\t2\n".encode()
