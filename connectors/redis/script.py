@@ -116,8 +116,7 @@ local function set_text(row, guard, text)
     try('SET', values[row], text, 'EX', ttl)
   else
     local size = #plain
-    plain[size + 1], plain[size + 2] = values[row], text
-    plain[size + 3], plain[size + 4] = guards[row], guard
+    plain[size + 1], plain[size + 2], plain[size + 3], plain[size + 4] = values[row], text, guards[row], guard
   end
 end
 
