@@ -1,6 +1,6 @@
-"""Write to a Redis Cluster: one script call for each slot, sent to its node, and a claim in each slot.
+"""Write to a Redis Cluster: script calls for each node, and a claim in each slot.
 
-A script may use the keys of one slot alone, so ``prepare`` claims every slot, and every call checks the claim of its slot. The
+The keys of a command may have one slot alone, so ``prepare`` claims every slot, and every call checks the claims of its slots. The
 claims move with their slots, and a claim without its rows, or rows without their claim, are detected. The watermark is saved
 in several claims of every master, after the rows that it stands for. A promoted replica therefore has the watermark that its
 rows have reached, and the target's watermark is the lowest of all masters.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from connectors.change import Watermark
@@ -26,11 +27,11 @@ from connectors.redis.view import as_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     import redis
 
     from connectors.redis.client import Answer
     from connectors.redis.keys import KeyNames
+    from connectors.redis.protocol import Command
     from connectors.redis.settings import RedisSettings
 
 MARKED: Final = frozenset(range(0, REDIS_CLUSTER_HASH_SLOTS, 64))
@@ -112,16 +113,29 @@ class Cluster:
 
     def load(self) -> None:
         for client in self._nodes.clients():
-            client.script_load(script.WRITE)
+            client.script_load(script.WRITE_SLOTS)
 
     def write(self, chunk: pa.RecordBatch, names: KeyNames, first: tuple[str, ...]) -> tuple[list[Answer], int]:
+        """Write the chunk by calls for each node. Rows of a slot that a node does not hold follow it, by calls for each slot."""
         from connectors.redis import protocol
 
-        head, claims = ("EVALSHA", script.WRITE_SHA), _slot_claims(names)
-        calls = list(protocol.encode_slots(chunk, head, claims, self.held(first)))
-        replies = self._nodes.exchange([(slot, command) for slot, _, command in calls], script.WRITE)
+        claims, nodes, held = _slot_claims(names), self._nodes.numbers(), self.held(first)
+        calls = list(protocol.encode_nodes(chunk, ("EVALSHA", script.WRITE_SLOTS_SHA), claims, nodes, held))
+        answers, sent = self._exchange(calls, script.WRITE_SLOTS)
+        left = [rows[row] for rows, reply in answers for row in reply[3]]
+        if left:
+            self._nodes.forget_numbers()
+            rest = chunk.take(pa.array(left, pa.int64()))
+            calls = list(protocol.encode_slots(rest, ("EVALSHA", script.WRITE_SHA), claims, held))
+            further, more = self._exchange(calls, script.WRITE)
+            answers += [([left[row] for row in rows], reply) for rows, reply in further]
+            sent += more
+        return answers, sent
+
+    def _exchange(self, calls: list[tuple[int, list[int], Command]], code: str) -> tuple[list[Answer], int]:
+        replies = self._nodes.exchange([(slot, b"".join(command)) for slot, _, command in calls], code)
         answers: list[Answer] = [(rows, reply) for (_, rows, _), reply in zip(calls, replies, strict=True)]
-        return answers, sum(len(command) for _, _, command in calls)
+        return answers, sum(len(part) for _, _, command in calls for part in command)
 
     def masters(self) -> Iterator[redis.Redis]:
         """Yield a client of each master.
@@ -174,9 +188,9 @@ def slot_tags() -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _slot_claims(names: KeyNames) -> list[bytes]:
+def _slot_claims(names: KeyNames) -> pa.Array:
     """Return the claim of each slot as a part of a command."""
-    return [bulk(names.slot_claim(tag).encode()) for tag in slot_tags()]
+    return pa.array([bulk(names.slot_claim(tag).encode()) for tag in slot_tags()], pa.binary())
 
 
 def _progress(mark: Watermark) -> tuple[int, int, int]:

@@ -37,6 +37,8 @@ _CODES: Final = {
 _REFUSALS: Final = ("NOAUTH", "NOPERM", "WRONGPASS", "DENIED")
 _REFUSED_SCRIPT: Final = ("user executing the script", "ACL failure in script")
 """Texts of Redis and of Valkey for a command in a script that the user may not run."""
+_NOT_LOCAL: Final = "non local key"
+"""Text for a command in a script whose key the node does not hold."""
 _CLUSTER: Final = ("MOVED", "ASK", "CROSSSLOT")
 
 # redis-py removes the code from the text and raises a class for it. Redis 6.2 has the code within the text of a script's error.
@@ -75,7 +77,7 @@ def classified(server: str, *, cluster: bool = False) -> Iterator[None]:
     try:
         yield
     except exceptions.RedisError as error:
-        if cluster and isinstance(error, exceptions.AskError):  # MOVED too
+        if cluster and (isinstance(error, exceptions.AskError) or _NOT_LOCAL in str(error)):  # MOVED too
             raise RetryableError("unavailable", f"{server}: slots moved meanwhile") from error
         raise (_claim_lost(error, server) or classify(error, server)) from error
     except exceptions.RedisClusterException as error:

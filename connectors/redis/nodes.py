@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, TryAgainError
@@ -34,6 +35,7 @@ class Nodes:
             self.cluster = RedisCluster.from_url(place.plain, startup_nodes=nodes, **options_of(settings))
         self._name = server
         self._outdated = False
+        self._numbers: np.ndarray | None = None
 
     def close(self) -> None:
         self.cluster.close()
@@ -128,6 +130,21 @@ class Nodes:
         """Read the slots of the masters again."""
         self.cluster.nodes_manager.initialize(disconnect_startup_nodes_pools=False)
         self._outdated = False
+        self.forget_numbers()
+
+    def numbers(self) -> np.ndarray:
+        """Return a number for the master of each slot."""
+        if self._outdated:
+            self.refresh()
+        if self._numbers is None:
+            known = self.cluster.nodes_manager.slots_cache
+            owners = [known[slot][0].name if slot in known else "" for slot in range(REDIS_CLUSTER_HASH_SLOTS)]
+            self._numbers = np.unique(owners, return_inverse=True)[1]
+        return self._numbers
+
+    def forget_numbers(self) -> None:
+        """Forget the masters of the slots, some of which have moved."""
+        self._numbers = None
 
     def node(self, slot: int) -> ClusterNode:
         """Return the master of a slot."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from connectors.redis import script
 from connectors.redis.view import as_bytes, key_pages, value_pages
@@ -16,11 +16,58 @@ if TYPE_CHECKING:
     from connectors.redis.keys import KeyNames
 
 
+_ORPHANS: Final = """
+-- A value is an orphan if its guard is lower than the given guard, or if it has no live guard and the type of the route's
+-- values. A value without a live guard and of another type belongs to another user, and the sink never wrote it.
+local call = redis.call
+local function inspect(row, below, kind)
+  local guard = call('MGET', KEYS[row + 1])[1]  -- also nil if another user has a list under that name
+  if guard and #guard == 19 then return call('EXISTS', KEYS[row]) == 1, guard < below end
+  local ours = call('TYPE', KEYS[row]).ok == kind
+  return ours, ours
+end
+"""
+
+COUNT: Final = (
+    _ORPHANS
+    + """
+-- KEYS: for each row the keys of its value and its guard; ARGV: guard below which values are orphans, type of the values
+-- Returns the number of values, and the number of orphans among them
+local total, below = 0, 0
+for row = 1, #KEYS, 2 do
+  local there, orphan = inspect(row, ARGV[1], ARGV[2])
+  if there then total = total + 1 end
+  if there and orphan then below = below + 1 end
+end
+return {total, below}
+"""
+)
+
+SWEEP: Final = (
+    script.HELD
+    + _ORPHANS
+    + """
+-- KEYS further: for each row the keys of its value and its guard
+-- ARGV further: guard below which values are orphans, type of the values, guard of the tombstones, their time to live
+-- Returns the number of removed values
+local removed = 0
+for row = 2, #KEYS, 2 do
+  local there, orphan = inspect(row, ARGV[6], ARGV[7])
+  if there and orphan then
+    removed = removed + call('UNLINK', KEYS[row])
+    call('SET', KEYS[row + 1], ARGV[8], 'EX', ARGV[9])
+  end
+end
+return removed
+"""
+)
+
+
 def count(server: Server | Cluster, names: KeyNames, below_guard: int, value_type: str) -> EntryCount:
     """Count values and orphans, and find the highest guard, tombstones included."""
     total, below, highest = 0, 0, 0
     for client in server.masters():
-        inspect = client.register_script(script.COUNT)
+        inspect = client.register_script(COUNT)
         for keys in value_pages(client, names):
             with client.pipeline(transaction=False) as pipe:
                 for _, part in server.split(names, keys):
@@ -54,7 +101,7 @@ def sweep(
     tombstone = (f"{_digits(below_guard - 1)}d", str(tombstone_seconds))
     arguments = (*server.held(expected_claim), _digits(below_guard), value_type, *tombstone)
     for client in server.masters():
-        delete = client.register_script(script.SWEEP)
+        delete = client.register_script(SWEEP)
         for keys in value_pages(client, names):
             with client.pipeline(transaction=False) as pipe:
                 for claim, part in server.split(names, keys):

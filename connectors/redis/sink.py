@@ -140,7 +140,9 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         assert self._names is not None, "open comes first"
         with self._classified():
             answers, sent = self._connected().write(chunk, self._names, self._kept)
-        stale, noop, foreign = ([rows[row] for rows, reply in answers for row in reply[kind]] for kind in range(3))
+        stale, noop, foreign = (
+            sorted(rows[row] for rows, reply in answers for row in reply[kind]) for kind in range(3)
+        )
         return WriteResult(
             stale=stale,
             noop=noop,

@@ -25,6 +25,18 @@ if TYPE_CHECKING:
 
 SCAN_PAGE: Final = 500
 
+READ_HASHES: Final = """
+-- KEYS: for each row the keys of its value and its guard
+-- Returns for each row its fields and values, or nil for a key of another type; then the guards
+local hashes, guards = {}, {}
+for row = 1, #KEYS, 2 do
+  local held = redis.pcall('HGETALL', KEYS[row])
+  hashes[#hashes + 1] = not held.err and held
+  guards[#guards + 1] = KEYS[row + 1]
+end
+return {hashes, redis.call('MGET', unpack(guards))}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ValueView(ScannedView):
@@ -104,7 +116,7 @@ def _texts(client: redis.Redis, parts: list[list[bytes]]) -> Read:
 
 def _hashes(client: redis.Redis, parts: list[list[bytes]]) -> Read:
     """Read hashes and guards, those of a part in one script, each hash as a JSON object of texts."""
-    inspect = client.register_script(script.READ_HASHES)
+    inspect = client.register_script(READ_HASHES)
     with client.pipeline(transaction=False) as pipe:
         for keys in parts:
             inspect(keys=keys, client=pipe)

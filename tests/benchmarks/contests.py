@@ -13,6 +13,7 @@ from deploy.local.jars.fetch import fetch
 from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis
 from tests.benchmarks import delta, elasticsearch, postgres, redis, verify, works
 from tests.benchmarks.rivals.arms import rivals
+from tests.support.redis_groups import started_masters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,13 @@ def of_redis(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
             yield redis.contest(spark, work, server, jvm, arms)
 
 
+def of_cluster(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
+    jvm = _jvm(spark)
+    with Redis.start(config=REDIS) as server, started_masters(REDIS) as nodes:
+        for work in works.bootstrap(spark, scale.rows), works.changes(spark, scale.rows):
+            yield redis.cluster(spark, work, nodes, server, jvm)
+
+
 def of_postgres(spark: SparkSession, scale: Scale) -> Iterator[Contest]:
     jvm = _jvm(spark)
     with Postgres.start() as server:
@@ -92,6 +100,7 @@ PARTS = {
     "opensearch": of_opensearch,
     "postgres": of_postgres,
     "redis": of_redis,
+    "cluster": of_cluster,
     "delta": of_delta,
     "verify": of_verify,
 }

@@ -1,4 +1,4 @@
-"""Redis: guarded calls of prebuilt commands, ours, and ``pipeline.set`` in foreachPartition."""
+"""Redis: guarded calls of prebuilt commands, ours, and ``pipeline.set`` in foreachPartition; a cluster beside one server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redis import Redis as Client
+from redis import RedisCluster
 
 from connectors.redis import protocol, script
 from connectors.redis.client import pipeline
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from connectors.redis.protocol import Command
     from deploy.local.servers import Redis
     from tests.benchmarks.works import Work
+    from tests.support.redis_groups import Cluster
 
 PIPELINE = 1000
 CALLS = 12
@@ -30,6 +32,7 @@ CALLS = 12
 SENDERS = 2
 SAMPLE = 200
 KEY_TEXT = "_key_text"
+ONE_SERVER = "one server"
 
 
 def contest(
@@ -63,17 +66,50 @@ def contest(
         Arm("raw guarded", raw, [], empty),
         Arm("pipeline.set", piped, [jvm], empty),
     ]
-    sample = newest(work.frame(spark), work.keys).withColumn(KEY_TEXT, route.key_text()).limit(SAMPLE).collect()
+    sample = _sample(spark, work, route)
 
     def check(arm: Arm) -> None:
         for row in sample:
             deleted = row[DELETED]
             if deleted and arm.name == "spark-redis":  # it has no deletes
                 continue
-            if bool(client.exists(f"{TABLE}:{_key(arm, row, work.keys)}")) == deleted:
-                raise AssertionError(f"{arm.name} left key {row[KEY_TEXT]} {'there' if deleted else 'out'}")
+            _check_row(arm, row, f"{TABLE}:{_key(arm, row, work.keys)}", client)
 
     return Contest(f"redis {work.name}", work.what, [*arms, *(replace(rival, before=empty) for rival in rivals)], check)
+
+
+def cluster(spark: SparkSession, work: Work, nodes: Cluster, server: Redis, jvm: int) -> Contest:
+    """Return the contest of our route into a cluster and into one server."""
+    urls = {"ours": nodes.url, ONE_SERVER: server.url}
+    clients = {"ours": RedisCluster("127.0.0.1", nodes.servers[0].port), ONE_SERVER: Client.from_url(server.url)}
+    routes = {
+        name: OurRoute(spark, work, {"CDF_SINKS__SINK__TYPE": "redis", "CDF_SINKS__SINK__URL": url})
+        for name, url in urls.items()
+    }
+    sample = _sample(spark, work, routes["ours"])
+
+    def arm_of(name: str) -> Arm:
+        def empty() -> None:
+            clients[name].flushall()
+            routes[name].prepare()
+
+        return Arm(name, routes[name].deliver, [jvm], empty, routes[name].sent)
+
+    def check(arm: Arm) -> None:
+        for row in sample:
+            _check_row(arm, row, f"{TABLE}:{row[KEY_TEXT]}", clients[arm.name])
+
+    return Contest(f"cluster {work.name}", work.what, [arm_of(name) for name in urls], check)
+
+
+def _sample(spark: SparkSession, work: Work, route: OurRoute) -> list[Row]:
+    return newest(work.frame(spark), work.keys).withColumn(KEY_TEXT, route.key_text()).limit(SAMPLE).collect()
+
+
+def _check_row(arm: Arm, row: Row, key: str, client: Client | RedisCluster) -> None:
+    deleted = row[DELETED]
+    if bool(client.exists(key)) == deleted:
+        raise AssertionError(f"{arm.name} left key {row[KEY_TEXT]} {'there' if deleted else 'out'}")
 
 
 def _key(arm: Arm, row: Row, keys: Sequence[str]) -> str:

@@ -44,6 +44,8 @@ TARGETS = (
     Target("redis changes", "raw guarded", 0.6),
     Target("redis changes", "pipeline.set", 3.0),
     Target("redis changes", "spark-redis", 1.1),
+    Target("cluster bootstrap", "one server", 0.8),
+    Target("cluster changes", "one server", 0.8),
     Target("postgres bootstrap", "bare COPY", 0.6),
     Target("postgres bootstrap", "executemany", 2.5),
     Target("postgres bootstrap", "Spark's JDBC append", 1.0),

@@ -12,7 +12,7 @@ from deploy.local.servers import Redis, Sentinel
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 SLOTS = 16_384
 PASSWORD = "s3cr3t"
@@ -20,7 +20,7 @@ PASSWORD = "s3cr3t"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Three masters with a third of the slots each; the fourth server is a replica of the first."""
+    """Three masters with a third of the slots each. A fourth server is a replica of the first."""
 
     servers: list[Redis]
     clients: list[redis.Redis]
@@ -45,9 +45,20 @@ class Cluster:
 
 @contextmanager
 def started_cluster() -> Iterator[Cluster]:
+    with started_masters({"repl-diskless-sync-delay": "0"}, replicas=1) as cluster:
+        master, replica = cluster.clients[0], cluster.clients[3]
+        replica.execute_command("CLUSTER", "REPLICATE", master.execute_command("CLUSTER", "MYID"))
+        until(lambda: replica.info("replication").get("master_link_status") == "up")
+        _wait_until_ok(cluster.clients)
+        yield cluster
+
+
+@contextmanager
+def started_masters(config: Mapping[str, str], *, replicas: int = 0) -> Iterator[Cluster]:
+    """Start three masters, and further servers without slots for ``replicas``."""
     with ExitStack() as stack:
-        config = {"cluster-enabled": "yes", "cluster-node-timeout": "15000", "repl-diskless-sync-delay": "0"}
-        servers = [stack.enter_context(Redis.start(config=config)) for _ in range(4)]
+        given = {"cluster-enabled": "yes", "cluster-node-timeout": "15000", **config}
+        servers = [stack.enter_context(Redis.start(config=given)) for _ in range(3 + replicas)]
         clients = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
         for number, client in enumerate(clients):
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
@@ -56,10 +67,12 @@ def started_cluster() -> Iterator[Cluster]:
                 slots = range(number * SLOTS // 3, (number + 1) * SLOTS // 3)
                 client.execute_command("CLUSTER", "ADDSLOTS", *slots)
         until(lambda: all(len(client.execute_command("CLUSTER NODES")) == len(servers) for client in clients))
-        clients[3].execute_command("CLUSTER", "REPLICATE", clients[0].execute_command("CLUSTER", "MYID"))
-        until(lambda: clients[3].info("replication").get("master_link_status") == "up")
-        until(lambda: all(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok" for client in clients))
+        _wait_until_ok(clients)
         yield Cluster(servers, clients)
+
+
+def _wait_until_ok(clients: Sequence[redis.Redis]) -> None:
+    until(lambda: all(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok" for client in clients))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from redis.retry import Retry
 
 from connectors import PermanentError, RetryableError, RouteSpec, Watermark, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
+from connectors.redis.cluster import slot_tags
 from connectors.testing import (
     SCHEMA,
     BadRowContract,
@@ -20,6 +21,7 @@ from connectors.testing import (
     ResyncContract,
     SinkContract,
     VerifyContract,
+    deletion,
     render_chunk,
     upsert,
 )
@@ -143,6 +145,39 @@ def test_slot_in_transit_takes_known_keys_and_new_keys_wait(opened, chunk_of, cl
     assert client.exists(f"orders:{beside}")
 
 
+def test_hash_in_a_slot_in_transit_waits(cluster, client, spark, route, moved):
+    with closing(RedisSink(RedisSettings(type="redis", url=cluster.url, layout="hash"))) as sink:
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "a")]))
+        slot = key_slot(b"orders:1")
+        ends = node(client, slot), other(client, slot)
+        ids = [end.execute_command("CLUSTER", "MYID") for end in ends]
+        ends[1].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        ends[0].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        newer = render_chunk(spark, sink, route, SCHEMA, [upsert("1", 2, "b")])
+        with pytest.raises(RetryableError) as caught:
+            sink.write(newer)
+        assert caught.value.reason == "unavailable"
+        moved("1")
+        assert not sink.write(newer).stale
+    assert client.hget("orders:1", "name") == "b"
+
+
+def test_outcomes_name_their_rows_when_slots_have_moved(opened, chunk_of, client, moved):
+    opened.write(chunk_of(*(upsert(str(key), 2, "a") for key in range(40))))
+    client.delete("orders:7", "cdf:guard:{orders:7}")
+    client.rpush("orders:7", "theirs")
+    for key in (3, 7):
+        moved(str(key))
+    changes = [upsert(str(key), 1 if key in (3, 4) else 3, "b") for key in range(40)]
+    result = opened.write(chunk_of(*changes, deletion("41", 3)))
+    assert sorted(result.stale) == [3, 4]
+    assert result.noop == [40]
+    assert [entry.position for entry in result.rejected] == [7]
+    assert json.loads(client.get("orders:8"))["name"] == "b"
+
+
 def test_slots_that_migrate_during_delivery_lose_nothing(opened, chunk_of, client, cluster):
     chunks = [chunk_of(*(upsert(str(key), version, f"v{version}") for key in range(300))) for version in range(1, 9)]
 
@@ -222,6 +257,33 @@ def test_emptied_master_is_an_absent_claim_and_refuses_writes(opened, chunk_of, 
     assert opened.read_claim(route) is None
     with pytest.raises(PermanentError, match="it was emptied"):
         opened.write(chunk_of(*(upsert(str(key), 1, "x") for key in range(30))))
+
+
+def test_claim_of_another_holder_refuses_the_rows_of_its_slot(opened, chunk_of, client, route):
+    rows = [upsert(str(key), 1, "x") for key in range(30)]
+    slot = key_slot(b"orders:9")
+    claim = f"cdf:claim:{{{slot_tags()[slot]}}}orders:"
+    client.hset(claim, "owner", "them:theirs")
+    with pytest.raises(PermanentError):
+        opened.write(chunk_of(*rows))
+    assert not client.exists("orders:9")
+
+
+def test_cluster_out_of_memory_still_deletes(opened, chunk_of, client):
+    nodes = [client.get_redis_connection(found) for found in client.get_primaries()]
+    opened.write(chunk_of(*(upsert(str(key), 1, "x") for key in range(30))))
+    for found in nodes:
+        found.config_set("maxmemory", 1)
+    try:
+        changes = [upsert(str(key), 2, "y") if key % 2 else deletion(str(key), 2) for key in range(30)]
+        with pytest.raises(RetryableError) as caught:
+            opened.write(chunk_of(*changes))
+    finally:
+        for found in nodes:
+            found.config_set("maxmemory", 0)
+    assert caught.value.reason == "out_of_memory"
+    assert {key for key in range(30) if client.exists(f"orders:{key}")} == set(range(1, 30, 2))
+    assert {json.loads(client.get(f"orders:{key}"))["name"] for key in range(1, 30, 2)} == {"x"}
 
 
 # URLs

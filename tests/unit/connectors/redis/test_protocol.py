@@ -1,5 +1,6 @@
 """Tests of commands cut out of Arrow memory, with every offset of the chunk and width of offsets."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from redis.crc import key_slot
@@ -76,27 +77,55 @@ def test_rows_with_too_large_arguments_are_returned_by_position(kind):
     assert protocol.oversized(chunk, 1_000_000) == []
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_commands_of_a_cluster_have_the_rows_of_one_slot(kind):
-    claims = [bulk(f"claim of {slot}").encode() for slot in range(16_384)]
-    keys = ["a", "b", "a{not used}", "c"]
-    rows = [[bulk(key) + bulk("guard") for key in keys], [bulk(str(row)) * 2 for row in range(4)], [2] * 4]
+CLAIMS = pa.array([bulk(f"claim of {slot}").encode() for slot in range(16_384)], pa.binary())
+NODES = np.arange(16_384) // 8192
+
+
+def keyed(keys, kind):
+    rows = [[bulk(key) + bulk(f"guard of {key}") for key in keys], [bulk(key) * 2 for key in keys], [2] * len(keys)]
     columns = [pa.array(values, dtype) for values, dtype in zip(rows, (kind, kind, pa.int32()), strict=True)]
-    chunk = pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
+    return pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_slots_are_those_of_redis(kind):
+    keys = ["", "a", "bc", "é" * 50, "orders:12345678", *map(str, range(1000))]
+    keyed_rows = keyed(["left out", *keys], kind).slice(1)
+    assert protocol.slots_of(keyed_rows.column(KEYS)).tolist() == [key_slot(key.encode()) for key in keys]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_commands_of_a_node_have_its_rows_in_order_of_slots(kind):
+    keys = [f"k{number}" for number in range(250)]
+    chunk = keyed(["left out", *keys], kind).slice(1)
+    seen = []
+    for slot, positions, command in protocol.encode_nodes(chunk, HEAD, CLAIMS, NODES, FIRST):
+        slots = [key_slot(keys[row].encode()) for row in positions]
+        assert slots == sorted(slots)
+        assert slots[0] == slot
+        assert len({NODES[slot] for slot in slots}) == 1
+        claims = [f"claim of {slot}" for slot in slots]
+        names = [word for row in positions for word in (keys[row], f"guard of {keys[row]}")]
+        arguments = [keys[row] for row in positions for _ in range(2)]
+        assert words(*command) == [*HEAD, "1", claims[0], *FIRST, str(len(slots)), *claims, *names, *arguments]
+        seen += positions
+        assert len(positions) <= 100
+    assert sorted(seen) == list(range(250))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_commands_of_a_slot_have_its_rows(kind):
+    chunk = keyed(["a", "b", "c", "a"], kind)
     made = {
-        slot: (positions, words(command))
-        for slot, positions, command in protocol.encode_slots(chunk, HEAD, claims, FIRST)
+        slot: (positions, words(*command))
+        for slot, positions, command in protocol.encode_slots(chunk, HEAD, CLAIMS, FIRST)
     }
     assert sorted(row for positions, _ in made.values() for row in positions) == [0, 1, 2, 3]
     slot = key_slot(b"a")
-    assert made[slot] == ([0], [*HEAD, "3", f"claim of {slot}", "a", "guard", *FIRST, "0", "0"])
+    names = ["a", "guard of a"] * 2
+    assert made[slot] == ([0, 3], [*HEAD, "5", f"claim of {slot}", *names, *FIRST, *("a" * 4)])
 
 
 def test_many_rows_of_one_slot_become_several_commands():
-    made = list(protocol.encode_slots(same_slot(1000), HEAD, [b""] * 16_384, FIRST))
+    made = list(protocol.encode_slots(keyed(["k"] * 1000, pa.string()), HEAD, CLAIMS, FIRST))
     assert [len(positions) for _, positions, _ in made] == [400, 400, 200]
-
-
-def same_slot(rows):
-    columns = [pa.array([bulk("k") + bulk("g")] * rows), pa.array([bulk("x")] * rows), pa.array([1] * rows, pa.int32())]
-    return pa.RecordBatch.from_arrays(columns, [KEYS, ARGUMENTS, COUNT])
