@@ -32,8 +32,10 @@ OPTIONS: Final = SQL(
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
     "SET LOCAL extra_float_digits = 1; SET LOCAL client_min_messages = 'warning'; SET LOCAL jit = off; "
     "SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = {wait}; "
-    "SET LOCAL statement_timeout = {most}"
+    "SET LOCAL statement_timeout = {most}; "
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
+"""With ``synchronous_commit=off`` a crash of one server process loses commits that were acknowledged, and the server does not restart."""
 
 
 class Database:
@@ -149,13 +151,13 @@ def _certificate_refusal(settings: PostgresSettings) -> str:
 def identity_of(database: Database) -> tuple[str, ...] | None:
     """Return an identity of the server that a loss of acknowledged writes changes; None if the server has none.
 
-    A fail-over or a restore starts another timeline. A restart loses writes only if the server acknowledges a commit
-    before it is on disk.
+    A fail-over or a restore starts another timeline. A restart of the machine loses writes only if the server never waits for
+    its disk (``fsync=off``).
     """
     with suppress(PermanentError), database.transaction() as cursor:
         cursor.execute(
-            "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), CASE WHEN current_setting('synchronous_commit') = 'off' "
-            "OR current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"
+            "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), "
+            "CASE WHEN current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"
         )
         return cursor.fetchone()
     return None

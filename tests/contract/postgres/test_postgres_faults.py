@@ -8,6 +8,7 @@ from decimal import Decimal
 from random import Random
 from threading import Barrier
 
+import psutil
 import psycopg
 import pytest
 from pyspark.sql.types import DateType, DecimalType, LongType, StringType, StructField, StructType
@@ -129,19 +130,44 @@ def test_promoted_standby_has_lost_acknowledged_writes_and_refuses_writes_before
         assert sink.lost_acknowledged_writes()
 
 
-def test_restart_loses_writes_only_without_synchronous_commit(own_server, written):
+def test_restart_loses_writes_only_without_fsync(own_server, written):
     with closing(sink_to(own_server.url)) as sink:
         route = route_to()
         written(sink, route)
         sink.read_claim(route)
         own_server.restart()
         assert retried(sink.lost_acknowledged_writes) is False
-        own_server.config["synchronous_commit"] = "off"
+        own_server.config["fsync"] = "off"
         own_server.restart()
         retried(lambda: sink.read_claim(route))
         own_server.restart()
         assert retried(sink.lost_acknowledged_writes) is True
-        del own_server.config["synchronous_commit"]
+        del own_server.config["fsync"]
+
+
+def test_crash_of_a_server_process_loses_no_write(written):
+    """The server ends every process and starts them again; the sink can't see that as a restart."""
+    late = {"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}
+    with Postgres.start(config=late) as server, closing(sink_to(server.url)) as sink:
+        route = route_to()
+        write = written(sink, route)
+        sink.read_claim(route)
+        assert_applied(write(upsert("a", 1)))
+        with psycopg.connect(server.url) as other:
+            psutil.Process(other.info.backend_pid).kill()
+        until(lambda: is_open(server))
+        assert retried(sink.lost_acknowledged_writes) is False
+        with psycopg.connect(server.url) as reader:
+            assert reader.execute(f'SELECT id FROM "{route.table}"').fetchall() == [("a",)]
+
+
+def is_open(server):
+    """Return whether the server accepts a connection, which it does not while it recovers."""
+    try:
+        psycopg.connect(server.url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def retried(call):
