@@ -32,8 +32,10 @@ OPTIONS: Final = SQL(
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
     "SET LOCAL extra_float_digits = 1; SET LOCAL client_min_messages = 'warning'; SET LOCAL jit = off; "
     "SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = {wait}; "
-    "SET LOCAL statement_timeout = {most}; "
-    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+    "SET LOCAL statement_timeout = {most}"
+)
+SYNCHRONOUS: Final = (
+    b"; SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
 """With ``synchronous_commit=off`` a crash of one server process loses commits that were acknowledged, and the server does not restart."""
 
@@ -73,7 +75,8 @@ class Database:
                 timer.start()
             try:
                 with connection.transaction(), connection.cursor() as cursor:
-                    cursor.execute(_options(wait, wait if bounded else 0))
+                    # A snapshot is taken before the first query, and commits nothing.
+                    cursor.execute(_options(wait, wait if bounded else 0) + (b"" if snapshot else SYNCHRONOUS))
                     yield cursor
             except psycopg.Error as error:
                 if error.sqlstate is None:  # the server did not say so: its next answer may belong to another statement
