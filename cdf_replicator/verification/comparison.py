@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, StructType
 
 from cdf_replicator.monitoring.totals import DIFFERENCES
 from cdf_replicator.verification import digests
+from cdf_replicator.verification.digests import DIGEST
 from cdf_replicator.verification.result import Comparison, Difference
 from connectors.change import GUARD, ROW, commit_version_of
 from connectors.rendering import NESTED
@@ -39,6 +40,7 @@ def compare(
     limit: int,
     *,
     repeated: bool = False,
+    reread: bool = False,
 ) -> Comparison:
     """Compare the rows of a table with the entries of a target.
 
@@ -49,34 +51,36 @@ def compare(
         columns: The columns to compare.
         limit: Most differences to return.
         repeated: Whether several rows may have the same identity. Equal rows then need as many equal entries.
+        reread: Whether ``entries`` may have the same entry twice, because the target was not read at one moment.
     """
     foreign = F.col(GUARD).isNull() | ~F.col(GUARD).between(*guards)
-    wanted, held = digests.buckets(rows, columns, F.lit(False)), digests.buckets(entries, columns, foreign)
+    rows, entries = digests.digested(rows, columns), digests.digested(entries, columns)
+    wanted, held = digests.buckets(rows, F.lit(False)), digests.buckets(entries, foreign)
     equal = Comparison(rows=digests.total(wanted), entries=digests.total(held))
     none = digests.Bucket()
     unequal = [number for number in wanted.keys() | held.keys() if wanted.get(number, none) != held.get(number, none)]
     if not unequal:
         return equal
     rows, entries = digests.in_buckets(rows, unequal), digests.in_buckets(entries, unequal)
+    if reread:
+        entries = entries.dropDuplicates([IDENTITY])
+        copies = sum(held.get(number, none).count for number in unequal) - entries.count()
+        equal = replace(equal, entries=equal.entries - copies)
     if repeated:
-        rows, entries = _surplus(rows, entries, foreign, columns)
+        rows, entries = _surplus(rows, entries, foreign)
     return _in_detail(rows, entries, foreign, columns, limit, equal)
 
 
-def _surplus(
-    rows: DataFrame, entries: DataFrame, foreign: Column, columns: Sequence[str]
-) -> tuple[DataFrame, DataFrame]:
+def _surplus(rows: DataFrame, entries: DataFrame, foreign: Column) -> tuple[DataFrame, DataFrame]:
     """Return the rows and the entries without an equal copy on the other side, numbered within their identity in ``COPY``.
 
     A foreign entry equals no row.
     """
-    same = [IDENTITY, "digest", COPY]
-    copies = F.row_number().over(Window.partitionBy(IDENTITY, "digest").orderBy(F.lit(1)))
-    table = rows.withColumn("digest", digests.row_digest(rows, columns)).withColumn(COPY, copies)
-    target = entries.withColumn("digest", F.when(~foreign, digests.row_digest(entries, columns))).withColumn(
-        COPY, copies
-    )
-    number = F.row_number().over(Window.partitionBy(IDENTITY).orderBy("digest", COPY))
+    same = [IDENTITY, DIGEST, COPY]
+    copies = F.row_number().over(Window.partitionBy(IDENTITY, DIGEST).orderBy(F.lit(1)))
+    table = rows.withColumn(COPY, copies)
+    target = entries.withColumn(DIGEST, F.when(~foreign, F.col(DIGEST))).withColumn(COPY, copies)
+    number = F.row_number().over(Window.partitionBy(IDENTITY).orderBy(DIGEST, COPY))
     lacking = table.join(target.select(*same), same, "left_anti").withColumn(COPY, number)
     surplus = target.join(table.select(*same), same, "left_anti").withColumn(COPY, number)
     return lacking, surplus

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BUCKETS: Final = 4096
+DIGEST: Final = "digest"
 LOW_BITS: Final = 0xFFFF_FFFF
 
 
@@ -29,15 +30,20 @@ class Bucket:
     foreign: int = 0
 
 
-def buckets(frame: DataFrame, columns: Sequence[str], foreign: Column) -> dict[int, Bucket]:
-    digest = row_digest(frame, columns)
+def digested(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the frame with the digest of each row in ``DIGEST``, if it does not have it yet."""
+    return frame if DIGEST in frame.columns else frame.withColumn(DIGEST, _row_digest(frame, columns))
+
+
+def buckets(frame: DataFrame, foreign: Column) -> dict[int, Bucket]:
+    """Return the buckets of a frame with digests."""
     sums = (
-        frame.select(_bucket().alias("bucket"), digest.alias("digest"), foreign.alias("foreign"))
+        frame.select(_bucket().alias("bucket"), DIGEST, foreign.alias("foreign"))
         .groupBy("bucket")
         .agg(
             F.count("*"),
-            F.sum(F.col("digest").bitwiseAND(F.lit(LOW_BITS))),
-            F.sum(F.shiftrightunsigned("digest", 32)),
+            F.sum(F.col(DIGEST).bitwiseAND(F.lit(LOW_BITS))),
+            F.sum(F.shiftrightunsigned(DIGEST, 32)),
             F.count_if("foreign"),
         )
     )
@@ -56,7 +62,7 @@ def in_buckets(frame: DataFrame, numbers: Collection[int]) -> DataFrame:
     return frame.where(_bucket().isin(*numbers)) if len(numbers) < BUCKETS else frame
 
 
-def row_digest(frame: DataFrame, columns: Sequence[str]) -> Column:
+def _row_digest(frame: DataFrame, columns: Sequence[str]) -> Column:
     """Return 64 bits of the identity and the columns. ``xxhash64`` skips nulls, so that each column adds whether it is null."""
     row = frame.schema[ROW].dataType
     assert isinstance(row, StructType)

@@ -17,7 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.transform import change_frame
-from cdf_replicator.verification import expected
+from cdf_replicator.verification import digests, expected
 from cdf_replicator.verification.comparison import compare
 from connectors import Aggregated, Verifiable, change, guard_of
 from connectors.rendering import in_json_type
@@ -81,7 +81,7 @@ class Entries:
         names = expected.compared(self.table.route, row, columns, left_out)
         earlier = self._refused(identity).localCheckpoint()
         with self.sink.view(self.spec) as view, ExitStack() as cached:
-            entries = self._entries(view, rows, cached)
+            entries = self._entries(view, rows, names, cached)
             newest = self.table.source.log.latest_version()
             changed = self._changed(snapshot, newest).select(identity).distinct()
             refused = self._refused(identity).localCheckpoint()
@@ -104,6 +104,7 @@ class Entries:
                 ),
                 names,
                 limit,
+                reread=not view.consistent,
             )
         return EntryResult(comparison, newest, *counts, left_out)
 
@@ -121,11 +122,11 @@ class Entries:
             )
         return rows, inexact
 
-    def _entries(self, view: View, rows: DataFrame, cached: ExitStack) -> DataFrame:
+    def _entries(self, view: View, rows: DataFrame, names: Sequence[str], cached: ExitStack) -> DataFrame:
         entries = self._tasks(view.entries(self.table.spark, expected.row_type(rows)))
         if view.consistent:
             return entries
-        entries = entries.dropDuplicates([IDENTITY]).persist(StorageLevel.DISK_ONLY)
+        entries = digests.digested(entries, names).persist(StorageLevel.DISK_ONLY)
         cached.callback(entries.unpersist)
         entries.count()  # reads the target before the newest version of the source table
         return entries

@@ -178,6 +178,17 @@ def identity_of(info: dict[str, Any]) -> Identity | None:
     return Identity(info["run_id"], info["master_replid"], int(info["master_repl_offset"]))
 
 
+@contextmanager
+def own_connection(client: redis.Redis) -> Iterator[Any]:
+    """Hold one connection of the client, and close it at the end, when replies may be unread."""
+    connection: Any = client.connection_pool.get_connection()
+    try:
+        yield connection
+    finally:
+        connection.disconnect()
+        client.connection_pool.release(connection)
+
+
 def pipeline(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
     """Send all commands and then read all replies, over one connection; load the script again if the server lost it."""
     pool = client.connection_pool
@@ -217,3 +228,13 @@ def raise_first(replies: list[Any]) -> None:
     for reply in replies:
         if isinstance(reply, ResponseError):
             raise reply
+
+
+def bulk(word: bytes) -> bytes:
+    """Return a word as a part of a command."""
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+def packed(words: list[bytes]) -> bytes:
+    """Return the command of these words."""
+    return b"*%d\r\n%b" % (len(words), b"".join(map(bulk, words)))

@@ -20,8 +20,8 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from connectors.change import Watermark
 from connectors.errors import RetryableError, lost
 from connectors.redis import script
-from connectors.redis.client import Identity, identity_of, info_of
-from connectors.redis.nodes import Nodes, bulk, packed
+from connectors.redis.client import Identity, bulk, identity_of, info_of, packed
+from connectors.redis.nodes import Nodes
 from connectors.redis.view import as_bytes
 
 if TYPE_CHECKING:

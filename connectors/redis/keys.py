@@ -26,6 +26,7 @@ GUARD_HEAD: Final = "cdf:guard:{"
 GUARD_TAIL: Final = "}"
 CLAIM_HEAD: Final = "cdf:claim:{"
 BRACES: Final = "{}"
+_GUARD_HEAD, _GUARD_TAIL, _CLAIM_HEAD = GUARD_HEAD.encode(), GUARD_TAIL.encode(), CLAIM_HEAD.encode()
 
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]^"})
 
@@ -97,12 +98,12 @@ class KeyNames:
 
 def guard_of_value(value_key: bytes) -> bytes:
     """Return the key of the guard of a value."""
-    return GUARD_HEAD.encode() + value_key + GUARD_TAIL.encode()
+    return b"%b%b%b" % (_GUARD_HEAD, value_key, _GUARD_TAIL)
 
 
 def is_internal(key: bytes) -> bool:
     """Return whether the key is a guard or a claim. The prefix of a route's values may match both."""
-    return key.startswith((GUARD_HEAD.encode(), CLAIM_HEAD.encode()))
+    return key.startswith((_GUARD_HEAD, _CLAIM_HEAD))
 
 
 def key_names(route: RouteSpec, template: str | None) -> KeyNames:

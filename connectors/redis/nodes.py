@@ -11,7 +11,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, TryAgainError
 
 from connectors.errors import RetryableError
-from connectors.redis.client import options_of, raise_first, read_reply, valid_url
+from connectors.redis.client import options_of, packed, raise_first, read_reply, valid_url
 from connectors.redis.settings import parse
 
 if TYPE_CHECKING:
@@ -167,13 +167,3 @@ class Nodes:
 
 def _named(host: str, port: int) -> ClusterNode:
     return ClusterNode(host, port)  # type: ignore[no-untyped-call]
-
-
-def bulk(word: bytes) -> bytes:
-    """Return a word as a part of a command."""
-    return b"$%d\r\n%b\r\n" % (len(word), word)
-
-
-def packed(words: list[bytes]) -> bytes:
-    """Return the command of these words."""
-    return b"*%d\r\n%b" % (len(words), b"".join(map(bulk, words)))
