@@ -80,7 +80,7 @@ class ValueView(ScannedView):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a master, as many at once as had ``BATCH_BYTES`` last time.
 
-        A batch is built while the server reads the next values, and while it looks for the keys of the next page.
+        A batch is built while the server reads the next values, and while it scans for the keys of the next page.
         """
         former, rows = None, FIRST_ROWS
         for page in pages:
