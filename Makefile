@@ -20,7 +20,8 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 # Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder
 three := -n 3 --dist loadfile --no-loadscope-reorder
-each := -n 2 --dist load
+# The order of the files gives the longest history and a short one to the first process, and the next two to the second.
+each := -n 2 --dist load --randomly-dont-reorganize
 
 # Kills and restores target servers, so that it belongs to test-process.
 lost_writes := tests/integration/test_lost_writes.py

@@ -61,11 +61,16 @@ PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --
 
 echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.spark.java import java_home; print(java_home())')"
 
-echo "setup: Delta jars, Elasticsearch and OpenSearch"
-"$venv/bin/python" -m deploy.local.jars.fetch
+echo "setup: Delta jars"
+"$venv/bin/python" -m deploy.local.jars.fetch delta "$("$venv/bin/python" -c 'from cdf_replicator.spark.class_archive import JARS; print(JARS)')"
 
-echo "setup: class-data archive of Spark's JVM (200 MB on disk)"
-"$venv/bin/python" -m deploy.local.class_archive 2>&1 | grep -v 'incubator modules' || true
+# The archive takes one processor, and the downloads take none.
+echo "setup: class-data archive of Spark's JVM (200 MB on disk), and beside it Elasticsearch and OpenSearch"
+"$venv/bin/python" -m deploy.local.class_archive 2>&1 | grep -v 'incubator modules' &
+fetched=0
+"$venv/bin/python" -m deploy.local.jars.fetch || fetched=$?
+wait
+[ "$fetched" = 0 ] || exit "$fetched"
 
 state > "$stamp"
 echo "setup: done"

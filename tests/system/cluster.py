@@ -11,6 +11,7 @@ import pyspark
 
 from cdf_replicator.spark.java import java_home
 from deploy.local.servers.server import Server, free_port
+from tests.support.session import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ class _Node(Server):
             **kept,
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(HOME),
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
         }

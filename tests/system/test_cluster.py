@@ -16,7 +16,8 @@ import pytest
 import redis
 
 from tests.support.reading import entries, folded
-from tests.support.service import Service, environment
+from tests.support.service import SHORT_LIVED, Service, environment
+from tests.support.session import JAVA_OPTIONS
 from tests.support.waiting import until
 from tests.system.cluster import Master, Worker
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 ROUTES = ("orders_audit", "orders_cache")
 ROWS = 50_000
+CONF = {
+    **SHORT_LIVED,
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.memory": "600m",
+    "spark.driver.host": "127.0.0.1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,7 @@ def service(
     given = environment(
         tmp_path,
         SPARK__MASTER=workers[0].url,
-        SPARK__CONF=json.dumps({"spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}),
+        SPARK__CONF=json.dumps(CONF),
         TRIGGER_SECONDS=0.5,
         TABLES__ORDERS__PATH=orders.path,
         TABLES__ORDERS__KEYS="id",

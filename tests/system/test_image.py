@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from deploy.local.servers.server import PROJECT, free_port
+from tests.support import session
 from tests.support.reading import documents, entries
 from tests.support.service import SHORT_LIVED
 from tests.support.tiers import nightly
@@ -34,12 +35,13 @@ LARGEST_MB = 950
 JAVA_OPTIONS = (
     "-Dspark.app.name=of two words",
     "-Dio.netty.tryReflectionSetAccessible=true",
+    *session.JAVA_OPTIONS.split(),
     *(
         f"--add-opens=java.base/{package}=ALL-UNNAMED"
         for package in ("java.lang", "java.nio", "java.util", "sun.nio.ch")
     ),
 )
-"""Some of those that Spark gives an executor."""
+"""Some of those that Spark gives an executor, and those of a short life."""
 
 
 @pytest.fixture
