@@ -106,6 +106,7 @@ def live(
         with Service(given).started() as service:
             live = Live(service, tmp_path, orders, stock, fragile, elasticsearch, redis_server)
             live.delivered(orders.version)
+            service.wait_delivered("stock_fragile", stock.version)
             yield live
 
 
