@@ -38,7 +38,9 @@ DUPLICATE_KEY: Final = "duplicate_key"
 KEY_CODES: Final = (NULL_KEY, DUPLICATE_KEY)
 """Codes of rows that the service never sends to an upsert sink: no key, or several rows of a key in one commit."""
 
-CHANGE_TYPES: Final = ("snapshot", "insert", "update_preimage", "update_postimage", "delete")
+SNAPSHOT: Final = "snapshot"
+"""Change type of the rows of a bootstrap."""
+CHANGE_TYPES: Final = (SNAPSHOT, "insert", "update_preimage", "update_postimage", "delete")
 DELETES: Final = ("update_preimage", "delete")
 FEED_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 """The columns that Delta adds to the table's own in a change feed."""

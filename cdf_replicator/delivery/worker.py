@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from cdf_replicator.delivery.back_pressure import BackPressure, rate_limit_delay
 from cdf_replicator.delivery.result import DeliveryResult, Failure, RejectedRow, duplicate_key, null_key
 from connectors import PermanentError, RetryableError
-from connectors.change import CHANGE_TYPE, DUPLICATE_GUARD, GUARD, KEY
+from connectors.change import CHANGE_TYPE, DUPLICATE_GUARD, GUARD, KEY, SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -98,7 +98,7 @@ def write_partition(
 
 def _of_snapshot(batch: pa.RecordBatch, guard: int) -> pa.RecordBatch:
     """Return the rows of a snapshot with the columns in which they are the same."""
-    same = {GUARD: pa.scalar(guard, pa.int64()), CHANGE_TYPE: pa.scalar("snapshot")}
+    same = {GUARD: pa.scalar(guard, pa.int64()), CHANGE_TYPE: pa.scalar(SNAPSHOT)}
     (key, *rendered), (_, *names) = batch.columns, batch.schema.names
     repeated = [pa.repeat(value, batch.num_rows) for value in same.values()]
     return pa.RecordBatch.from_arrays([key, *repeated, *rendered], names=[KEY, *same, *names])

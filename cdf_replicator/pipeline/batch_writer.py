@@ -143,7 +143,7 @@ class BatchWriter:
     def _received(self, observation: Observation | None, outcome: DeliveryResult, snapshot_version: int | None) -> None:
         """Set the numbers of received changes, and their first and last commit."""
         if snapshot_version is not None:
-            outcome.received.update({"snapshot": outcome.changes} if outcome.changes else {})
+            outcome.received.update({change.SNAPSHOT: outcome.changes} if outcome.changes else {})
             outcome.versions = snapshot_version, snapshot_version
             return
         if observation is None:

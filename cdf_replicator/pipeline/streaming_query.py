@@ -35,6 +35,8 @@ SOONER: Final = 10
 ONE_SECOND: Final = 1
 TRIGGERS_PER_SECOND: Final = 50
 """Limit for all routes together. A trigger without a commit takes Spark about half a millisecond of processor time."""
+FILES_PER_SECOND: Final = 10_000
+"""Limit for the files of the log that a query lists, about a fifth of a core. Delta lists the whole folder at each trigger."""
 POLLS_PER_SECOND: Final = 25
 POLL_RANGE: Final = (0.5, 2.0)
 
@@ -178,8 +180,9 @@ class StreamingQueryRunner:
                 raise QueryStalledError(what)
 
     def _started(self, position: StreamPosition, changes: DataFrame, on_batch: ForeachBatch) -> StreamingQuery:
-        settings, free = self._settings, position.source.log.is_local
-        seconds = trigger_seconds(settings.trigger_seconds, len(settings.routes), free=free)
+        settings, log = self._settings, position.source.log
+        listed = log.listed_files if log.is_local else None
+        seconds = trigger_seconds(settings.trigger_seconds, len(settings.routes), listed)
         milliseconds = f"{round(seconds * 1000)} milliseconds"
         trigger = {"availableNow": True} if self._context.once else {"processingTime": milliseconds}
         writer = changes.writeStream.queryName(self._context.route.name)
@@ -204,15 +207,19 @@ def _stop(query: StreamingQuery) -> None:
             query.stop()
 
 
-def trigger_seconds(longest: float, routes: int, *, free: bool) -> float:
-    """Return the trigger interval of a route's query in seconds: down to a tenth of ``longest`` if polling is ``free``.
+def trigger_seconds(longest: float, routes: int, listed: int | None) -> float:
+    """Return the trigger interval of a route's query in seconds: down to a tenth of ``longest`` for free polls.
 
-    Polling costs nothing in a local file system, and a request in an object store. An operator who sets more than a
-    second wants fewer and larger micro-batches.
+    An operator who sets more than a second wants fewer and larger micro-batches.
+
+    Args:
+        longest: The configured interval.
+        routes: Number of routes of the service.
+        listed: Number of files of the log, in a local file system; None for an object store, where a poll is a paid request.
     """
-    if not free or longest > ONE_SECOND:
+    if listed is None or longest > ONE_SECOND:
         return longest
-    return min(longest, max(longest / SOONER, routes / TRIGGERS_PER_SECOND))
+    return min(longest, max(longest / SOONER, routes / TRIGGERS_PER_SECOND, listed / FILES_PER_SECOND))
 
 
 def poll_seconds(routes: int) -> float:

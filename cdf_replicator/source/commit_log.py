@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _METADATA: Final = r'(?md)^\{"metaData":.*$'
 _EVERYTHING: Final = r"(?s).+"
-_CHECKPOINT: Final = re.compile(r"^(\d{20})\.checkpoint\.")
+_LISTED: Final = re.compile(r"/_delta_log/(\d{20})\.(?:(json)(?=[,}])|checkpoint\.)")
+"""A commit or a checkpoint in the text of an array of paths."""
 _PARSED_BYTES: Final = 2**16
 """Longest commit file whose actions are parsed. The driver's Python parses a shorter one in a millisecond."""
 
@@ -57,13 +58,18 @@ class Commit:
 
 
 class CommitLog:
-    """The commit files of the table at a location. Raises Hadoop's error if the folder is absent."""
+    """The commit files of the table at a location. Raises Hadoop's error if the folder is absent.
+
+    ``listed_files`` is the number of files at the last list of the folder.
+    """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._spark = spark
         jvm: Any = spark._jvm
         self._scanner = getattr(jvm, "java.util.Scanner")
         self._path = getattr(jvm, "org.apache.hadoop.fs.Path")
+        self._paths_of = getattr(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths
+        self._text_of = getattr(jvm, "org.apache.commons.lang3.ArrayUtils").toString
         self._log = self._path(location, "_delta_log")
         self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._latest = self.available()[1]
@@ -84,9 +90,12 @@ class CommitLog:
         The earliest is version 0, or the oldest checkpoint from which all later commit files exist. A stream that starts
         at a version (``startingVersion``) needs the table's state at that version.
         """
-        names = [status.getPath().getName() for status in self._files.listStatus(self._log)]
-        commits = {int(m.group(1)) for name in names if (m := COMMIT.match(name))}
-        checkpoints = {int(m.group(1)) for name in names if (m := _CHECKPOINT.match(name))}
+        statuses = self._files.listStatus(self._log)
+        self.listed_files = len(statuses)
+        # One text for all files: py4j needs two requests for the name of each.
+        found = _LISTED.findall(self._text_of(self._paths_of(statuses)))
+        commits = {int(version) for version, is_commit in found if is_commit}
+        checkpoints = {int(version) for version, is_commit in found if not is_commit}
         latest = max(commits, default=-1)
         first = latest
         while first - 1 in commits:

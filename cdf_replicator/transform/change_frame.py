@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from connectors import Batch, Sink
 
-FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != "snapshot")
+FEED_TYPES: Final = tuple(kind for kind in change.CHANGE_TYPES if kind != change.SNAPSHOT)
 NOTHING: Final = StructType([])
 EXACT_KEYS: Final = (IntegralType, DecimalType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """Types of key columns whose values are equal exactly if their texts are.
@@ -71,7 +71,7 @@ def _known_type(version: Column) -> Column:
 def snapshot_frame(snapshot: DataFrame, route: Route, *, epoch: int, version: int, committed_at: float) -> DataFrame:
     """Convert a snapshot to the change frame: each row is an upsert of its version, of type ``snapshot``."""
     at = F.timestamp_seconds(F.lit(committed_at))
-    return _shaped(snapshot, route, epoch, F.lit("snapshot"), F.lit(version).cast("long"), at)
+    return _shaped(snapshot, route, epoch, F.lit(change.SNAPSHOT), F.lit(version).cast("long"), at)
 
 
 def row_schema(table: StructType, route: Route, joined: StructType = NOTHING) -> StructType:

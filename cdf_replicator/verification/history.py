@@ -112,7 +112,7 @@ class History:
         batch = Batch(self.spec, self.table.state.generation, 0, self.table.state.table_id)
         version, kind = F.col(change.COMMIT_VERSION), F.col(change.CHANGE_TYPE)
         of_snapshot = version == F.lit(pinned) if pinned is not None else F.lit(False)
-        compared = F.when(kind == "snapshot", of_snapshot).otherwise(version >= first)
+        compared = F.when(kind == change.SNAPSHOT, of_snapshot).otherwise(version >= first)
         held = self._kept(self.sink.changes(batch, row, (begin, self.last))).where(version.isNull() | compared)
         guard = (
             F.lit(guard_of(self.table.state.epoch, 0, upsert=False)) + version * 2 + (~change.is_delete()).cast("long")

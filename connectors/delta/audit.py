@@ -14,7 +14,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from connectors.change import CHANGE_TYPE, CHANGE_TYPES, COMMIT_TIMESTAMP, COMMIT_VERSION, commit_times, counts
+from connectors.change import (
+    CHANGE_TYPE,
+    CHANGE_TYPES,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    SNAPSHOT,
+    commit_times,
+    counts,
+)
 from connectors.delta import replays
 from connectors.delta.sink import DeltaSettings, DeltaSink
 from connectors.delta.tables import schema as delta_schema
@@ -90,7 +98,7 @@ class DeltaAuditSink(DeltaSink, Auditable):
         rows = table.at(self.target(route), restored_at).where(F.col("route") == route.name)
         newest = F.max_by(F.struct(COMMIT_VERSION, CHANGE_TYPE), F.struct("generation", COMMIT_VERSION))
         (row,) = rows.agg(newest).collect()[0]
-        return None if row is None else row[COMMIT_VERSION] - (row[CHANGE_TYPE] != "snapshot")
+        return None if row is None else row[COMMIT_VERSION] - (row[CHANGE_TYPE] != SNAPSHOT)
 
     def write(self, frame: DataFrame, batch: Batch) -> FrameResult:
         """Append in one action; skip a redelivered batch by its number and a replayed row by its content."""

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from connectors.change import CHANGE_TYPE, ROW, guard_of
+from connectors.change import CHANGE_TYPE, ROW, SNAPSHOT, guard_of
 from connectors.delta.aggregation import aggregate, check_aggregates, entity_text, order_dependent, struct_of
 from connectors.delta.feature_settings import DeltaFeaturesOptions, DeltaFeaturesSettings
 from connectors.delta.sink import DeltaSink
@@ -95,7 +95,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         touched = frame.select(F.col(CHANGE_TYPE).alias(_KIND), *names).persist()
         try:
             given = {row[0]: row[1] for row in touched.groupBy(_KIND).count().collect()}
-            entities = None if given.keys() == {"snapshot"} else touched.drop(_KIND).distinct()
+            entities = None if given.keys() == {SNAPSHOT} else touched.drop(_KIND).distinct()
             self._recompute(spark, entities, route, path)
         except Exception as error:
             raise classified(error, path) from error

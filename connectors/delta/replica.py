@@ -22,6 +22,7 @@ from connectors.change import (
     DELETES,
     FEED_COLUMNS,
     KEY,
+    SNAPSHOT,
     commit_version_of,
     guard_of,
     is_delete,
@@ -137,7 +138,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
             return FrameResult(skipped=True)
         try:
             if batch.is_bootstrap and self._is_empty(batch.route):
-                return FrameResult({"snapshot": merge.fill(frame, batch, path, app)})
+                return FrameResult({SNAPSHOT: merge.fill(frame, batch, path, app)})
             return self._apply(frame, batch, path, app)
         except Exception as error:
             raise classified(error, path) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from connectors.change import CHANGE_TYPE, COMMIT_VERSION, GUARD, ROW
+from connectors.change import CHANGE_TYPE, COMMIT_VERSION, GUARD, ROW, SNAPSHOT
 from connectors.delta.tables import table
 from connectors.delta.tables.snapshot import Snapshot
 from connectors.errors import target_missing
@@ -64,7 +64,7 @@ def audited(path: str, snapshot: Batch, schema: StructType, versions: tuple[int,
     written = F.col("generation").eqNullSafe(snapshot.generation) & F.col("batch").eqNullSafe(snapshot.number)
     rows = rows.where(of_table.isNull() | (of_table == snapshot.table_id))
     rows = rows.where(version.isNull() | version.between(*versions))
-    rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe("snapshot"))
+    rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe(SNAPSHOT))
     known = F.when(of_table.isNotNull(), version).alias(COMMIT_VERSION)
     return rows.select(known, CHANGE_TYPE, _row(rows, schema).alias(ROW))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pyarrow.compute as pc
 
-from connectors.change import CHANGE_TYPE, KEY
+from connectors.change import CHANGE_TYPE, KEY, SNAPSHOT
 from connectors.errors import PermanentError
 from connectors.postgres.errors import is_row_error, reason_of
 from connectors.postgres.target import take
@@ -36,7 +36,7 @@ DELETE_TWINS: Final = (
 def is_load(chunk: pa.RecordBatch) -> bool:
     """Return whether every row comes from a snapshot, with a key that the index of a primary key takes."""
     lengths = pc.max(pc.binary_length(chunk.column(KEY)))
-    return bool(pc.all(pc.equal(chunk.column(CHANGE_TYPE), "snapshot")).as_py() and lengths.as_py() <= LONGEST_KEY)
+    return bool(pc.all(pc.equal(chunk.column(CHANGE_TYPE), SNAPSHOT)).as_py() and lengths.as_py() <= LONGEST_KEY)
 
 
 def finish(database: Database, target: Target, route: RouteSpec) -> None:

@@ -21,8 +21,8 @@ from connectors.change import Watermark
 from connectors.errors import RetryableError, lost
 from connectors.redis import script
 from connectors.redis.client import Identity, bulk, identity_of, info_of, packed
+from connectors.redis.keys import as_bytes
 from connectors.redis.nodes import Nodes
-from connectors.redis.view import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -101,6 +101,11 @@ def guard_of_value(value_key: bytes) -> bytes:
     return b"%b%b%b" % (_GUARD_HEAD, value_key, _GUARD_TAIL)
 
 
+def as_bytes(reply: bytes | str) -> bytes:
+    """Return a reply as bytes; with ``decode_responses=true`` in the URL redis-py returns text."""
+    return reply.encode() if isinstance(reply, str) else reply
+
+
 def is_internal(key: bytes) -> bool:
     """Return whether the key is a guard or a claim. The prefix of a route's values may match both."""
     return key.startswith((_GUARD_HEAD, _CLAIM_HEAD))

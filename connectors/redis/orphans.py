@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.redis import script
-from connectors.redis.view import as_bytes, key_pages, value_pages
+from connectors.redis.keys import as_bytes
+from connectors.redis.view import key_pages, value_pages
 from connectors.result import EntryCount
 
 if TYPE_CHECKING:

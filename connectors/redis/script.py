@@ -10,7 +10,6 @@ from hashlib import sha1
 from typing import Final
 
 GUARD_DIGITS: Final = 19
-GUARD_PATTERN: Final = rf"^\d{{{GUARD_DIGITS}}}$"
 
 CLAIM: Final = """
 -- KEYS: the route's claim; ARGV: owner and route, epoch, fence. A watermark belongs to its epoch, so a new epoch deletes it.

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.change import Claim, Watermark
 from connectors.protocols import Addressed, Capabilities, Repairable, Resyncable, Watermarked
-from connectors.redis import orphans
-from connectors.redis.keys import KeyNames, key_names
+from connectors.redis.keys import KeyNames, as_bytes, key_names
 from connectors.redis.settings import RedisOptions, RedisSettings, address, is_cluster, normal_addresses
-from connectors.redis.view import ValueView, as_bytes
 from connectors.result import Rejected, WriteResult
 from connectors.sink import ArrowSink, Mode
 from connectors.view import IDENTITY
@@ -170,11 +168,15 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         )
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
+        from connectors.redis import orphans
+
         value_type = VALUE_TYPES[self.settings.layout]
         with self._classified():
             return orphans.count(self._connected(), _names(route), below_guard, value_type)
 
     def delete_orphans(self, route: RouteSpec, below_guard: int) -> int:
+        from connectors.redis import orphans
+
         value_type, seconds = VALUE_TYPES[self.settings.layout], self.settings.tombstone_seconds
         with self._classified():
             return orphans.sweep(
@@ -188,6 +190,8 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return _names(route).key_column(IDENTITY)
 
     def view(self, route: RouteSpec) -> AbstractContextManager[View]:
+        from connectors.redis.view import ValueView
+
         return nullcontext(ValueView(self.settings, _names(route)))
 
     def close(self) -> None:

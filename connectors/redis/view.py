@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.change import GUARD
-from connectors.redis import script
 from connectors.redis.client import connect, own_connection, packed
 from connectors.redis.errors import classified
 from connectors.redis.keys import guard_of_value, is_internal
+from connectors.redis.script import GUARD_DIGITS
 from connectors.redis.settings import address, is_cluster
 from connectors.view import BODY, IDENTITY, ScannedView
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from connectors.redis.keys import KeyNames
     from connectors.redis.settings import RedisSettings
 
-SCAN_PAGE: Final = 2000
-"""Keys that a SCAN inspects, about half of which are guards. The server needs less than a millisecond for them."""
+SCAN_PAGE: Final = 1000
+"""Keys that a SCAN inspects, about half of which are guards. The server needs about half a millisecond for them."""
 FIRST_ROWS: Final = 16
+MOST_ROWS: Final = 1000
 BATCH_BYTES: Final = 8 * 2**20
+GUARD_PATTERN: Final = rf"^\d{{{GUARD_DIGITS}}}$"
 HIGHEST_GUARD: Final = b"%d" % (2**63 - 1)
 
 READ_HASHES: Final = """
@@ -78,7 +80,7 @@ class ValueView(ScannedView):
     def _batches(
         self, connection: Server | Cluster, wire: Any, pages: Iterator[list[bytes]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a master, as many at once as had ``BATCH_BYTES`` last time.
+        """Yield the entries of a master, as many at once as had ``BATCH_BYTES`` last time, and at most ``MOST_ROWS``.
 
         A batch is built while the server reads the next values, and while it scans for the keys of the next page.
         """
@@ -91,7 +93,7 @@ class ValueView(ScannedView):
                 wire.send_packed_command([self._command(part) for part in parts], check_health=False)
                 if former:
                     batch = self._batch(*former)
-                    rows = max(BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1), 1)
+                    rows = min(max(BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1), 1), MOST_ROWS)
                     yield batch
                 former = parts, [wire.read_response(disable_decoding=True) for _ in parts]
         if former:
@@ -133,13 +135,12 @@ def value_pages(client: redis.Redis, names: KeyNames) -> Iterator[list[bytes]]:
 def key_pages(client: redis.Redis, pattern: str) -> Iterator[list[bytes]]:
     """Yield pages of existing keys, without duplicates in a page. SCAN may return a key more than once."""
     with own_connection(client) as wire:
-        cursor: bytes | None = b"0"
         _scan(wire, b"0", pattern)
-        while cursor:
+        more = True
+        while more:
             cursor, found = wire.read_response(disable_decoding=True)
-            if cursor == b"0":
-                cursor = None
-            else:
+            more = cursor != b"0"
+            if more:  # the server scans on while the caller works on this page
                 _scan(wire, cursor, pattern)
             if found:
                 yield list(dict.fromkeys(found))
@@ -148,11 +149,6 @@ def key_pages(client: redis.Redis, pattern: str) -> Iterator[list[bytes]]:
 def _scan(wire: Any, cursor: bytes, pattern: str) -> None:
     command = packed([b"SCAN", cursor, b"MATCH", pattern.encode(), b"COUNT", b"%d" % SCAN_PAGE])
     wire.send_packed_command([command], check_health=False)
-
-
-def as_bytes(reply: bytes | str) -> bytes:
-    """Return a reply as bytes; with ``decode_responses=true`` in the URL redis-py returns text."""
-    return reply.encode() if isinstance(reply, str) else reply
 
 
 def _object(held: list[bytes] | None) -> bytes | None:
@@ -174,7 +170,7 @@ def _texts(replies: Sequence[bytes | None], errors: str) -> pa.Array:
 def _guards(replies: Sequence[bytes | None]) -> pa.Array:
     """Return the guards as numbers, null where there is none."""
     texts = pa.array(replies, pa.binary())
-    valid = pc.and_(pc.match_substring_regex(texts, script.GUARD_PATTERN), pc.less_equal(texts, HIGHEST_GUARD))
+    valid = pc.and_(pc.match_substring_regex(texts, GUARD_PATTERN), pc.less_equal(texts, HIGHEST_GUARD))
     return pc.if_else(valid, texts, None).cast(pa.string()).cast(pa.int64())
 
 

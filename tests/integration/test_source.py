@@ -49,6 +49,20 @@ def test_new_commits_are_seen(world):
     assert source.log.latest_version() == 2
 
 
+@pytest.mark.parametrize("name", ["with space", "a,b}", f"{7:020d}.json, {8:020d}.json"])
+def test_range_counts_commits_and_checkpoints_alone(spark, tmp_path, name):
+    log = tmp_path / name / "_delta_log"
+    (log / "_commits").mkdir(parents=True)
+    commits = [f"{version:020d}.json" for version in (3, 4, 5)]
+    checkpoints = [f"{4:020d}.checkpoint.parquet", f"{3:020d}.checkpoint.{1:010d}.{2:010d}.parquet"]
+    others = [f"{9:020d}.crc", f"{9:020d}.json.tmp", f"{6:020d}.{9:020d}.compacted.json", "_last_checkpoint"]
+    for file in [*commits, *checkpoints, *others]:
+        (log / file).touch()
+    found = CommitLog(spark, str(tmp_path / name))
+    assert found.available() == (3, 5)
+    assert found.listed_files == len([*commits, *checkpoints, *others, "_commits"])
+
+
 @pytest.mark.parametrize("name", ["with space", "with%20escape", "ö#1"])
 def test_new_commits_are_seen_under_any_name(spark, tmp_path, name):
     write_deltalake(tmp_path / "plain", pa.table({"id": [1]}))
