@@ -34,6 +34,7 @@ SCAN_PAGE: Final = 1000
 """Keys that a SCAN inspects, about half of which are guards. The server needs about half a millisecond for them."""
 FIRST_ROWS: Final = 16
 MOST_ROWS: Final = 1000
+"""Lua passes at most 8000 values to a command, and a longer MGET would keep the server from other clients."""
 BATCH_BYTES: Final = 8 * 2**20
 GUARD_PATTERN: Final = rf"^\d{{{GUARD_DIGITS}}}$"
 HIGHEST_GUARD: Final = b"%d" % (2**63 - 1)
