@@ -92,8 +92,11 @@ class CommitLog:
         """
         statuses = self._files.listStatus(self._log)
         self.listed_files = len(statuses)
-        # One text for all files: py4j needs two requests for the name of each.
-        found = _LISTED.findall(self._text_of(self._paths_of(statuses)))
+        if self.is_local:  # one text for all files: py4j needs two requests for the name of each
+            text = str(self._text_of(self._paths_of(statuses)))
+        else:  # py4j finds no method for an array of a class of the store's own
+            text = "".join(f"/_delta_log/{status.getPath().getName()}," for status in statuses)
+        found = _LISTED.findall(text)
         commits = {int(version) for version, is_commit in found if is_commit}
         checkpoints = {int(version) for version, is_commit in found if not is_commit}
         latest = max(commits, default=-1)
