@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 COMMIT: Final = re.compile(r"^(\d{20})\.json$")
 _METADATA: Final = r'(?md)^\{"metaData":.*$'
+_COMMIT_INFO: Final = r'(?md)^\{"commitInfo":.*$'
 _EVERYTHING: Final = r"(?s).+"
 _LISTED: Final = re.compile(r"/_delta_log/(\d{20})\.(?:(json)(?=[,}])|checkpoint\.)")
 """A commit or a checkpoint in the text of an array of paths."""
@@ -57,6 +59,23 @@ class Commit:
     size: Size | None
 
 
+@dataclass(frozen=True, slots=True)
+class CommitMark:
+    """A commit file that a route has seen. After the table was recreated, or restored from a copy, its time differs."""
+
+    log: CommitLog
+    version: int
+    time: float | None
+
+    @classmethod
+    def at(cls, log: CommitLog, version: int) -> CommitMark:
+        return cls(log, version, log.committed_at(version))
+
+    @property
+    def is_unchanged(self) -> bool:
+        return self.log.committed_at(self.version) == self.time
+
+
 class CommitLog:
     """The commit files of the table at a location. Raises Hadoop's error if the folder is absent.
 
@@ -72,8 +91,8 @@ class CommitLog:
         self._text_of = getattr(jvm, "org.apache.commons.lang3.ArrayUtils").toString
         self._log = self._path(location, "_delta_log")
         self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._local_folder = str(self._log.toUri().getPath()) if self.is_local else None
         self._latest = self.available()[1]
-        self._next = self._commit_file(self._latest + 1)
 
     @property
     def folder(self) -> str:
@@ -110,13 +129,22 @@ class CommitLog:
 
     def latest_version(self) -> int:
         """Return the newest commit version. Checks only for files after the last known version."""
-        while self._files.exists(self._next):
+        while self._exists(self._latest + 1):
             self._latest += 1
-            self._next = self._commit_file(self._latest + 1)
         return self._latest
+
+    def _exists(self, version: int) -> bool:
+        if self._local_folder is not None:
+            return os.path.exists(self._local_file(version))  # noqa: PTH110 - Path raises an error if access is denied
+        return bool(self._files.exists(self._commit_file(version)))
 
     def committed_at(self, version: int) -> float | None:
         """Return the modification time of a commit file in epoch seconds; None if the file was removed."""
+        if self._local_folder is not None:  # no request to the JVM
+            try:
+                return os.stat(self._local_file(version)).st_mtime_ns // 1_000_000 / 1000  # noqa: PTH116
+            except FileNotFoundError:
+                return None
         status = self._status(self._commit_file(version))
         return None if status is None else float(status.getModificationTime()) / 1000
 
@@ -137,14 +165,17 @@ class CommitLog:
         if status is None:
             return None
         parsed = status.getLen() <= _PARSED_BYTES
-        scanner = self._scanner(self._files.open(path), "UTF-8")
-        try:
-            found = scanner.findWithinHorizon(_EVERYTHING if parsed else _METADATA, 0)
-        finally:
-            scanner.close()
+        found = self._found(path, _EVERYTHING if parsed else _METADATA)
         if parsed:
             return _parsed(version, found or "")
         return Commit(None if found is None else Metadata.parse(version, found), None)
+
+    def is_written_after(self, moment: float, version: int) -> bool:
+        """Return whether a commit is from after ``moment`` (epoch seconds), by the time of its file and by its own."""
+        if (self.committed_at(version) or 0.0) <= moment:
+            return False
+        line = self._found(self._commit_file(version), _COMMIT_INFO)
+        return line is not None and json.loads(line)["commitInfo"].get("timestamp", 0) / 1000 > moment
 
     def first_unread(self, end: Offset) -> int:
         """Return the first version that a stream has not read as a whole at the position ``end``, which may lie within a commit."""
@@ -165,6 +196,14 @@ class CommitLog:
         assert counts is not None
         return int(counts[0] or counts[1])
 
+    def _found(self, path: Any, pattern: str) -> str | None:
+        scanner = self._scanner(self._files.open(path), "UTF-8")
+        try:
+            found: str | None = scanner.findWithinHorizon(pattern, 0)
+        finally:
+            scanner.close()
+        return found
+
     def _status(self, path: Any) -> Any:
         """Return Hadoop's status of a file; None if it is absent. In an object store this is a single request."""
         try:
@@ -173,6 +212,9 @@ class CommitLog:
             if is_instance_of(self._spark.sparkContext._gateway, error.java_exception, "java.io.FileNotFoundException"):
                 return None
             raise
+
+    def _local_file(self, version: int) -> str:
+        return f"{self._local_folder}/{version:020d}.json"
 
     def _commit_file(self, version: int) -> Any:
         return self._path(self._log, f"{version:020d}.json")

@@ -14,9 +14,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
-from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
+from cdf_replicator.errors.exceptions import CommitReplacedError, RouteHaltError, SchemaChangedError
 from cdf_replicator.source import schema
-from cdf_replicator.source.commit_log import Size
+from cdf_replicator.source.commit_log import CommitMark, Size
 from cdf_replicator.source.schema import TableSchema
 from connectors.change import FEED_COLUMNS
 from connectors.names import quote_identifier
@@ -107,9 +107,13 @@ class CommitGuard:
         self._delivered = TableSchema(-1, _columns(frame))
         self._next = first
         self._last: Size | None = Size(0, 0)
+        self._mark: CommitMark | None = None
 
     def check(self, last: int) -> Size | None:
         """Check the commits up to a version for changes that Delta's stream does not report; raises ``RouteHaltError``.
+
+        Raises ``CommitReplacedError`` if the file of the last commit before was replaced: the table was recreated or
+        restored from a copy between two triggers of the query, and Delta's stream would continue after that commit.
 
         After a change feed was disabled and enabled again, updates appear as inserts and deletes. A column dropped
         without column mapping reads as null. A table replaced in place continues under a new id.
@@ -120,9 +124,12 @@ class CommitGuard:
         if self._planned is not None:
             self._check_plan(self._planned)
             self._planned = None
+        log = self._source.log
+        if self._mark is not None and not self._mark.is_unchanged:
+            raise CommitReplacedError(self._source.location, self._mark.version)
         sizes = [self._last]
         for version in range(self._next, last + 1):
-            commit = self._source.log.commit_at(version)
+            commit = log.commit_at(version)
             sizes.append(None if commit is None else commit.size)
             metadata = None if commit is None else commit.metadata
             if metadata is None:
@@ -136,6 +143,7 @@ class CommitGuard:
                 schema.check_allowed(self._route, lost, version, mapped=False)
         self._next = max(self._next, last + 1)
         self._last = sizes[-1]
+        self._mark = CommitMark.at(log, last)
         return Size.sum(sizes)
 
     def _check_plan(self, planned: Metadata) -> None:

@@ -86,6 +86,12 @@ def last_offset(checkpoint: StoragePath) -> Offset | None:
     return _offset(checkpoint, newest_batch(checkpoint))
 
 
+def last_planned(checkpoint: StoragePath) -> tuple[Offset, float] | None:
+    """Return the end of the newest micro-batch, and when Spark planned it in epoch seconds; None if that can't be read."""
+    lines = _lines(checkpoint / "offsets" / str(newest_batch(checkpoint)))
+    return (Offset.parse(lines[-1]), json.loads(lines[0])["batchTimestampMs"] / 1000) if len(lines) > 1 else None
+
+
 def newest_batch(checkpoint: StoragePath) -> int:
     """Return Spark's id of the newest micro-batch that may have been written; -1 if there was none."""
     return max(_numbers(checkpoint / "offsets"), default=-1)

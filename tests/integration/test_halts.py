@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
+from cdf_replicator.pipeline import start_position
+from cdf_replicator.spark.session import clear_delta_cache
 from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
@@ -50,6 +53,40 @@ def test_recreated_table_halts_the_route(started):
     mended(started)
     assert started.state().epoch == 2
     assert started.delivered().keys() == {"2", "3"}, "what the new table never had is swept"
+
+
+@pytest.mark.parametrize(("commits", "followed"), [(0, True), (3, False), (3, True)])
+def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch, commits, followed):
+    """Its id is the same. The commits after the copy differ from those that the route has read."""
+    monkeypatch.setattr(start_position, "CLOCKS_SECONDS", 0.0)
+    world.create(rows=["(1, 'a')"])
+    copy = world.folder / "copy"
+    shutil.copytree(world.table, copy)
+    if followed:
+        assert world.run() is None
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    assert world.run() is None
+    shutil.rmtree(world.table)
+    copy.rename(world.table)
+    clear_delta_cache(world.spark)
+    for number in range(commits):
+        world.insert(f"({10 + number}, 'other')")
+    decision = halted(world, "history_lost")
+    assert "has read version 3" in decision.message
+    assert "restored from a copy" in decision.message
+    assert world.delivered().keys() == {"1", "2", "3"}
+    mended(world)
+    assert world.delivered().keys() == {"1", *(str(10 + number) for number in range(commits))}
+
+
+def test_moved_files_of_a_table_do_not_halt_the_route(started, monkeypatch):
+    monkeypatch.setattr(start_position, "CLOCKS_SECONDS", 0.0)
+    for commit in (Path(started.table) / "_delta_log").glob("*.json"):
+        commit.touch()
+    started.insert("(3, 'c')")
+    assert started.run() is None
+    assert started.delivered().keys() == {"1", "2", "3"}
 
 
 @pytest.mark.parametrize("seen_missing", [True, False])
