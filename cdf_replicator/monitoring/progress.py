@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cdf_replicator.state.route_state import RouteState
     from cdf_replicator.state.storage_path import StoragePath
 
-WHOLE_SECONDS: Final = 10
-"""Spark reports progress of an idle query only this often."""
+RATES_SECONDS: Final = 10
+"""How long the rates of the last micro-batch are reported. Spark reports no progress for a query that sleeps."""
 
 
 @dataclass(slots=True)
@@ -67,8 +67,7 @@ class ProgressTracker:
     offset: Offset | None = field(init=False)
     _seen: tuple[int, str] | None = field(default=None, init=False)
     _settled: int = field(default=-1, init=False)  # number of started batches when all commits were delivered
-    _next_whole: float = field(default=0.0, init=False)
-    _rests: bool = field(default=False, init=False)  # the last reported rates are 0, so no further report is due
+    _rates_until: float = field(default=math.inf, init=False)
     _planned: int = field(default=-1, init=False)  # last micro-batch whose planning is reported
     _reported: tuple[int, int] | None = field(default=None, init=False)
     _oldest: float | None = field(default=None, init=False)
@@ -80,6 +79,11 @@ class ProgressTracker:
     def has_committed(self) -> bool:
         """Return whether a trigger of this run has ended, so that earlier failures no longer count."""
         return self._seen is not None
+
+    @property
+    def has_read_all(self) -> bool:
+        """Return whether the query has delivered every commit that the last poll saw, and has found no more data since."""
+        return self.batches.started == self._settled and self.source_version == self.delivered_version
 
     def poll(self, *, idle: bool | None = None) -> None:
         """Poll once and report changes.
@@ -100,7 +104,7 @@ class ProgressTracker:
             if end != "null":  # "null": a trigger without data
                 self.offset = Offset.parse(end)
             rates = progress.inputRowsPerSecond or 0.0, progress.processedRowsPerSecond or 0.0
-            self._rests = not any(rates)
+            self._rates_until = time.monotonic() + RATES_SECONDS if any(rates) else math.inf
             self.report.rates(*rates)
             self._report_planning(progress)
         # The last version of an offset may be partly read. It is complete after a trigger that found no more data.
@@ -112,7 +116,6 @@ class ProgressTracker:
             self.delivered_version = max(self.delivered_version, version)  # a new trigger does not lower it
         self.poll_source()
         self._settled = began if idle and self.delivered_version == self.source_version else -1
-        self._next_whole = math.inf if self._rests else time.monotonic() + WHOLE_SECONDS
 
     def _report_planning(self, progress: StreamingQueryProgress) -> None:
         """Report the time in planning of each micro-batch since the last poll; Spark keeps a hundred of them."""
@@ -125,8 +128,11 @@ class ProgressTracker:
 
     def _is_quiet(self) -> bool:
         """Poll only the source and return True if nothing else is due. This keeps idle routes cheap."""
-        if self.batches.started != self._settled or time.monotonic() > self._next_whole:
+        if self.batches.started != self._settled:
             return False
+        if time.monotonic() > self._rates_until:
+            self._rates_until = math.inf
+            self.report.rates(0.0, 0.0)
         self.poll_source()
         return self.source_version == self.delivered_version
 

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from cdf_replicator.errors.exceptions import QueryStalledError
 from cdf_replicator.monitoring.lag import Progress
 from cdf_replicator.monitoring.stalls import StallDetector, movement
+from cdf_replicator.source.table_watch import IdleQuery
 from cdf_replicator.spark import callback
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
     from cdf_replicator.pipeline.context import Interrupt, RouteContext
     from cdf_replicator.pipeline.maintenance import MaintenanceRunner
+    from cdf_replicator.source.table_watch import TableWatch
 
     Deliver = Callable[[DataFrame, int], None]
 
@@ -38,6 +40,8 @@ TRIGGERS_PER_SECOND: Final = 50
 FILES_PER_SECOND: Final = 10_000
 """Limit for the files of the log that a query lists, about a fifth of a core. Delta lists the whole folder at each trigger."""
 POLLS_PER_SECOND: Final = 25
+SLEEPING_POLL_SECONDS: Final = 30.0
+"""Interval of the polls of a query that sleeps, each of which takes about a millisecond of processor time."""
 POLL_RANGE: Final = (0.5, 2.0)
 
 
@@ -88,8 +92,9 @@ class ForeachBatch:
 class StreamingQueryRunner:
     """The streaming queries of a route, one after the other."""
 
-    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor) -> None:
+    def __init__(self, context: RouteContext, interrupt: Interrupt, lag: LagMonitor, tables: TableWatch) -> None:
         self._context = context
+        self._tables = tables
         self._interrupt = interrupt
         self._lag = lag
         self._settings = settings = context.settings
@@ -110,14 +115,16 @@ class StreamingQueryRunner:
         self._context.report.state("running")
         self._stalled = False
         tracker = self._lag.tracker(position, query)
+        idle = IdleQuery(self._tables, position.source, query)
         try:
             while query.isActive and not self._interrupt.requested:
                 tracker.poll()
                 yield Progress.of(position, tracker)
                 self._check_stall(query, tracker)
                 if not self._context.once:
+                    idle.poll(tracker.delivered_version if tracker.has_read_all else None)
                     maintenance.start_if_due()
-                self._wait_next_poll(query)
+                self._wait_next_poll(query, idle)
             if self._interrupt.requested:  # an error is the StopRequestedError of the next micro-batch
                 self._stop_after_batch(query, on_batch)
             else:
@@ -128,6 +135,7 @@ class StreamingQueryRunner:
                     raise on_batch.error or error
         finally:
             tracker.release()
+            idle.close()
             _stop(query)
             if not query.isActive:
                 on_batch.close()
@@ -154,13 +162,16 @@ class StreamingQueryRunner:
                 self._interrupt.wait(POLL_SECONDS)
         return True
 
-    def _wait_next_poll(self, query: StreamingQuery) -> None:
-        """Wait until the next poll; with ``once``, no longer than the query runs."""
+    def _wait_next_poll(self, query: StreamingQuery, idle: IdleQuery) -> None:
+        """Wait until the next poll, longer while the query sleeps; with ``once``, no longer than the query runs."""
         if self._context.once:
             with suppress(StreamingQueryException):
                 query.awaitTermination(self._poll_seconds)  # type: ignore[arg-type]  # it accepts fractions
         else:
+            deadline = time.monotonic() + SLEEPING_POLL_SECONDS
             self._interrupt.wait(self._poll_seconds)
+            while idle.sleeps and time.monotonic() < deadline and not self._interrupt.requested:
+                self._interrupt.wait(self._poll_seconds)
 
     def _check_stall(self, query: StreamingQuery, tracker: ProgressTracker) -> None:
         """Raise ``QueryStalledError`` if the query does not move; report a second stall until the query moves."""

@@ -15,6 +15,7 @@ from cdf_replicator.pipeline.target import TargetFactory
 from cdf_replicator.runtime.command_executor import CommandExecutor
 from cdf_replicator.runtime.command_handler import CommandHandler
 from cdf_replicator.runtime.route_runner import Inbox, RouteRunner
+from cdf_replicator.source.table_watch import TableWatch
 
 if TYPE_CHECKING:
     import threading
@@ -46,6 +47,10 @@ class RouteFactory:
     stop: threading.Event
     retention: RetentionReader = field(default_factory=RetentionReader, init=False)
     starts: StartGate = field(default_factory=StartGate, init=False)
+    tables: TableWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", TableWatch(self.spark, self.settings.trigger_seconds, self.stop))
 
     def runner(self, route: Route, requested_start_version: int | None) -> RouteRunner:
         """Return the runner of a route, which is not started. For ``requested_start_version``, see ``RouteRunner``."""
@@ -56,6 +61,8 @@ class RouteFactory:
         targets = TargetFactory(context, sink, self.dead_letters)
         retention = RetentionMonitor(report, self.settings.trigger_seconds, self.retention)
         lag = LagMonitor(self.spark, route, self.state_store, report, retention)
-        stream = RouteStream(context, targets, StreamingQueryRunner(context, inbox, lag), lag, inbox, self.starts)
+        stream = RouteStream(
+            context, targets, StreamingQueryRunner(context, inbox, lag, self.tables), lag, inbox, self.starts
+        )
         handler = CommandHandler(context, CommandExecutor(context, targets, self.dead_letters), inbox)
         return RouteRunner(context, stream, handler, inbox, requested_start_version)

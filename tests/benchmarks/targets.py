@@ -68,7 +68,7 @@ LIMITS = (
     Limit("a commit into all, processor time against by hand", 0.8),
     Limit("a commit into all, processor time against by hand once a second", 0.8),
     Limit("a commit, processor time of audit against redis", 1.2),
-    Limit("50 idle routes, of one core", 8, "%"),
+    Limit("50 idle routes, of one core", 2, "%"),
     Limit("50 idle routes, driver and JVM", 1.5, "GiB"),
     Limit("500 idle routes, of one core", 15, "%"),
     Limit("500 idle routes, driver and JVM", 2.5, "GiB"),

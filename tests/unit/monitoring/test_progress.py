@@ -36,10 +36,11 @@ class Query:
 
 @pytest.fixture
 def world():
-    reported = []
-    planned = []
+    reported, planned, rates = [], [], []
     report = SimpleNamespace(
-        rates=lambda *_: None, versions=lambda *found: reported.append(found[:2]), planning=planned.append
+        rates=lambda *found: rates.append(found),
+        versions=lambda *found: reported.append(found[:2]),
+        planning=planned.append,
     )
     source = SimpleNamespace(latest=3)
     source.log = SimpleNamespace(committed_at=lambda _: 0.0, latest_version=lambda: source.latest)
@@ -47,7 +48,9 @@ def world():
     state = SimpleNamespace(start_version=0, phase="streaming")
     query, batches = Query(), BatchCount(1)
     watch = ProgressTracker(query, StreamPosition(source, state, None, None), report, batches, headroom)
-    return SimpleNamespace(watch=watch, query=query, source=source, batches=batches, reported=reported, planned=planned)
+    return SimpleNamespace(
+        watch=watch, query=query, source=source, batches=batches, reported=reported, planned=planned, rates=rates
+    )
 
 
 def test_query_that_has_delivered_everything_is_not_polled(world):
@@ -98,22 +101,30 @@ def test_batch_started_since_the_last_poll_causes_a_poll(world):
     assert world.query.polls == 2
 
 
-def test_rates_of_an_idle_query_are_polled_rarely(world, monkeypatch):
-    world.watch.poll()
-    monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
-    world.batches.started = 2
+def test_rates_of_a_query_without_new_data_become_zero(world, monkeypatch):
     world.watch.poll()
     world.watch.poll()
-    assert world.query.polls == 3
-
-
-def test_query_with_zero_rates_is_not_polled(world, monkeypatch):
-    monkeypatch.setattr(progress, "WHOLE_SECONDS", -1)
-    world.watch.poll()
-    world.query.end, world.query.number, world.query.timestamp, world.query.rate = None, 4, "10:10", 0.0
-    for _ in range(3):
+    assert world.rates == [(1.0, 1.0)]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: progress.math.inf)
+    for _ in range(2):
         world.watch.poll()
-    assert world.query.polls == 2
+    assert world.rates == [(1.0, 1.0), (0.0, 0.0)]
+    assert world.query.polls == 1, "Spark reports no progress for a query that sleeps"
+
+
+def test_query_without_more_data_has_read_all_until_a_commit(world):
+    assert not world.watch.has_read_all
+    world.watch.poll()
+    assert world.watch.has_read_all
+    world.source.latest = 4
+    world.watch.poll()
+    assert not world.watch.has_read_all
+
+
+def test_query_with_a_later_batch_has_not_read_all(world):
+    world.watch.poll()
+    world.batches.started = 2
+    assert not world.watch.has_read_all
 
 
 def test_planning_of_each_micro_batch_is_reported_once(world):

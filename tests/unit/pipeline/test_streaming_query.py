@@ -89,6 +89,7 @@ class Query:
 class Tracker:
     def __init__(self, events):
         self.source_version, self.delivered_version, self.has_committed, self.events = 9, 3, False, events
+        self.has_read_all = False
 
     def poll(self, *, idle=None):
         self.delivered_version += 1
@@ -110,10 +111,11 @@ def run(stop, closed, monkeypatch):
     context = RouteContext(None, SimpleNamespace(name="orders_search"), None, report, settings)
     lag = SimpleNamespace(batches=BatchCount(), tracker=lambda *_: Tracker(events))
     maintenance = SimpleNamespace(start_if_due=lambda: events.append("maintenance"))
-    position = StreamPosition(None, STATE, "checkpoint", None)
+    source = SimpleNamespace(location="/lake/orders", log=SimpleNamespace(is_local=True))
+    position = StreamPosition(source, STATE, "checkpoint", None)
 
     def follow(query):
-        runner = StreamingQueryRunner(context, Interrupt(stop), lag)
+        runner = StreamingQueryRunner(context, Interrupt(stop), lag, None)
         monkeypatch.setattr(runner, "_started", lambda *_: query)
         return runner.follow(position, CHANGES, lambda *_: None, maintenance)
 

@@ -1,0 +1,105 @@
+"""Test the queries of routes that have nothing to read: they sleep, and the next commit wakes them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+
+import pytest
+
+from cdf_replicator.source import table_watch
+from cdf_replicator.spark.session import clear_delta_cache
+from tests.support.waiting import until
+
+FOREVER = 600.0
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """Return the clocks that are made; a query that is not woken sleeps longer than the test."""
+    monkeypatch.setattr(table_watch, "LONGEST_SLEEP_SECONDS", FOREVER)
+    made = []
+    install = table_watch.TriggerClocks.install
+
+    def recorded(self, query):
+        made.append(install(self, query))
+        return made[-1]
+
+    monkeypatch.setattr(table_watch.TriggerClocks, "install", recorded)
+    return made
+
+
+@pytest.fixture
+def asleep(world, live, clocks):
+    """Start a route, and return its clock when its query sleeps."""
+    world.create(rows=["(1, 'a')"])
+    live("orders_files")
+    until(lambda: clocks and clocks[0].sleeps)
+    return clocks[0]
+
+
+def test_idle_query_sleeps_and_a_commit_wakes_it(world, asleep):
+    world.insert("(2, 'b')")
+    until(lambda: world.delivered().keys() == {"1", "2"})
+    until(lambda: asleep.sleeps)
+
+
+def test_commits_at_any_moment_wake_the_query(world, asleep):
+    draw = random.Random(24)
+    for number in range(2, 22):
+        time.sleep(draw.choice([0, 0.05, 0.2, 0.5, 0.7, 1.0]))
+        world.insert(f"({number}, 'a')")
+        if draw.random() < 0.5:
+            until(lambda number=number: str(number) in world.delivered())
+    until(lambda: len(world.delivered()) == 21)
+
+
+def test_commit_without_rows_leaves_the_query_asleep_again(world, asleep):
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')")
+    until(lambda: world.sample("cdf_delivered_version") == 1)
+    until(lambda: asleep.sleeps)
+
+
+def test_recreated_table_halts_a_route_whose_query_sleeps(world, live, clocks):
+    """The new table has as many commits as the former one, so that a trigger finds nothing new."""
+    world.create(rows=["(1, 'a')"])
+    (runner,) = live("orders_files")
+    until(lambda: clocks and clocks[0].sleeps)
+    time.sleep(0.5)  # the watch has seen the newest commit
+    recreate(world, "(5, 'a')")
+    until(lambda: runner.failure)
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "table_replaced")
+
+
+def test_table_recreated_unseen_halts_the_route_at_its_next_commit(world, live, clocks, monkeypatch):
+    """No trigger and no poll sees the location without a table."""
+    monkeypatch.setattr(table_watch.TableWatch, "_watch", lambda *_: None)
+    world.create(rows=["(1, 'a')"])
+    (runner,) = live("orders_files")
+    until(lambda: clocks and clocks[0].sleeps)
+    world.insert("(2, 'b')")
+    clocks[0].wake()
+    until(lambda: world.delivered().keys() == {"1", "2"} and clocks[0].sleeps)
+    recreate(world, "(5, 'a')")
+    world.insert("(6, 'b')")
+    world.insert("(7, 'c')")
+    clocks[0].wake()
+    until(lambda: runner.failure)
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "table_replaced")
+    assert world.delivered().keys() == {"1", "2"}
+
+
+def recreate(world, row):
+    shutil.rmtree(world.table)
+    clear_delta_cache(world.spark)
+    world.create(rows=[row])
+
+
+def test_query_of_another_spark_keeps_its_clock(world, live, clocks, monkeypatch):
+    monkeypatch.setattr("cdf_replicator.spark.trigger_clock._field", lambda holder, name: None)
+    world.create(rows=["(1, 'a')"])
+    live("orders_files")
+    until(lambda: clocks == [None])
+    world.insert("(2, 'b')")
+    until(lambda: world.delivered().keys() == {"1", "2"})
