@@ -10,7 +10,6 @@ from typing import Final
 from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.errors.conditions import RESYNC, UNKNOWN_SPARK_ERROR
 from cdf_replicator.errors.exceptions import (
-    CommitReplacedError,
     EnrichmentError,
     ErrorDecision,
     LeaseLostError,
@@ -56,9 +55,7 @@ def clear_traceback_frames(error: BaseException | None) -> None:
 
 def _own(error: BaseException) -> ErrorDecision | None:
     """Return the decision on an error of the service or of a sink; None for any other error."""
-    if isinstance(
-        error, RouteHaltError | QueryStalledError | SchemaChangedError | CommitReplacedError | EnrichmentError
-    ):
+    if isinstance(error, RouteHaltError | QueryStalledError | SchemaChangedError | EnrichmentError):
         return error.decision
     if isinstance(error, StateError):
         return ErrorDecision("halt", "state_damaged", str(error), RESYNC)

@@ -58,17 +58,6 @@ class SchemaChangedError(Exception):
         )
 
 
-class CommitReplacedError(Exception):
-    """The file of a commit that the route has read was replaced. The next start compares the table with the route's state."""
-
-    def __init__(self, location: str, version: int) -> None:
-        message = f"Commit {version} of the table at {location} was replaced after the route had read it."
-        super().__init__(message)
-        self.decision = ErrorDecision(
-            "restart", "table_replaced", message, "No action needed: the stream restarts, and checks the table."
-        )
-
-
 class EnrichmentError(Exception):
     """A joined table can't be read or has changed. The decision is that of the underlying error."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
 from cdf_replicator.errors.conditions import RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from cdf_replicator.pipeline import generation, target_claim
+from cdf_replicator.source import continuity
 from cdf_replicator.state import checkpoint
 from cdf_replicator.state.route_state import RouteState
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
     from connectors import Sink
-
-CLOCKS_SECONDS: Final = 60.0
-"""Largest difference between the clocks of the service, of the table's storage and of its writers."""
 
 log = structlog.get_logger(__name__)
 
@@ -207,28 +205,11 @@ def _verify_identity(state: RouteState, identity: dict[str, object], source: Sou
 
 
 def _verify_history(state: RouteState, source: SourceTable, state_path: StateStore) -> None:
-    """Check that the table still has the last commit that the route has read; raises ``RouteHaltError``.
-
-    A table that is restored from a copy of its files keeps its id and has fewer commits. Its next commits get numbers that
-    the route has read. Such a commit was written after the route had read its number, by the clock of the storage and by the
-    clock of the writer. Files that were moved have a new time, and their commits keep the old time.
-    """
+    """Check that the table still has the last commit that the route has read; raises ``RouteHaltError``."""
     folder = state_path.checkpoint(state.route, state.generation)
     planned = checkpoint.last_planned(folder)
     if planned is None:
         version, read_at = (state.start_version or 0) - 1, checkpoint.first_started_at(folder)
     else:
         version, read_at = planned[0].started_version, planned[1]
-    latest = source.log.latest_version()
-    if version > latest:
-        found = f"its log now ends at version {latest}"
-    elif source.log.is_written_after(read_at + CLOCKS_SECONDS, version):
-        found = "that version is now another commit"
-    else:
-        return
-    raise RouteHaltError(
-        "history_lost",
-        f"Route {state.route} has read version {version} of table {source.source.slug} ({source.location}), and {found}: "
-        "the table was restored from a copy.",
-        RESYNC,
-    )
+    continuity.verify_read(source, version, read_at)

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from cdf_replicator.errors.exceptions import QueryStalledError
 from cdf_replicator.monitoring.lag import Progress
 from cdf_replicator.monitoring.stalls import StallDetector, movement
+from cdf_replicator.source import continuity
 from cdf_replicator.source.table_watch import IdleQuery
 from cdf_replicator.spark import callback
 
@@ -121,6 +122,8 @@ class StreamingQueryRunner:
                 tracker.poll()
                 yield Progress.of(position, tracker)
                 self._check_stall(query, tracker)
+                if mark := idle.take_replaced():
+                    continuity.verify_mark(position.source, mark, position.state.table_id)
                 if not self._context.once:
                     idle.poll(tracker.delivered_version if tracker.has_read_all else None)
                     maintenance.start_if_due()

@@ -14,8 +14,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
-from cdf_replicator.errors.exceptions import CommitReplacedError, RouteHaltError, SchemaChangedError
-from cdf_replicator.source import schema
+from cdf_replicator.errors.exceptions import RouteHaltError, SchemaChangedError
+from cdf_replicator.source import continuity, schema
 from cdf_replicator.source.commit_log import CommitMark, Size
 from cdf_replicator.source.schema import TableSchema
 from connectors.change import FEED_COLUMNS
@@ -112,8 +112,8 @@ class CommitGuard:
     def check(self, last: int) -> Size | None:
         """Check the commits up to a version for changes that Delta's stream does not report; raises ``RouteHaltError``.
 
-        Raises ``CommitReplacedError`` if the file of the last commit before was replaced: the table was recreated or
-        restored from a copy between two triggers of the query, and Delta's stream would continue after that commit.
+        The last commit before is checked first, since the table may have been recreated or restored from a copy between two
+        triggers of the query.
 
         After a change feed was disabled and enabled again, updates appear as inserts and deletes. A column dropped
         without column mapping reads as null. A table replaced in place continues under a new id.
@@ -125,8 +125,8 @@ class CommitGuard:
             self._check_plan(self._planned)
             self._planned = None
         log = self._source.log
-        if self._mark is not None and not self._mark.is_unchanged:
-            raise CommitReplacedError(self._source.location, self._mark.version)
+        if self._mark is not None:
+            continuity.verify_mark(self._source, self._mark, self._source.metadata.table_id)
         sizes = [self._last]
         for version in range(self._next, last + 1):
             commit = log.commit_at(version)

@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cdf_replicator.errors.exceptions import CommitReplacedError
 from cdf_replicator.source.commit_log import CommitLog, CommitMark
 from cdf_replicator.spark.trigger_clock import TriggerClocks
 
@@ -72,7 +71,7 @@ class _Table:
             if mark is not None and replaced:
                 self._log = self._mark = None
                 for query in self.queries:
-                    query.restart(mark.version)
+                    query.report_replaced(mark)
 
 
 class TableWatch:
@@ -147,19 +146,14 @@ class IdleQuery:
         self._tables = tables
         self._query: StreamingQuery | None = query
         self._clock: TriggerClock | None = None
-        self._replaced: int | None = None
+        self._replaced: CommitMark | None = None
 
     @property
     def sleeps(self) -> bool:
         return self._clock is not None and self._clock.sleeps
 
     def poll(self, delivered: int | None) -> None:
-        """Let the query sleep if it has read everything, up to ``delivered``; wake it if that is None.
-
-        Raises ``CommitReplacedError`` if the file of the last commit that the query has read was replaced.
-        """
-        if self._replaced is not None:
-            raise CommitReplacedError(self.location, self._replaced)
+        """Let the query sleep if it has read everything, up to ``delivered``; wake it if that is None."""
         if delivered is None:
             self.wake()
             return
@@ -174,10 +168,15 @@ class IdleQuery:
         if self._clock is not None and self._clock.sleeps:
             self._clock.wake()
 
-    def restart(self, replaced: int) -> None:
-        """Have the next poll raise an error, since the file of commit ``replaced`` was replaced."""
-        self._replaced = replaced
+    def report_replaced(self, mark: CommitMark) -> None:
+        """Have the route check its table, since the file of a commit that the query has read was replaced."""
+        self._replaced = mark
         self.wake()
+
+    def take_replaced(self) -> CommitMark | None:
+        """Return the commit whose file was replaced, once; None without such a commit."""
+        mark, self._replaced = self._replaced, None
+        return mark
 
     def close(self) -> None:
         """Forget the query, which ends."""

@@ -87,9 +87,15 @@ def last_offset(checkpoint: StoragePath) -> Offset | None:
 
 
 def last_planned(checkpoint: StoragePath) -> tuple[Offset, float] | None:
-    """Return the end of the newest micro-batch, and when Spark planned it in epoch seconds; None if that can't be read."""
-    lines = _lines(checkpoint / "offsets" / str(newest_batch(checkpoint)))
-    return (Offset.parse(lines[-1]), json.loads(lines[0])["batchTimestampMs"] / 1000) if len(lines) > 1 else None
+    """Return the end of the newest micro-batch, and when Spark planned it in epoch seconds; None if that can't be read.
+
+    The time is by the clock of the driver or of the state path, whichever is later.
+    """
+    file = checkpoint / "offsets" / str(newest_batch(checkpoint))
+    lines = _lines(file)
+    if len(lines) < 2:  # noqa: PLR2004 - metadata and the offset
+        return None
+    return Offset.parse(lines[-1]), max(json.loads(lines[0])["batchTimestampMs"] / 1000, file.modified_at())
 
 
 def newest_batch(checkpoint: StoragePath) -> int:

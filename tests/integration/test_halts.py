@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdf_replicator.pipeline import start_position
+from cdf_replicator.source import continuity
 from cdf_replicator.spark.session import clear_delta_cache
 from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
@@ -58,7 +58,7 @@ def test_recreated_table_halts_the_route(started):
 @pytest.mark.parametrize(("commits", "followed"), [(0, True), (3, False), (3, True)])
 def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch, commits, followed):
     """Its id is the same. The commits after the copy differ from those that the route has read."""
-    monkeypatch.setattr(start_position, "CLOCKS_SECONDS", 0.0)
+    monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", 0.0)
     world.create(rows=["(1, 'a')"])
     copy = world.folder / "copy"
     shutil.copytree(world.table, copy)
@@ -81,7 +81,7 @@ def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch,
 
 
 def test_moved_files_of_a_table_do_not_halt_the_route(started, monkeypatch):
-    monkeypatch.setattr(start_position, "CLOCKS_SECONDS", 0.0)
+    monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", 0.0)
     for commit in (Path(started.table) / "_delta_log").glob("*.json"):
         commit.touch()
     started.insert("(3, 'c')")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
-from cdf_replicator.source import table_watch
+from cdf_replicator.source import continuity, table_watch
 from cdf_replicator.spark.session import clear_delta_cache
 from tests.support.waiting import until
 
@@ -68,7 +69,7 @@ def test_recreated_table_halts_a_route_whose_query_sleeps(world, live, clocks):
     until(lambda: clocks and clocks[0].sleeps)
     time.sleep(0.5)  # the watch has seen the newest commit
     recreate(world, "(5, 'a')")
-    until(lambda: runner.failure)
+    until(lambda: runner.failure, 60)
     assert (runner.failure.action, runner.failure.reason) == ("halt", "table_replaced")
 
 
@@ -85,9 +86,43 @@ def test_table_recreated_unseen_halts_the_route_at_its_next_commit(world, live, 
     world.insert("(6, 'b')")
     world.insert("(7, 'c')")
     clocks[0].wake()
-    until(lambda: runner.failure)
+    until(lambda: runner.failure, 60)
     assert (runner.failure.action, runner.failure.reason) == ("halt", "table_replaced")
     assert world.delivered().keys() == {"1", "2"}
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_restored_table_halts_a_route_whose_query_sleeps(world, live, clocks, monkeypatch, commits):
+    """The commit after the copy has the number of the last commit that the route has read."""
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.4)
+    world.create(rows=["(1, 'a')"])
+    copy = world.folder / "copy"
+    shutil.copytree(world.table, copy)
+    world.insert("(2, 'b')")
+    (runner,) = live("orders_files")
+    until(lambda: clocks and clocks[0].sleeps)
+    time.sleep(0.5)  # the watch has seen the newest commit
+    shutil.rmtree(world.table)
+    copy.rename(world.table)
+    clear_delta_cache(world.spark)
+    for number in range(commits):
+        world.insert(f"({10 + number}, 'other')")
+    until(lambda: runner.failure, 60)
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "history_lost")
+    assert world.delivered().keys() == {"1", "2"}
+
+
+def test_touched_commit_does_not_halt_a_route_whose_query_sleeps(world, live, clocks, monkeypatch):
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.4)
+    world.create(rows=["(1, 'a')"])
+    (runner,) = live("orders_files")
+    until(lambda: clocks and clocks[0].sleeps)
+    time.sleep(0.5)  # the watch has seen the newest commit
+    (Path(world.table) / "_delta_log" / f"{1:020d}.json").touch()
+    time.sleep(1.0)  # the route has checked its table
+    world.insert("(2, 'b')")
+    until(lambda: world.delivered().keys() == {"1", "2"})
+    assert runner.failure is None
 
 
 def recreate(world, row):
