@@ -21,7 +21,8 @@ LONGEST_SLEEP_SECONDS: Final = 60.0
 POLLS_PER_SECOND: Final = 125
 """Limit for all tables in a local file system, of which a poll takes about 20 microseconds."""
 LOCAL_WATCHER: Final = "watch-local-tables"
-SOONER: Final = 10
+SOONER: Final = 50
+"""A single table is polled this many times as often as ``CDF_TRIGGER_SECONDS``, up to a second, demands."""
 ONE_SECOND: Final = 1
 
 
