@@ -15,7 +15,7 @@ from cdf_replicator.errors.exceptions import QueryStalledError
 from cdf_replicator.monitoring.lag import Progress
 from cdf_replicator.monitoring.stalls import StallDetector, movement
 from cdf_replicator.source import continuity
-from cdf_replicator.source.table_watch import IdleQuery
+from cdf_replicator.source.table_watch import IdleQuery, free_poll_seconds
 from cdf_replicator.spark import callback
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.5
 STATUS_SECONDS: Final = 0.05
 SOONER: Final = 10
-ONE_SECOND: Final = 1
 TRIGGERS_PER_SECOND: Final = 50
 """Limit for all routes together. A trigger without a commit takes Spark about half a millisecond of processor time."""
 FILES_PER_SECOND: Final = 10_000
@@ -224,16 +223,14 @@ def _stop(query: StreamingQuery) -> None:
 def trigger_seconds(longest: float, routes: int, listed: int | None) -> float:
     """Return the trigger interval of a route's query in seconds: down to a tenth of ``longest`` for free polls.
 
-    An operator who sets more than a second wants fewer and larger micro-batches.
-
     Args:
         longest: The configured interval.
         routes: Number of routes of the service.
         listed: Number of files of the log, in a local file system; None for an object store, where a poll is a paid request.
     """
-    if listed is None or longest > ONE_SECOND:
+    if listed is None:
         return longest
-    return min(longest, max(longest / SOONER, routes / TRIGGERS_PER_SECOND, listed / FILES_PER_SECOND))
+    return free_poll_seconds(longest, longest / SOONER, routes / TRIGGERS_PER_SECOND, listed / FILES_PER_SECOND)
 
 
 def poll_seconds(routes: int) -> float:

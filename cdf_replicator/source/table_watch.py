@@ -26,6 +26,14 @@ SOONER: Final = 50
 ONE_SECOND: Final = 1
 
 
+def free_poll_seconds(longest: float, *least: float) -> float:
+    """Return the interval of polls that cost nothing but processor time: the longest of ``least``, at most ``longest``.
+
+    An operator who sets more than a second wants fewer and larger micro-batches.
+    """
+    return longest if longest > ONE_SECOND else min(longest, max(least))
+
+
 @dataclass(eq=False, slots=True)
 class _Table:
     """A table that queries follow.
@@ -134,9 +142,9 @@ class TableWatch:
 
     def _interval(self, watcher: str, tables: int) -> float:
         """Return the seconds until the next poll, which is a paid request in an object store."""
-        if watcher != LOCAL_WATCHER or self._seconds > ONE_SECOND:
+        if watcher != LOCAL_WATCHER:
             return self._seconds
-        return min(self._seconds, max(self._seconds / SOONER, tables / POLLS_PER_SECOND))
+        return free_poll_seconds(self._seconds, self._seconds / SOONER, tables / POLLS_PER_SECOND)
 
 
 class IdleQuery:

@@ -93,9 +93,9 @@ def last_planned(checkpoint: StoragePath) -> tuple[Offset, float] | None:
     """
     file = checkpoint / "offsets" / str(newest_batch(checkpoint))
     lines = _lines(file)
-    if len(lines) < 2:  # noqa: PLR2004 - metadata and the offset
-        return None
-    return Offset.parse(lines[-1]), max(json.loads(lines[0])["batchTimestampMs"] / 1000, file.modified_at())
+    if len(lines) > 1:
+        return Offset.parse(lines[-1]), max(json.loads(lines[0])["batchTimestampMs"] / 1000, file.modified_at())
+    return None
 
 
 def newest_batch(checkpoint: StoragePath) -> int:

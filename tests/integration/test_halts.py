@@ -23,7 +23,7 @@ def halted(world, reason):
     return decision
 
 
-def mended(world):
+def resynced(world):
     command = Command("resync", "orders_files")
     assert world.run(command=command) is None
     assert world.answer(command).state == "done"
@@ -40,7 +40,7 @@ def test_duplicate_keys_in_a_snapshot_are_named(world):
     assert "ON_DUPLICATE_KEYS=dead_letter" in decision.remedy
     assert world.delivered() == {}
     world.change("DELETE FROM {t} WHERE name = 'c'")
-    mended(world)
+    resynced(world)
 
 
 def test_recreated_table_halts_the_route(started):
@@ -50,7 +50,7 @@ def test_recreated_table_halts_the_route(started):
     decision = halted(started, "table_replaced")
     assert "recreated" in decision.message
     assert started.delivered().keys() == {"1", "2"}
-    mended(started)
+    resynced(started)
     assert started.state().epoch == 2
     assert started.delivered().keys() == {"2", "3"}, "what the new table never had is swept"
 
@@ -76,7 +76,7 @@ def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch,
     assert "has read version 3" in decision.message
     assert "restored from a copy" in decision.message
     assert world.delivered().keys() == {"1", "2", "3"}
-    mended(world)
+    resynced(world)
     assert world.delivered().keys() == {"1", *(str(10 + number) for number in range(commits))}
 
 
@@ -138,7 +138,7 @@ def test_missing_target_is_not_filled_with_the_newest_changes_only(started):
     shutil.rmtree(started.files / "orders")
     started.insert("(3, 'c')")
     halted(started, "target_gone")
-    mended(started)
+    resynced(started)
 
 
 def test_target_filled_from_another_state_path_is_unchanged(started):
@@ -146,7 +146,7 @@ def test_target_filled_from_another_state_path_is_unchanged(started):
     started.change("DELETE FROM {t} WHERE id = 1")
     halted(started, "target_claimed")
     assert started.delivered().keys() == {"1", "2"}
-    mended(started)
+    resynced(started)
     assert started.state().epoch == 2
 
 
@@ -159,7 +159,7 @@ def test_commits_removed_by_log_cleanup_are_not_skipped(started):
     started.insert("(6, 'f')")
     started.forget_log_before(started.version())
     halted(started, "history_lost")
-    mended(started)
+    resynced(started)
 
 
 def test_disabled_change_feed_halts_with_the_command_to_enable_it(world):
@@ -200,7 +200,7 @@ def test_a_damaged_state_is_rebuilt_by_a_resync(started):
     (started.state_path.root / "routes" / "orders_files" / "route.json").write_text("{")
     started.change("DELETE FROM {t} WHERE id = 1")
     halted(started, "state_damaged")
-    mended(started)
+    resynced(started)
     assert (started.state().epoch, started.state().generation) == (2, 1)
 
 
