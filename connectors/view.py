@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 IDENTITY: Final = "identity"
 BODY: Final = "body"
 ENTRY_SCHEMA: Final = f"{IDENTITY} string, guard bigint, {BODY} string"
+PACED: Final = "cdf.paced"
+"""Local property of a Spark job that pauses for most of the time, so that other jobs find an idle processor."""
+PAUSE: Final = 3
+"""Seconds of pause after a second of work."""
+LONGEST_PAUSE_SECONDS: Final = 10.0
+"""A server may end an idle view: Elasticsearch after five minutes."""
+SLOT_MILLISECONDS: Final = 100
+ROWS_BETWEEN_CHECKS: Final = 16
+"""Rows that a paced task reads before it checks the clock again."""
 
 
 class View(ABC):
@@ -60,12 +70,48 @@ class ScannedView(View):
         from connectors.change import GUARD, ROW
 
         def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            task = TaskContext.get()
+            is_paced = task is not None and task.getLocalProperty(PACED) is not None
             for batch in batches:
                 for part in batch.column(0).to_pylist():
-                    yield from self.scan(part)
+                    entries = self.scan(part)
+                    yield from with_pauses(entries) if is_paced else entries
 
         parts = spark.range(0, self.parts, 1, self.parts)
         return parts.mapInArrow(scan, ENTRY_SCHEMA).select(IDENTITY, GUARD, self.read(schema).alias(ROW))
+
+
+def with_pauses(
+    batches: Iterator[pa.RecordBatch],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, and pause after each ``PAUSE`` times as long as it took to read."""
+    began = clock()
+    for batch in batches:
+        seconds = clock() - began
+        yield batch
+        sleep(min(PAUSE * seconds, LONGEST_PAUSE_SECONDS))
+        began = clock()
+
+
+def paced(frame: DataFrame) -> DataFrame:
+    """Return the frame; if the jobs of this thread are ``PACED``, one task reads it, at a quarter of its speed.
+
+    The task works at the beginning of each slot of a tenth of a second, and sleeps until the next. The sleep ends if
+    Spark cancels the task.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if frame.sparkSession.sparkContext.getLocalProperty(PACED) is None:
+        return frame
+    within = f"cast(java_method('java.lang.System', 'currentTimeMillis') as bigint) % {SLOT_MILLISECONDS}"
+    sleep = f"java_method('java.lang.Thread', 'sleep', {SLOT_MILLISECONDS} - {within})"
+    checks = F.monotonically_increasing_id() % ROWS_BETWEEN_CHECKS == 0
+    is_over = F.expr(f"{within} >= {SLOT_MILLISECONDS // (PAUSE + 1)}")
+    return frame.coalesce(1).where(F.when(checks & is_over, F.expr(f"{sleep} IS NOT NULL")).otherwise(True))
 
 
 def entry_batch(identities: list[str], guards: list[int | None], bodies: list[str | None]) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """Compare the target of each route with its source table, periodically or on request, beside the streams.
 
-One comparison runs at a time. It reads with one task, in a scheduler pool of weight 0, so that a stream waits for at most
-one core. It has its own sink, and never halts or restarts a route.
+One comparison runs at a time. It reads with one task, in a scheduler pool of weight 0, and pauses for most of the time unless
+an operator waits for it. It has its own sink, and never halts or restarts a route.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from cdf_replicator.verification.result import Verification
 from cdf_replicator.verification.schedule import Schedule
 from cdf_replicator.verification.verify import verify
 from connectors import Verifiable
+from connectors.view import PACED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -148,10 +149,8 @@ class BackgroundVerifier:
             if name in ready and ready[name].totals.restarts[REQUEST] != commands
         )
         name = next(corrected, None) or schedule.first_due(time.time(), ready)
-        if name is None:
-            return
-        outcome = self._outcome(ready[name], over, None)
-        if outcome is None:
+        outcome = None if name is None else self._outcome(ready[name], over, None)
+        if name is None or outcome is None:
             return
         schedule.postpone(name, time.time())
         if isinstance(outcome, Exception):
@@ -190,7 +189,7 @@ class BackgroundVerifier:
         An operator's ``request`` gets the progress. It takes the place of a periodic comparison, which begins again later.
         """
         route = self._routes[before.route]
-        work = _Work(self._spark, route, self._settings.sink(route.sink), self._state_store)
+        work = _Work(self._spark, route, self._settings.sink(route.sink), self._state_store, paced=request is None)
         work.start()
         began, disturbed = time.monotonic(), False
         while work.is_alive():
@@ -233,17 +232,18 @@ class _Work(threading.Thread):
     ``outcome`` is its result or its error, after the end of the thread.
     """
 
-    def __init__(self, spark: SparkSession, route: Route, sink: Sink, state_store: StateStore) -> None:
+    def __init__(self, spark: SparkSession, route: Route, sink: Sink, state_store: StateStore, *, paced: bool) -> None:
         super().__init__(name=f"verify-{route.name}", daemon=True)
         self.outcome: Verification | Exception | None = None
         self.jobs = TaggedJobs(spark, self.name)
-        self._given = (spark, route, sink, state_store)
+        self._given, self._paced = (spark, route, sink, state_store), paced
 
     def run(self) -> None:
         context = self._given[0].sparkContext
         try:
             context.setJobGroup(POOL, self.name, interruptOnCancel=True)
             context.setLocalProperty("spark.scheduler.pool", POOL)
+            context.setLocalProperty(PACED, "true" if self._paced else None)  # type: ignore[arg-type]
             with tagged(self._given[0], self.name):
                 self.outcome = verify(*self._given, limit=0, gently=True)
         except Exception as error:  # noqa: BLE001 - a failed comparison must not halt a route

@@ -21,7 +21,7 @@ from cdf_replicator.verification import digests, expected
 from cdf_replicator.verification.comparison import compare
 from connectors import Aggregated, Verifiable, change, guard_of
 from connectors.rendering import in_json_type
-from connectors.view import IDENTITY
+from connectors.view import IDENTITY, paced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,13 +123,13 @@ class Entries:
         return rows, inexact
 
     def _entries(self, view: View, rows: DataFrame, names: Sequence[str], cached: ExitStack) -> DataFrame:
-        entries = self._tasks(view.entries(self.table.spark, expected.row_type(rows)))
+        entries = paced(self._tasks(view.entries(self.table.spark, expected.row_type(rows))))
         if view.consistent:
             return entries
         entries = digests.digested(entries, names).persist(StorageLevel.DISK_ONLY)
         cached.callback(entries.unpersist)
         entries.count()  # reads the target before the newest version of the source table
-        return entries
+        return paced(entries)
 
     def _changed(self, snapshot: DataFrame, newest: int) -> DataFrame:
         """Return the changes of the feed in (V, W]."""

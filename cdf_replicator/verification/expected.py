@@ -13,6 +13,7 @@ from cdf_replicator.source.schema import TableSchema
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from connectors import change
+from connectors.view import paced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class Expected:
         """Return the change frame of the source table at a version."""
         rows = self._reconciled(self.source.snapshot(version), version)
         frame = change_frame.snapshot_frame(rows, self.route, epoch=self.state.epoch, version=version, committed_at=0)
-        return self._joined(frame, rows.schema)
+        return self._joined(paced(frame), rows.schema)
 
     def changes(self, first: int, last: int) -> DataFrame:
         """Return the change frame of the feed from version ``first`` to version ``last``."""

@@ -29,7 +29,7 @@ from connectors.errors import PermanentError
 from connectors.names import quote_identifier
 from connectors.protocols import Aggregated, Capabilities, Resyncable
 from connectors.result import EntryCount, FrameResult
-from connectors.view import IDENTITY
+from connectors.view import IDENTITY, paced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
 
     def expected(self, route: RouteSpec, version: int) -> tuple[DataFrame, tuple[str, ...]]:
         options, rows = _options(route), _source(session(), route, version)
-        answer = aggregate(rows, options.entity, options.aggregates)
+        answer = aggregate(paced(rows), options.entity, options.aggregates)
         inexact = order_dependent(rows, options.entity, options.aggregates)
         return answer.select(_entity_text(route).alias(IDENTITY), struct_of(options.aggregates).alias(ROW)), inexact
 

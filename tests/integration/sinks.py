@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field
+from pyspark import SparkContext
 from pyspark.sql import functions as F  # noqa: N812
 
 from connectors import (
@@ -23,6 +24,7 @@ from connectors import (
     Watermarked,
     WriteResult,
 )
+from connectors.view import PACED
 from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 
 
@@ -80,7 +82,10 @@ class NamelessSink(PickySink, Addressed):
 
 
 class EndlessSink(PickySink, Verifiable):
-    """The picky sink, whose view has no end; fails to open it as ``<path>/trouble`` says."""
+    """The picky sink, whose view has no end; fails to open it as ``<path>/trouble`` says.
+
+    ``<path>/viewed`` says whether the reads of the view are paced.
+    """
 
     def identity(self, route):
         return F.col("key")
@@ -89,7 +94,8 @@ class EndlessSink(PickySink, Verifiable):
     def view(self, route):
         if _said(self.settings.path) == "view":
             raise RuntimeError("the plug was pulled")
-        (self.settings.path / "viewed").touch()
+        paced = SparkContext.getOrCreate().getLocalProperty(PACED)
+        (self.settings.path / "viewed").write_text(str(paced))
         try:
             yield EndlessView()
         finally:

@@ -153,6 +153,17 @@ def test_comparison_ends_with_the_service_and_a_reload(world, endless, operator)
     assert endless.is_alive()
 
 
+def test_periodic_comparison_is_paced_and_one_on_request_is_not(world, live, operator):
+    world.environ |= {"CDF_SINKS__FILES__TYPE": "endless", "CDF_VERIFY__EVERY_HOURS": "24"}
+    world.create(rows=["(1, 'a')"])
+    live("orders_files")
+    until(lambda: world.board.snapshot().routes[0].is_undisturbed, WITHIN)
+    someone, viewed = operator(), world.files / "viewed"
+    until(lambda: viewed.exists() and viewed.read_text() == "true", WITHIN)
+    someone.press("orders_files")
+    until(lambda: viewed.read_text() == "None", WITHIN)
+
+
 def test_pressed_comparison_takes_the_place_of_a_periodic_one(world, live, operator):
     """The endless comparison by the period begins first, and begins again after that of the operator."""
     sinks = {"CDF_TABLES__ORDERS__SINKS": "files,audit", "CDF_SINKS__FILES__TYPE": "endless"}
