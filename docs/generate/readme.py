@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.monitoring.metrics import all_metrics
 from cdf_replicator.settings.reference import reference
-from docs.generate import benchmarks_page, cli_page, sizing_page, types_page
+from docs.generate import benchmarks_page, cli_page, scale_page, sizing_page, types_page
 from tests.unit.condition_tests import TESTS
 
 if TYPE_CHECKING:
@@ -102,6 +102,10 @@ PARTS = {
     "example-resync": example_resync,
     "example-sink": example_sink,
     "metrics": metrics,
+    "scale-rates": scale_page.rates,
+    "scale-routes": scale_page.routes,
+    "scale-sizes": scale_page.sizes,
+    "scale-works": scale_page.works,
     "sizing-costs": sizing_page.costs,
     "sizing-examples": sizing_page.examples,
 }

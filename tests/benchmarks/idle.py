@@ -57,7 +57,7 @@ def idle(
         given["CDF_SPARK__CONF"] = json.dumps({"spark.driver.memory": heap, **SPARK_CONF})
         with Service(given).started() as service:
             began = time.monotonic()
-            service.wait(_all_run, within=LONGEST_START_SECONDS)
+            service.wait(all_run, within=LONGEST_START_SECONDS)
             start = time.monotonic() - began
             report(f"idle: {tables * routes_each} routes run after {start:.0f} s; {settle_seconds:.0f} s of warm-up")
             time.sleep(settle_seconds)
@@ -74,7 +74,7 @@ def idle(
     return found
 
 
-def _all_run(status: Status) -> bool:
+def all_run(status: Status) -> bool:
     return {route["state"] for route in status["routes"]} == {"running"}
 
 

@@ -6,10 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.commit import ARMS, BY_HAND, OURS, costs
+from tests.benchmarks.executors import executors
 from tests.benchmarks.growth import growth
 from tests.benchmarks.idle import idle
 from tests.benchmarks.latency import latency
 from tests.benchmarks.memory import peaks
+from tests.benchmarks.sizes import sizes
 from tests.benchmarks.start import commands, start
 
 if TYPE_CHECKING:
@@ -116,6 +118,14 @@ def of_memory(scale: Scale, report: Report) -> Measured:
     return values, seen
 
 
+def of_sizes(scale: Scale, report: Report) -> Measured:
+    return {}, asdict(sizes(scale.sizes, report))
+
+
+def of_executors(scale: Scale, report: Report) -> Measured:
+    return {}, asdict(executors(scale.cluster, report))
+
+
 PARTS = {
     "latency": of_latency,
     "commit": of_commit,
@@ -124,4 +134,6 @@ PARTS = {
     "growth": of_growth,
     "memory": of_memory,
     "start": of_start,
+    "sizes": of_sizes,
+    "executors": of_executors,
 }

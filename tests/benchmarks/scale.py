@@ -17,6 +17,33 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """``rows`` and ``files``: of one table each, ascending. ``commits``: of one table, each of one file."""
+
+    rows: tuple[int, ...]
+    rows_a_file: int
+    files: tuple[int, ...]
+    commits: int
+    settle_seconds: float
+    idle_seconds: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``executors``: of one core each, ascending. ``files`` of ``rows_a_file`` rows: the table that they deliver.
+
+    ``works``: files and rows a file of the tables whose processor time is measured, by ``cpu_executors``.
+    """
+
+    executors: tuple[int, ...]
+    files: int
+    rows_a_file: int
+    loads: int
+    cpu_executors: int
+    works: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Scale:
     """Size of the benchmarks.
 
@@ -43,6 +70,8 @@ class Scale:
     growth_sinks: tuple[str, ...]
     large_commits: tuple[int, ...]
     memory: Memory
+    sizes: Sizes
+    cluster: Cluster
     starts: int
     command_starts: int
 
@@ -63,6 +92,8 @@ FULL = Scale(
     growth_sinks=("redis", "audit"),
     large_commits=(2_000_000,),
     memory=Memory(1_000_000, 5_000_000, 100, 50_000, 20_000_000),
+    sizes=Sizes((1_000_000, 10_000_000, 100_000_000), 50_000, (1_000, 10_000, 100_000), 10_000, 60, 60),
+    cluster=Cluster((1, 2, 4, 8), 32, 2_000, 2, 2, ((8, 31_250), (8, 125_000), (64, 15_625), (512, 1_953))),
     starts=4,
     command_starts=20,
 )
@@ -82,6 +113,8 @@ SMOKE = Scale(
     growth_sinks=("redis",),
     large_commits=(),
     memory=Memory(1000, 2000, 2, 1000, 100_000),
+    sizes=Sizes((2_000,), 1_000, (10,), 10, 0, 2),
+    cluster=Cluster((1,), 2, 500, 1, 1, ((1, 1_000),)),
     starts=1,
     command_starts=1,
 )

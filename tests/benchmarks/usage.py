@@ -18,7 +18,7 @@ EVERY_SECONDS = 0.2
 
 @dataclass
 class Usage:
-    """``cpu_seconds`` used between begin and end, by what lived at the end or was reaped; ``peak_rss`` in bytes."""
+    """``cpu_seconds`` used between begin and end; ``peak_rss`` in bytes."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -37,47 +37,42 @@ def tree(roots: Sequence[int]) -> list[psutil.Process]:
     return list(found.values())
 
 
-def cpu_seconds(roots: Sequence[int]) -> dict[int, float]:
-    """Return the processor seconds of each process of the trees since its start, including its ended children."""
-    found = {}
+def sampled(roots: Sequence[int]) -> tuple[dict[int, float], int]:
+    """Return the processor seconds of each process of the trees, with its ended children, and the memory of all in bytes."""
+    cpu: dict[int, float] = {}
+    rss = 0
     for process in tree(roots):
         try:
-            times = process.cpu_times()
+            times, memory = process.cpu_times(), process.memory_info()
         except psutil.NoSuchProcess:
             continue
-        found[process.pid] = times.user + times.system + times.children_user + times.children_system
-    return found
-
-
-def rss(roots: Sequence[int]) -> int:
-    """Bytes of memory that the trees hold now."""
-    total = 0
-    for process in tree(roots):
-        try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total
+        cpu[process.pid] = times.user + times.system + times.children_user + times.children_system
+        rss += memory.rss
+    return cpu, rss
 
 
 @contextmanager
 def measured(roots: Sequence[int]) -> Iterator[Usage]:
-    """Fill the usage in at the end."""
+    """Fill the usage in; the processes may end within."""
     usage, over = Usage(), threading.Event()
+    before, start = sampled(roots)[0], time.monotonic()
+
+    def sample() -> None:
+        cpu, rss = sampled(roots)
+        used = sum(total - before.get(pid, 0.0) for pid, total in cpu.items())
+        # A process that has ended is left out, unless its parent has waited for it; an earlier sample has its time.
+        usage.cpu_seconds, usage.peak_rss = max(usage.cpu_seconds, used), max(usage.peak_rss, rss)
 
     def watch() -> None:
-        while not over.is_set():
-            usage.peak_rss = max(usage.peak_rss, rss(roots))
-            over.wait(EVERY_SECONDS)
+        while not over.wait(EVERY_SECONDS):
+            sample()
 
     watcher = threading.Thread(target=watch)
-    before, start = cpu_seconds(roots), time.monotonic()
     watcher.start()
     try:
         yield usage
     finally:
         usage.seconds = time.monotonic() - start
-        # What has ended meanwhile is left out: its parent need not have waited for it (idle Python workers of Spark).
-        usage.cpu_seconds = sum(total - before.get(pid, 0.0) for pid, total in cpu_seconds(roots).items())
         over.set()
         watcher.join()
+        sample()
