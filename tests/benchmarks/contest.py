@@ -41,6 +41,14 @@ class Result:
         """How many times as fast one arm is as another; None where the control forbids to say."""
         return None if self.noise > NOISE else self.rate(arm) / self.rate(other)
 
+    def cpu_seconds(self, arm: str) -> float:
+        """Processor seconds of the client side for a row: the median."""
+        return median(sample.cpu_seconds / sample.rows for sample in self.samples[arm])
+
+    def effort(self, arm: str, other: str) -> float:
+        """How many times the processor time of another arm an arm takes."""
+        return self.cpu_seconds(arm) / self.cpu_seconds(other)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -27,7 +26,7 @@ def arm_rows(result: Result) -> list[tuple[str, ...]]:
     rows = []
     for name, samples in result.samples.items():
         ratio = result.ratio("ours", name)
-        cpu = median(sample.cpu_seconds / sample.rows * MILLION for sample in samples)
+        cpu = result.cpu_seconds(name) * MILLION
         memory = max(sample.peak_rss for sample in samples) / MIB
         sent = samples[0].sent_bytes
         rows.append(

@@ -5,7 +5,7 @@ import pytest
 from tests.benchmarks.arm import Arm, Contest, Sample
 from tests.benchmarks.contest import Result, hold
 from tests.benchmarks.report import summary
-from tests.benchmarks.targets import LIMITS, TARGETS, check_targets
+from tests.benchmarks.targets import EFFORTS, LIMITS, TARGETS, check_targets
 
 
 def samples(*rates):
@@ -54,9 +54,18 @@ def test_met_target_is_held_and_unknown_target_is_missed():
     assert summary([met, unsure]) == "targets: 1 held, 1 missed"
 
 
+@pytest.mark.parametrize(("theirs", "held"), [(2.0, True), (0.9, False)])
+def test_processor_time_is_compared_for_a_row(theirs, held):
+    seconds = {"ours": 1.0, "spark-redis": theirs}
+    given = {arm: [Sample(100, 1, cpu, 0, None)] * 3 for arm, cpu in seconds.items()}
+    found = check_targets({"redis bootstrap": Result("redis bootstrap", "", given, given["ours"])}, {})
+    (check,) = (each for each in found if each.what == "redis bootstrap: processor time, ours / spark-redis")
+    assert (check.measured, check.held) == (f"{1 / theirs:.2f} x", held)
+
+
 def test_unmeasured_target_is_counted_apart():
     found = check_targets({}, {})
-    assert len(found) == len(TARGETS) + len(LIMITS)
+    assert len(found) == len(TARGETS) + len(EFFORTS) + len(LIMITS)
     assert {(check.measured, check.held) for check in found} == {("not measured", False)}
     assert summary(found[:2]) == "targets: 0 held, 0 missed, 2 not measured"
 
