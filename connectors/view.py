@@ -18,7 +18,7 @@ BODY: Final = "body"
 ENTRY_SCHEMA: Final = f"{IDENTITY} string, guard bigint, {BODY} string"
 PACED: Final = "cdf.paced"
 """Local property of a Spark job that pauses for most of the time, so that other jobs find an idle processor."""
-PAUSE: Final = 3
+PAUSE: Final = 9
 """Seconds of pause after a second of work."""
 LONGEST_PAUSE_SECONDS: Final = 10.0
 """A server may end an idle view: Elasticsearch after five minutes."""
@@ -98,7 +98,7 @@ def with_pauses(
 
 
 def paced(frame: DataFrame) -> DataFrame:
-    """Return the frame; if the jobs of this thread are ``PACED``, one task reads it, at a quarter of its speed.
+    """Return the frame; if the jobs of this thread are ``PACED``, one task reads it, at a tenth of its speed.
 
     The task works at the beginning of each slot of a tenth of a second, and sleeps until the next. The sleep ends if
     Spark cancels the task.

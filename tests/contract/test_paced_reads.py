@@ -1,4 +1,4 @@
-"""A paced job pauses for three quarters of the time, in Python's workers and in the JVM."""
+"""A paced job pauses for nine tenths of the time, in Python's workers and in the JVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from connectors.view import (
     with_pauses,
 )
 
-WORK_SECONDS = 0.1
+WORK_SECONDS = 0.03
 PAGES = 3
 SCHEMA = StructType().add("id", "long")
 
