@@ -6,7 +6,7 @@ bin := .venv/bin
 pytest := $(bin)/python -m pytest
 
 .PHONY: help setup demo test test-process test-oracle test-system image-test cluster-test s3-test compose-test nightly nightly-plans \
-	nightly-faults nightly-image nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate soak soak-chaos bench lint docs clean
+	nightly-faults nightly-system nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate soak soak-chaos bench lint docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 # Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder
 three := -n 3 --dist loadfile --no-loadscope-reorder
-# The order of the files gives the longest history and a short one to the first process, and the next two to the second.
+# The order of the file gives the longest history and a short one to the first process, and the other two to the second.
 each := -n 2 --dist load --randomly-dont-reorganize
 
 # Kills and restores target servers, so that it belongs to test-process.
@@ -30,15 +30,15 @@ further_servers := tests/contract/opensearch tests/contract/redis/test_redis_clu
 	tests/contract/elasticsearch/test_elasticsearch_tls.py
 elsewhere := $(addprefix --ignore ,$(lost_writes) $(further_servers))
 
-test: setup ## Run the unit, contract and integration tests, and one oracle history with every operation
+test: setup ## Run the unit, contract and integration tests, one oracle history with every operation, and the faults that the oracle finds
 	$(pytest) $(three) $(elsewhere) tests/unit tests/contract tests/integration \
-		tests/oracle/test_every_operation.py
+		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
 
 test-process: setup ## Run the tests that need processes of their own: kills, standby, secrets, lost writes, further servers, the demo
 	$(pytest) $(two) tests/process $(lost_writes) $(further_servers)
 
 test-oracle: setup ## Run further oracle histories, with the Spark plans of production
-	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py tests/oracle/test_planted_faults.py
+	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
 	@$(bin)/python -m tests.oracle.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
@@ -61,18 +61,18 @@ docs: setup ## Write the generated parts of README.md and docs
 test-system: setup ## Run the tests that install Debian packages (as root)
 	$(pytest) $(three) tests/system
 
-nightly: nightly-plans nightly-faults nightly-image nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
+nightly: nightly-plans nightly-faults nightly-system nightly-oracle nightly-leaks nightly-fuzz nightly-pythons mutate compose-test ## Run everything that takes hours
 
 nightly-plans: setup ## Run make test with the Spark plans of production
 	$(pytest) $(two) --nightly --plans shipped tests/unit tests/contract tests/integration tests/oracle
 
 nightly-faults: setup ## Run the process tier with production's plans, each fault alone, writes lost at every step, the benchmarks' smoke run, a soak
 	$(pytest) $(two) --nightly --plans shipped tests/process tests/nightly/test_faults.py tests/nightly/test_benchmarks.py
-	$(pytest) --timeout 3600 --every-step $(lost_writes)
+	$(pytest) --timeout 3600 --nightly --every-step $(lost_writes)
 	$(bin)/python -m tests.chaos.soak --seconds 900
 
-nightly-image: setup ## Build the image and run it as further users, stopped in a micro-batch, and twice on an object store, as root
-	$(pytest) --nightly tests/system/test_image.py tests/system/test_image_storage.py
+nightly-system: setup ## Run the system tier with the tests that CI leaves out: the image as further users and twice on an object store, as root
+	$(pytest) $(three) --nightly tests/system
 
 nightly-oracle: setup ## Live a partitioned table's history with every operation, and about 200 random ones in three hours
 	$(pytest) --plans shipped tests/nightly/test_histories.py

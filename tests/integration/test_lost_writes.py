@@ -27,6 +27,7 @@ from tests.integration.losing import (
     Snapshots,
     Target,
 )
+from tests.support.tiers import nightly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ def command_in(next_step: str) -> Command:
     return Command(kind, route, None if version is None else int(version))
 
 
-@pytest.mark.parametrize("kind", [Snapshots, CutLog, FailOver, RestoredIndex, *RestoredTable.__subclasses__()])
+@pytest.mark.parametrize("kind", [Snapshots, nightly(CutLog), FailOver, RestoredIndex, *RestoredTable.__subclasses__()])
 def test_writes_lost_at_any_step_are_delivered_again(world, kind, request, monkeypatch, pytestconfig):
     steps, draw = Steps(), random.Random(SEED)
     steps.before(monkeypatch, StateStore, "save")

@@ -1,8 +1,8 @@
-"""A history with every kind of operation there is, and the shapes of table it is lived on."""
+"""A history with every kind of operation there is, a part of it for partitioned tables, and the shapes of table they are lived on."""
 
 from __future__ import annotations
 
-from tests.oracle.history import RARE, WRITES, Act, Shape
+from tests.oracle.history import RARE, REWRITES, WRITES, Act, Shape
 
 FILLED_EVERY = 5
 """Acts after which rows are appended, so that those that follow find keys to change and absent keys to insert."""
@@ -36,8 +36,14 @@ LATER_FAULTS = (
     Act("resync"),
     Act("merge", 3, 1),
 )
-EVERY_WRITE = (Act("deliver"), *WRITING, *FAULTS, *EMPTIED_AND_FILLED, *KEEPING, *RESHAPED)
-EVERY_OPERATION = (*EVERY_WRITE, *LATER_FAULTS)
+EVERY_OPERATION = (Act("deliver"), *WRITING, *FAULTS, *EMPTIED_AND_FILLED, *KEEPING, *RESHAPED, *LATER_FAULTS)
+PARTITION_WRITES = ("append", "move_partition", "delete_partition", "merge", *REWRITES, "optimize")
+"""Writes whose files or keys depend on partitions."""
+EVERY_PARTITION_WRITE = (
+    Act("deliver"),
+    *(act for act in (*WRITING, *KEEPING) if act.kind in PARTITION_WRITES),
+    Act("lose_writes", 2, 1),
+)
 SHAPES = {
     "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
     "every feature": Shape(

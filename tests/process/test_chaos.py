@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 SEED = 18
-ROUNDS = 4
+MOST_ROUNDS = 4
 HELD_SECONDS = 3
 BEHIND_PROXIES = ("search", "cache", "db")
 REPAIR = "after the repair's write"
@@ -239,17 +239,18 @@ def received(chaos: World, route: str) -> dict[str, float]:
 # Simultaneous faults of the servers and of the service's processes
 
 
-def schedule(seed: int) -> list[tuple[str, ...]]:
+def schedule(seed: int, rounds: int) -> list[tuple[str, ...]]:
     """Draw rounds of a fault of each server; a worker of Python is killed in the first, the JVM after them."""
     drawn = random.Random(seed)
     servers = (ELASTICSEARCH_FAULTS, REDIS_FAULTS, POSTGRES_FAULTS)
-    first, *others = zip(*(drawn.sample(list(faults), ROUNDS) for faults in servers), strict=True)
+    first, *others = zip(*(drawn.sample(list(faults), MOST_ROUNDS)[:rounds] for faults in servers), strict=True)
     return [(*first, "worker killed"), *others, ("jvm killed",)]
 
 
-def test_sinks_equal_the_table_after_simultaneous_faults(chaos: World):
+@pytest.mark.parametrize("rounds", [2, nightly(MOST_ROUNDS)])
+def test_sinks_equal_the_table_after_simultaneous_faults(chaos: World, rounds: int):
     """Each fault has an effect, or ``held`` fails: a write is retried, or another process runs."""
-    for names in schedule(SEED):
+    for names in schedule(SEED, rounds):
         print(f"{' and '.join(names)}, seed {SEED}")
         chaos.change()
         with held(chaos, *names):

@@ -16,7 +16,6 @@ from deploy.local.servers.server import PROJECT, free_port
 from tests.support import session
 from tests.support.reading import documents, entries
 from tests.support.service import SHORT_LIVED
-from tests.support.tiers import nightly
 from tests.support.waiting import until
 from tests.system.cluster import Master
 from tests.system.containers import IMAGE, Container, Podman
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the image to be built
 WITHIN = 240
+ANY_USER = "123456:123456"
 LARGEST_MB = 950
 """Unpacked, with the base."""
 JAVA_OPTIONS = (
@@ -134,7 +134,7 @@ def is_delivered(get: Callable[[str], httpx.Response], version: int) -> bool:
     return {route["delivered_version"] for route in routes} == {version}
 
 
-def test_image_replicates_is_scraped_drains_and_replays(
+def test_image_replicates_is_scraped_replays_and_drains(
     new_container: Callable[..., Container],
     get: Callable[[str], httpx.Response],
     orders: Source,
@@ -163,15 +163,13 @@ def test_image_replicates_is_scraped_drains_and_replays(
     assert container.healthcheck() == 0
     # The JVM maps the archive of the build, so the Java and the jars of the image are those that it was written for.
     assert container.execute("sh", "-c", "grep -l classes.jsa /proc/[0-9]*/maps").output
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.delete("orders:1", "orders:7")
+    container.execute("cdf-replicator", "replay", "orders_cache", "--starting-version", "1", "--yes")
+    assert entries(redis_server.url, "orders:") == orders.rows
     assert container.stop() == 0
     log = container.logs().splitlines()
     assert all(line.startswith("{") for line in log if "WARNING: Using incubator modules" not in line), log
-
-    with redis.Redis.from_url(redis_server.url) as client:
-        client.delete("orders:1", "orders:7")
-    replayed = container.once("replay", "orders_cache", "--starting-version", "1", "--yes")
-    assert replayed.code == 0
-    assert entries(redis_server.url, "orders:") == orders.rows
 
 
 @pytest.mark.nightly  # test_image_replicates stops its container, and the process tier stops a service in a micro-batch
@@ -192,7 +190,8 @@ def test_container_ends_after_its_running_micro_batch(
     assert entries(redis_server.url, "orders:") == orders.rows
 
 
-@pytest.mark.parametrize("user", ["123456:123456", nightly("123456:0"), nightly("10001:10001")])
+@pytest.mark.nightly  # the driver and the executor below run as such a user
+@pytest.mark.parametrize("user", ["123456:123456", "123456:0", "10001:10001"])
 def test_image_and_its_commands_run_as_any_user(
     delivering: Callable[..., Container], orders: Source, redis_server: Redis, user: str
 ):
@@ -202,7 +201,7 @@ def test_image_and_its_commands_run_as_any_user(
     assert container.stop() == 0
 
 
-def test_image_serves_as_executor_image(
+def test_image_serves_as_driver_and_executor_of_any_user(
     new_container: Callable[..., Container],
     get: Callable[[str], httpx.Response],
     orders: Source,
@@ -226,12 +225,14 @@ def test_image_serves_as_executor_image(
     }
     with Master().started() as master:
         given |= {"CDF_SPARK__MASTER": master.url, "CDF_SPARK__CONF": json.dumps(conf)}
-        driver, executor = new_container("cdf-image-driver"), new_container("cdf-image-executor", variables=pod)
+        driver = new_container("cdf-image-driver", ANY_USER)
+        executor = new_container("cdf-image-executor", ANY_USER, variables=pod)
         driver.start()
         until(lambda: is_open(int(port)), WITHIN, driver.logs)
         executor.start("executor")
         until(lambda: is_delivered(get, orders.version), WITHIN, lambda: f"{driver.logs()}\n{executor.logs()}")
         assert entries(redis_server.url, "orders:") == orders.rows
+        assert driver.execute("cdf-replicator", "dead-letters", "list", "--format", "json").output == ""
         assert driver.stop() == 0
 
 

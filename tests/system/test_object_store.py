@@ -130,13 +130,22 @@ def delivered(service: Service, version: int) -> None:
         service.wait_delivered(route, version)
 
 
-def test_killed_service_continues_after_its_lease_expires(
+def test_standby_and_later_a_restarted_service_take_over(
     service: Service, change: Callable[[str], int], same: Callable[[], None]
 ):
+    """The service is paused, ends when it resumes, and is started again after the standby was killed and its lease expired."""
     delivered(service, change("UPDATE {} SET amount = amount + 1 WHERE id < 100"))
     assert command(service.given, "run").code == 75
-    change("DELETE FROM {} WHERE id BETWEEN 100 AND 199")
-    service.kill()
+    second = Standby(service.given)
+    with second.started():
+        service.pause()
+        delivered(second, change("UPDATE {} SET amount = amount + 4 WHERE id < 60"))
+        same()
+        os.killpg(service.pid, signal.SIGCONT)
+        until(lambda: not service.running, 60, service.log.read_text)
+        assert service._process.returncode == 75
+        change("DELETE FROM {} WHERE id BETWEEN 100 AND 199")
+        second.kill()
     version = change("INSERT INTO {} SELECT id + 1000, 'late', 0 FROM range(50)")
     service.start_seconds = SILENT_SECONDS
     service.restart()
@@ -159,28 +168,14 @@ def test_running_service_executes_the_request_of_another_command(
     for words in queries:
         answered = command(service.given, *words)
         assert (answered.code, ALONE in answered.log) == (0, False), (words, answered.log)
+
+
+@pytest.mark.nightly  # tests/unit/commands/test_answered.py refuses the same token
+def test_command_with_another_token_starts_spark_itself(service: Service):
     refused = command({**service.given, "CDF_HTTP__TOKEN": TOKEN[::-1]}, "dead-letters", "list")
     assert refused.code == 0, refused.log
     assert ALONE in refused.log
     assert "the running service refuses the token" in refused.log
-
-
-def test_standby_takes_over_and_paused_holder_ends_when_it_resumes(
-    service: Service, change: Callable[[str], int], same: Callable[[], None]
-):
-    delivered(service, change("UPDATE {} SET amount = amount + 3 WHERE id < 50"))
-    second = Standby(service.given)
-    with second.started():
-        service.pause()
-        version = change("UPDATE {} SET amount = amount + 4 WHERE id < 60")
-        delivered(second, version)
-        same()
-        os.killpg(service.pid, signal.SIGCONT)
-        until(lambda: not service.running, 60, service.log.read_text)
-        assert service._process.returncode == 75
-        assert second.end() == 0
-    service.restart()  # the end of the standby released the lease
-    service.wait_delivered("orders_cache", version)
 
 
 def test_unreachable_store_is_retried(

@@ -7,11 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
+from cdf_replicator.commands import session
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.queries.answer import End, Failure, Finding, Progress, ReplayPlan, Values
+from cdf_replicator.queries.query import ListDeadLetters
 from cdf_replicator.server import Queries, server
+from cdf_replicator.settings import load
 from cdf_replicator.state.lease import Lease
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
@@ -20,6 +24,7 @@ BEFORE = (
     "import atexit, os, sys; atexit.register(lambda: {'pyspark', 'py4j', 'pandas'} & set(sys.modules) and os._exit(99))"
 )
 CODE = f"{BEFORE}; sys.argv[0] = 'cdf-replicator'; from cdf_replicator.cli import main; main()"
+TOKEN = "the-token-of-the-control"
 LETTER = {
     "id": "3f2a9c01b7de",
     "route": "orders_audit",
@@ -30,6 +35,13 @@ LETTER = {
     "reason": "the name is bad",
     "state": "open",
     "created_at": "2026-01-31 12:30:00.123456",
+}
+GIVEN = {
+    "CDF_TABLES__ORDERS__PATH": "/orders",
+    "CDF_TABLES__ORDERS__KEYS": "id",
+    "CDF_TABLES__ORDERS__SINKS": "audit",
+    "CDF_SINKS__AUDIT__TYPE": "delta_audit",
+    "CDF_SINKS__AUDIT__PATH": "/audit",
 }
 PLAN = ReplayPlan("orders", 1, 9, ("insert", "delete"), ((1, 5, 0),), 1, (5, 0))
 
@@ -66,14 +78,7 @@ def answered(tmp_path):
     state, queries, board = StateStore.open(LocalPath(tmp_path / "state")), Queries(), StatusStore()
     state.lease = Lease.acquire(state.root)
     running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, queries=queries)
-    given = {
-        "CDF_STATE_PATH": str(state.root),
-        "CDF_TABLES__ORDERS__PATH": "/orders",
-        "CDF_TABLES__ORDERS__KEYS": "id",
-        "CDF_TABLES__ORDERS__SINKS": "audit",
-        "CDF_SINKS__AUDIT__TYPE": "delta_audit",
-        "CDF_SINKS__AUDIT__PATH": "/audit",
-    }
+    given = {"CDF_STATE_PATH": str(state.root), **GIVEN}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CDF_")}
 
     def run(*words, **values):
@@ -128,3 +133,23 @@ def test_errors_of_a_service_are_those_of_the_command(answered):
     found = [Finding("sink audit", "It is away.", "Start it.")]
     ended, _ = answered("validate", validation=found)
     assert (ended.returncode, ended.stderr) == (1, "- sink audit: It is away. Start it.\n")
+
+
+def test_service_on_an_object_store_answers_its_token_alone(tmp_path, monkeypatch):
+    """With another token, the command answers by itself and logs the reason."""
+    monkeypatch.setattr(session.Answers, "_alone", lambda *_: iter([Values(("alone",)), End()]))
+    state, queries, board = StateStore.open(LocalPath(tmp_path / "state")), Queries(TOKEN), StatusStore()
+    state.lease = Lease.acquire(state.root)
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, queries=queries)
+    given = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_HTTP__HOST": "127.0.0.1", **GIVEN}
+    found, reasons = {}, {}
+    with queries.opened(Answers(dead_letters=[LETTER]), state):
+        for token in (TOKEN, TOKEN[::-1]):
+            settings = load(given | {"CDF_HTTP__BIND_PORT": str(running.port), "CDF_HTTP__TOKEN": token})
+            with capture_logs() as logs:
+                found[token] = list(session.Answers(settings, settings.spark).values(ListDeadLetters()))
+            reasons[token] = [entry["reason"] for entry in logs]
+    running.stop()
+    state.lease.release()
+    assert found == {TOKEN: [LETTER], TOKEN[::-1]: ["alone"]}
+    assert reasons == {TOKEN: [], TOKEN[::-1]: ["the running service refuses the token"]}
