@@ -39,11 +39,7 @@ LATER_FAULTS = (
 EVERY_OPERATION = (Act("deliver"), *WRITING, *FAULTS, *EMPTIED_AND_FILLED, *KEEPING, *RESHAPED, *LATER_FAULTS)
 PARTITION_WRITES = ("append", "move_partition", "delete_partition", "merge", *REWRITES, "optimize")
 """Writes whose files or keys depend on partitions."""
-EVERY_PARTITION_WRITE = (
-    Act("deliver"),
-    *(act for act in (*WRITING, *KEEPING) if act.kind in PARTITION_WRITES),
-    Act("lose_writes", 2, 1),
-)
+EVERY_PARTITION_WRITE = (Act("deliver"), *(act for act in (*WRITING, *KEEPING) if act.kind in PARTITION_WRITES))
 SHAPES = {
     "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
     "every feature": Shape(

@@ -37,8 +37,8 @@ MOST_ROUNDS = 4
 HELD_SECONDS = 3
 BEHIND_PROXIES = ("search", "cache", "db")
 REPAIR = "after the repair's write"
-ELSEWHERE = ("after the offset log", "before the commit log")
-"""Points that CI reaches otherwise: by the kill within chunks, and by ``lose_commit`` of the integration tests."""
+ELSEWHERE = ("after the offset log", "after the dead-letter write", "before the commit log")
+"""Points that CI reaches otherwise: by the kill within chunks, and by ``lose_commit`` of the integration tests, with dead letters too."""
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,13 @@ def test_a_table_is_followed_by_its_name(given: dict[str, str], lake: Lake, redi
         service.wait_delivered("orders_cache", 2)
         assert service.end() == 0
     assert entries(redis_server.url, "orders:") == rows(lake)
-    shown = command(given, "changes", "sales.orders", "--from", "2", "--format", "json")
+
+
+@pytest.mark.nightly  # the route above finds its table in the same way
+def test_changes_of_a_table_are_printed_by_its_name(given: dict[str, str], lake: Lake):
+    lake.sql("DELETE FROM sales.orders WHERE id = 8")
+    version = lake.sql("DESCRIBE HISTORY sales.orders LIMIT 1")[0]["version"]
+    shown = command(given, "changes", "sales.orders", "--from", str(version), "--format", "json")
     assert [json.loads(line)["_change_type"] for line in shown.output.splitlines()] == ["delete"], shown.log
 
 
