@@ -57,7 +57,8 @@ if ! is_usable; then
 fi
 
 echo "setup: Python packages, the versions of deploy/constraints.txt (1.2 GB on disk, some minutes the first time)"
-PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+# Python compiles a module at its first import, and most modules of these packages are never imported.
+PIP_CONSTRAINT=$root/deploy/constraints.txt "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 
 echo "setup: Java at $("$venv/bin/python" -c 'from cdf_replicator.spark.java import java_home; print(java_home())')"
 

@@ -104,7 +104,9 @@ def guarded() -> Iterator[Redis]:
 def test_wrong_input_halts_its_route_and_correction_ends_the_halt(
     spark: SparkSession, tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis, guarded: Redis, here: Here
 ):
-    tables = {name: Source.created(spark, tmp_path / name, ROWS) for name in ("nokey", "locked", "mapped", "squatted")}
+    tables = {
+        name: Source.created(lambda: spark, tmp_path / name, ROWS) for name in ("nokey", "locked", "mapped", "squatted")
+    }
     mapping = {"mappings": {"properties": {"amount": {"type": "boolean"}}}}
     httpx.put(f"{elasticsearch.url}/mapped", json=mapping, trust_env=False).raise_for_status()
     with redis.Redis.from_url(redis_server.url) as client:
@@ -137,7 +139,7 @@ def test_wrong_input_halts_its_route_and_correction_ends_the_halt(
 def test_unreachable_system_ends_run_once_with_the_retry_exit_code(
     spark: SparkSession, tmp_path: Path, elasticsearch: Elasticsearch, redis_server: Redis, guarded: Redis, here: Here
 ):
-    away = Source.created(spark, tmp_path / "away", ROWS)
+    away = Source.created(lambda: spark, tmp_path / "away", ROWS)
     given = wrong(tmp_path, elasticsearch, redis_server, guarded)
 
     ended = here(environment(tmp_path, **given), "run", "--once", "--table", "missing", "--table", "away")
@@ -152,7 +154,7 @@ def test_unreachable_system_ends_run_once_with_the_retry_exit_code(
     assert "127.0.0.1:1" in entry["what"]
     assert "Traceback" not in ended.log
 
-    missing = Source.created(spark, tmp_path / "missing", ROWS)
+    missing = Source.created(lambda: spark, tmp_path / "missing", ROWS)
     corrected = environment(tmp_path, **given | {"SINKS__AWAY__URL": redis_server.url})
     ended = here(corrected, "run", "--once", "--table", "missing", "--table", "away")
 

@@ -26,8 +26,8 @@ REFUSED = (3, 5, 8)
 
 def test_changes_prints_data_on_stdout_and_its_log_on_stderr(spark: SparkSession, tmp_path: Path, here: Here):
     """For a path nothing needs to be configured; for a slug, neither state path nor sinks."""
-    source = Source.created(spark, tmp_path / "past")
-    source.sql("UPDATE {} SET amount = 1 WHERE id = 7")
+    source = Source.created(lambda: spark, tmp_path / "past")
+    source.change("UPDATE {} SET amount = 1 WHERE id = 7")
     known = {"CDF_TABLES__PAST__PATH": str(source.path), "CDF_TABLES__PAST__KEYS": "id"}
 
     of_key = here(known, "changes", "past", "--from", "0", "--to", "2", "--key", "7", "--format", "json")
@@ -69,9 +69,9 @@ def test_run_from_a_version_and_replay_without_a_service(
     spark: SparkSession, tmp_path: Path, redis_server: Redis, here: Here
 ):
     """The command takes the lease and does the work itself; each change is in the audit table once."""
-    source = Source.created(spark, tmp_path / "past")  # version 1: 10 inserts
-    source.sql("UPDATE {} SET amount = 1 WHERE id < 3")
-    source.sql("DELETE FROM {} WHERE id >= 8")
+    source = Source.created(lambda: spark, tmp_path / "past")  # version 1: 10 inserts
+    source.change("UPDATE {} SET amount = 1 WHERE id < 3")
+    source.change("DELETE FROM {} WHERE id >= 8")
     source.sql("INSERT INTO {} SELECT id + 50, 'later', 0 FROM range(5)")  # version 4
     given = environment(
         tmp_path,
@@ -97,7 +97,7 @@ def test_run_from_a_version_and_replay_without_a_service(
     assert all(float(cells[-1]) > 0 for cells in routes)
     assert {row[-1] for row in audited(spark, tmp_path)} == {2, 3, 4}
 
-    source.sql("UPDATE {} SET amount = 2 WHERE id = 0")
+    source.change("UPDATE {} SET amount = 2 WHERE id = 0")
     again = here(given, "run", "--once", "--starting-version", "past=2")
     assert again.code == 0, again.log
     assert delivered(again, "past_cache") == [("5-5", 2)]
@@ -150,7 +150,7 @@ def files(folder: Path) -> dict[str, int]:
 def test_letters_are_listed_shown_redriven_and_discarded(
     spark: SparkSession, tmp_path: Path, redis_server: Redis, here: Here
 ):
-    source = Source.created(spark, tmp_path / "letters")
+    source = Source.created(lambda: spark, tmp_path / "letters")
     source.sql(f"UPDATE {{}} SET name = repeat('x', {MOST_BYTES}) WHERE id IN {REFUSED}")
     given = environment(
         tmp_path,
@@ -175,7 +175,7 @@ def test_letters_are_listed_shown_redriven_and_discarded(
     assert json.loads(shown.output)["row"] == {"id": 5, "name": "x" * MOST_BYTES, "amount": 50}
     assert "MAX_VALUE_BYTES" in json.loads(shown.output)["reason"]
 
-    source.sql("UPDATE {} SET name = 'short' WHERE id = 3")
+    source.change("UPDATE {} SET name = 'short' WHERE id = 3")
     given_up = here(given, "dead-letters", "discard", "letters_cache", open_["5"]["id"], "--yes")
     assert given_up.code == 0, given_up.log
     written = here(given, "dead-letters", "redrive", "letters_cache", "--yes")

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def new_source(spark: SparkSession) -> Callable[..., Source]:
+def new_source(request: pytest.FixtureRequest) -> Callable[..., Source]:
     """Make a table with its change feed on, at ``folder``/``name``, with ids from 0 on."""
+
+    def spark() -> SparkSession:
+        session: SparkSession = request.getfixturevalue("spark")
+        return session
 
     def make(folder: Path, name: str, rows: int = 10) -> Source:
         return Source.created(spark, folder / name, rows)

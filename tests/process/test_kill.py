@@ -9,7 +9,7 @@ import httpx
 import pytest
 import redis
 
-from tests.support.reading import documents, entries, folded
+from tests.support.reading import documents, entries
 from tests.support.service import Ended, Service, environment
 from tests.support.waiting import until
 
@@ -74,7 +74,7 @@ def ends_equal(
         expected = mass.rows
         assert entries(redis_server.url, "mass:") == expected
         assert documents(elasticsearch.url, "mass") == expected
-        assert folded(mass.spark, tmp_path / "audit" / "mass", ["id"]) == expected
+        assert mass.folded(tmp_path / "audit" / "mass") == expected
         assert differing_changes(mass, tmp_path / "audit" / "mass") == 0
 
     return run

@@ -14,7 +14,7 @@ import redis
 
 from cdf_replicator.monitoring.metrics import all_metrics
 from deploy.local.servers import Redis
-from tests.support.reading import documents, entries, folded
+from tests.support.reading import documents, entries
 from tests.support.service import Ended, Service, command, environment
 from tests.support.source import Source
 from tests.support.waiting import until
@@ -70,7 +70,7 @@ class Live:
         expected = self.orders.rows
         assert documents(self.elasticsearch.url, "live") == expected
         assert entries(self.redis.url, "live:") == expected
-        assert folded(self.orders.spark, self.folder / "audit" / "live", ["id"]) == expected
+        assert self.orders.folded(self.folder / "audit" / "live") == expected
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def it_waits_for_a_table_that_is_not_there_and_is_ready_once_it_is(live: Live) -
     assert str(live.folder / "late") in error["what"]
     assert "Create it, or correct its PATH" in error["next_step"]
 
-    late = Source.created(live.orders.spark, live.folder / "late")
+    late = Source.created(live.orders.start, live.folder / "late")
 
     live.service.wait_delivered("late_cache", late.version)
     until(lambda: live.service.get("/readyz").status_code == 200, 30, str)

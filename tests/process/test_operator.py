@@ -39,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def past(folder: Path, new_source: Callable[..., Source]) -> Source:
     """Versions 0 (created), 1 (2000 inserts), 2 (one update), 3 (half of them deleted)."""
     source = new_source(folder, "past", ROWS)
-    source.sql("UPDATE {} SET amount = 1 WHERE id = 7")
-    source.sql(f"DELETE FROM {{}} WHERE id >= {ROWS // 2}")
+    source.change("UPDATE {} SET amount = 1 WHERE id = 7")
+    source.change(f"DELETE FROM {{}} WHERE id >= {ROWS // 2}")
     return source
 
 

@@ -13,7 +13,7 @@ import pytest
 from cdf_replicator.state.lease import holder
 from cdf_replicator.state.storage_path import LocalPath
 from tests.chaos.proxy import Proxy
-from tests.support.reading import documents, entries, folded
+from tests.support.reading import documents, entries
 from tests.support.service import Service, Standby, command, environment
 from tests.support.waiting import until
 
@@ -46,7 +46,7 @@ class Scene:
             service.wait_delivered(f"orders_{sink}", version, TAKEN_OVER_SECONDS)
         assert entries(self.redis.url, "orders:") == self.orders.rows
         assert documents(self.elasticsearch.url, "orders") == self.orders.rows
-        assert folded(self.orders.spark, self.folder / "audit" / "orders", ["id"]) == self.orders.rows
+        assert self.orders.folded(self.folder / "audit" / "orders") == self.orders.rows
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_standby_takes_over_from_a_paused_and_from_a_killed_holder(scene: Scene)
         second.started()
         reads_its_configuration_again(second, scene)
         paused_in_a_micro_batch(first, scene)
-        scene.delivered(second, scene.orders.sql("DELETE FROM {} WHERE id < 500"))
+        scene.delivered(second, scene.orders.change("DELETE FROM {} WHERE id < 500"))
 
         assert effective(second, "routes.orders_audit.schema_changes") == "fail"
         ends_when_it_wakes_up(first)
@@ -123,7 +123,7 @@ def effective(service: Service, path: str) -> str:
 def paused_in_a_micro_batch(service: Service, scene: Scene) -> None:
     """A part of a request has reached Redis by then, and what else there is to write has not."""
     scene.cache.mode = "stall"
-    scene.orders.sql("UPDATE {} SET amount = amount + 1")
+    scene.orders.change("UPDATE {} SET amount = amount + 1")
     until(lambda: scene.cache.stalled, describe=service.log.read_text)
     service.pause()
     assert entries(scene.redis.url, "orders:") != scene.orders.rows

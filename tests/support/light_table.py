@@ -63,12 +63,22 @@ def inserted(path: str, rows: Sequence[str]) -> bool:
         values = pa.table(QueryBuilder().execute(f"VALUES {', '.join(rows)}").read_all())
         schema = pa.schema(table.schema().to_arrow())
         named = values.combine_chunks().rename_columns(schema.names).cast(schema)
-        half = len(rows) // 2
-        files = [named.slice(0, half), named.slice(half)] if half else [named]
-        write_deltalake(table, pa.concat_tables(files).to_reader(), mode="append", target_file_size=1)
+        append(table, named)
     except DeltaError:
         return False
     return True
+
+
+def append(table: str | DeltaTable, rows: pa.Table) -> None:
+    """Append rows in two files, as Spark with two cores does.
+
+    Args:
+        table: The table or its path.
+        rows: At least one.
+    """
+    half = len(rows) // 2
+    files = [rows.slice(0, half), rows.slice(half)] if half else [rows]
+    write_deltalake(table, pa.concat_tables(files).to_reader(), mode="append", target_file_size=1)
 
 
 def changed(path: str, statement: str) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 Rows = dict[str, Any]
 
@@ -87,18 +87,22 @@ def folded(spark: SparkSession, path: Path, keys: Sequence[str]) -> Rows:
     """Fold an audit table with preimages in its order into the present rows of the source table."""
     frame = spark.read.format("delta").load(str(path))
     data = StructType([field for field in frame.schema.fields if field.name not in AUDIT_COLUMNS])
+    return fold(frame.collect(), keys, lambda change: as_json(change, data))
+
+
+def fold(changes: Iterable[Any], keys: Sequence[str], shown: Callable[[Any], Any]) -> Rows:
+    """Fold changes with preimages into the present rows; ``shown`` gives the row of a change."""
     removals = ("delete", "update_preimage")
     present: Rows = {}
-    changes = sorted(frame.collect(), key=lambda row: (row["commit_version"], row["change_type"] not in removals))
-    for change in changes:
+    for change in sorted(changes, key=lambda row: (row["commit_version"], row["change_type"] not in removals)):
         if change["change_type"] in removals:
             present.pop(key_text(change, keys), None)
         else:
-            present[key_text(change, keys)] = as_json(change, data)
+            present[key_text(change, keys)] = shown(change)
     return present
 
 
-def key_text(row: Row, keys: Iterable[str]) -> str:
+def key_text(row: Any, keys: Iterable[str]) -> str:
     return ":".join(str(row[key]).replace("%", "%25").replace(":", "%3A") for key in keys)
 
 

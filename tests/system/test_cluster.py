@@ -15,7 +15,7 @@ import psutil
 import pytest
 import redis
 
-from tests.support.reading import entries, folded
+from tests.support.reading import entries
 from tests.support.service import SHORT_LIVED, Service, environment
 from tests.support.session import JAVA_OPTIONS
 from tests.support.waiting import until
@@ -129,7 +129,7 @@ def test_executors_write_and_a_killed_executor_loses_nothing(
     assert writers(psutil.Process(service.pid)) == [], "the driver's machine writes nothing"
     assert len(entries(redis_server.url, "orders:")) == ROWS
 
-    orders.sql("UPDATE {} SET amount = amount + 1")
+    orders.change("UPDATE {} SET amount = amount + 1")
     with redis.Redis.from_url(redis_server.url) as client:
         at_work: list[psutil.Process] = []
         until(lambda: at_work.extend(writing(found, client)) or at_work, 60, str)
@@ -137,13 +137,13 @@ def test_executors_write_and_a_killed_executor_loses_nothing(
     os.kill(killed, signal.SIGKILL)
     updated = {"route": "orders_cache", "change_type": "update_postimage"}
     assert service.metric("cdf_changes_applied_total", **updated) == 0, "it was not in the midst of a micro-batch"
-    orders.sql("DELETE FROM {} WHERE id % 3 = 0")
+    orders.change("DELETE FROM {} WHERE id % 3 = 0")
     for route in ROUTES:
         service.wait_delivered(route, orders.version)
     until(lambda: len(executors(workers[1])) == 2, 60, str)
     assert killed not in {executor.pid for executor in executors(workers[1])}
     assert entries(redis_server.url, "orders:") == orders.rows
-    assert folded(orders.spark, tmp_path / "audit" / "orders", ["id"]) == orders.rows
+    assert orders.folded(tmp_path / "audit" / "orders") == orders.rows
     assert service.end() == 0
 
 

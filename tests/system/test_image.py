@@ -154,7 +154,7 @@ def test_image_replicates_is_scraped_replays_and_drains(
     seconds = time.monotonic() - began
     size = int(str(podman.image()["Size"])) / 1e6
     record_property("image", f"{size:.0f} MB unpacked, ready {seconds:.1f} s after its start")
-    version = orders.sql("UPDATE {} SET amount = 1 WHERE id < 5")
+    version = orders.change("UPDATE {} SET amount = 1 WHERE id < 5")
     until(lambda: is_delivered(get, version), WITHIN, container.logs)
     assert entries(redis_server.url, "orders:") == documents(elasticsearch.url, "orders") == orders.rows
     assert (
@@ -179,7 +179,7 @@ def test_container_ends_after_its_running_micro_batch(
     keep(given, "cache")
     given["CDF_SINKS__CACHE__ROWS_PER_SECOND"] = "2"
     container = delivering("cdf-image-loaded")
-    orders.sql("UPDATE {} SET amount = -1")
+    orders.change("UPDATE {} SET amount = -1")
 
     def written() -> int:
         return sum(row["amount"] == -1 for row in entries(redis_server.url, "orders:").values())

@@ -80,7 +80,15 @@ def programs() -> Path:
     stamp = home / "installed"
     if not stamp.exists() or stamp.read_text() != "\n".join(PACKAGES):
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [
+            home / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-compile",
+        ]
         subprocess.run([*pip, *PACKAGES], check=True)
         stamp.write_text("\n".join(PACKAGES))
     return home / "bin"

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from tests.chaos.proxy import Proxy
 from tests.support.service import Service, command, environment
+from tests.support.source import Source
 from tests.system.browser import looked_at, opened, photograph
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from deploy.local.servers import Redis
-    from tests.support.source import Source
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 ROUTES = ("orders_audit", "orders_cache", "items_audit")
@@ -248,11 +248,7 @@ def test_route_of_a_sink_that_is_down_comes_first(
 
 def test_halted_route_shows_the_next_step(healthy: Service, browser: Browser, items: Source):
     shutil.rmtree(items.path)
-    items.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] # Spark Connect has none
-    for _ in range(2):
-        items.sql(
-            "CREATE OR REPLACE TABLE {} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) AS SELECT 1L AS id"
-        )
+    Source.created(items.start, items.path)
     healthy.wait_state("items_audit", "halted")
     with opened(browser, healthy.url) as page:
         expect(page).to_have_title("Failed, 1 route halted · cdf-replicator")

@@ -57,7 +57,7 @@ def test_alert_fires_for_a_stopped_sink_and_not_for_other_routes(
 ):
     for route in ("orders_audit", "orders_cache"):
         service.wait_delivered(route, orders.version)
-    version = orders.sql("UPDATE {} SET amount = 1 WHERE id < 5")
+    version = orders.change("UPDATE {} SET amount = 1 WHERE id < 5")
     delivered = 'cdf_delivered_version{route="orders_cache"}'
     until(lambda: prometheus.value(delivered) == version, WITHIN, service.log.read_text)
     assert prometheus.value("cdf_build_info") == 1
@@ -66,7 +66,7 @@ def test_alert_fires_for_a_stopped_sink_and_not_for_other_routes(
 
     redis_server.stop()
     try:
-        orders.sql("UPDATE {} SET amount = 2 WHERE id < 5")
+        orders.change("UPDATE {} SET amount = 2 WHERE id < 5")
         until(lambda: "CDFSinkDown" in prometheus.firing(), WITHIN, service.log.read_text)
         assert prometheus.firing()["CDFSinkDown"]["sink"] == "cache"
         assert prometheus.value('cdf_route_state{route="orders_cache",state="retrying"}') == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.reading import entries, folded
+from tests.support.reading import entries
 from tests.support.service import Service, command, environment
 from tests.support.waiting import until
 
@@ -84,9 +84,9 @@ def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) 
     """Wait until the service continues, by itself or after a restart as by its platform, and compare."""
     if not service.running:
         service.restart()
-    delivered(service, orders.sql(f"INSERT INTO {{}} VALUES ({100 + orders.version}, 'after', 1)"))
+    delivered(service, orders.insert(f"({100 + orders.version}, 'after', 1)"))
     assert entries(redis_server.url, "orders:") == orders.rows
-    assert folded(orders.spark, folder / "audit" / "orders", ["id"]) == orders.rows
+    assert orders.folded(folder / "audit" / "orders") == orders.rows
 
 
 def test_service_recovers_from_a_full_state_path(
@@ -96,7 +96,7 @@ def test_service_recovers_from_a_full_state_path(
         ["dd", "if=/dev/zero", f"of={state / 'ballast'}", "bs=4k"], capture_output=True, check=False
     )
     assert b"No space left" in filled.stderr
-    orders.sql("UPDATE {} SET name = 'full' WHERE id < 5")
+    orders.change("UPDATE {} SET name = 'full' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     (state / "ballast").unlink()
     mended(service, orders, folder, redis_server)
@@ -108,7 +108,7 @@ def test_service_recovers_from_a_read_only_state_path(
     # A mount over it, since the lease's open file keeps the one below writable.
     subprocess.run(["mount", "--bind", state, state], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", state], check=True)
-    orders.sql("UPDATE {} SET name = 'read' WHERE id < 5")
+    orders.change("UPDATE {} SET name = 'read' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     subprocess.run(["umount", state], check=True)
     mended(service, orders, folder, redis_server)
