@@ -27,6 +27,8 @@ NEXT_CHANGE: Final = re.compile(r", (?=\w+ = )")
 PLAIN_TYPES: Final = {"long", "integer", "string", "double", "boolean"}
 READ_TYPES: Final = {pa.int64(), pa.int32(), pa.string(), pa.string_view(), pa.large_string(), pa.float64(), pa.bool_()}
 PLAIN_PROPERTIES: Final = {"delta.enableChangeDataFeed"}
+CHUNK_ROWS: Final = 1024
+"""``deltalake`` begins a file after a chunk at the earliest."""
 SPARKS_OWN: Final = set('`\\"')
 """Characters that quote in Spark, and have another meaning in DataFusion."""
 
@@ -69,16 +71,17 @@ def inserted(path: str, rows: Sequence[str]) -> bool:
     return True
 
 
-def append(table: str | DeltaTable, rows: pa.Table) -> None:
-    """Append rows in two files, as Spark with two cores does.
+def append(table: DeltaTable, rows: pa.Table) -> None:
+    """Append rows in two files, as Spark with two cores does, or in a few if they are many.
 
     Args:
-        table: The table or its path.
+        table: The table.
         rows: At least one.
     """
     half = len(rows) // 2
     files = [rows.slice(0, half), rows.slice(half)] if half else [rows]
-    write_deltalake(table, pa.concat_tables(files).to_reader(), mode="append", target_file_size=1)
+    size = 1 if half < CHUNK_ROWS else rows.nbytes // 4
+    write_deltalake(table, pa.concat_tables(files).to_reader(), mode="append", target_file_size=size)
 
 
 def changed(path: str, statement: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from tests.support import light_table
 from tests.support.reading import Rows, fold, folded, table
@@ -29,13 +30,12 @@ class Source:
     @classmethod
     def created(cls, start: Callable[[], SparkSession], path: Path, rows: int = 10) -> Source:
         """Make a table with its change feed on, and with ids from 0 on."""
-        source = cls(start, path)
-        columns = "id bigint, name string, amount bigint"
-        assert light_table.created(str(path), columns, {"delta.enableChangeDataFeed": "true"})
         ids = range(rows)
         values = [ids, [f"name {number}" for number in ids], [number * 10 for number in ids]]
-        light_table.append(str(path), pa.table(dict(zip(COLUMNS, values, strict=True))))
-        return source
+        named = pa.table(dict(zip(COLUMNS, values, strict=True)))
+        made = DeltaTable.create(str(path), named.schema, configuration={"delta.enableChangeDataFeed": "true"})
+        light_table.append(made, named)
+        return cls(start, path)
 
     @property
     def spark(self) -> SparkSession:
