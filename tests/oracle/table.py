@@ -182,7 +182,7 @@ class Table:
             )
 
     def _has_files(self, version: int) -> bool:
-        """Return whether a commit adds or removes a file. The rows of one that does not are those of the version before."""
+        """Return whether a commit adds or removes a file. A commit that does not leaves the rows as they were."""
         commit = Path(self.path, "_delta_log", f"{version:020}.json").read_text()
         return any(json.loads(line).keys() & {"add", "remove"} for line in commit.splitlines())
 
