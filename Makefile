@@ -20,7 +20,7 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 # Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder
 three := -n 3 --dist loadfile --no-loadscope-reorder
-# The order of the file gives the longest history and a short one to the first process, and the other two to the second.
+# The order of the file gives the first two histories to the first process, and the one in OpenSearch to the second.
 each := -n 2 --dist load --randomly-dont-reorganize
 
 # Kills and restores target servers, so that it belongs to test-process.
@@ -30,7 +30,7 @@ further_servers := tests/contract/opensearch tests/contract/redis/test_redis_clu
 	tests/contract/elasticsearch/test_elasticsearch_tls.py
 elsewhere := $(addprefix --ignore ,$(lost_writes) $(further_servers))
 
-test: setup ## Run the unit, contract and integration tests, one oracle history with every operation, and the faults that the oracle finds
+test: setup ## Run the unit, contract and integration tests, oracle histories with every operation, and the faults that the oracle finds
 	$(pytest) $(three) $(elsewhere) tests/unit tests/contract tests/integration \
 		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
 

@@ -1,11 +1,14 @@
-"""Test that every sink equals the table after every kind of operation, on a table with every feature."""
+"""Test that every sink equals the table after every kind of operation, on a table with every feature, and on a partitioned table.
+
+The partitioned table lives every operation in tests/nightly/test_histories.py.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.oracle.acts import ACTS
-from tests.oracle.every_operation import EVERY_OPERATION, SHAPES
+from tests.oracle.every_operation import EVERY_OPERATION, EVERY_PARTITION_WRITE, PARTITION_WRITES, SHAPES
 from tests.oracle.history import EVENTS, RARE, SERVICE, WRITES, History, history_of
 from tests.oracle.operations import OPERATIONS
 
@@ -18,6 +21,13 @@ def test_every_sink_equals_the_table_after_every_kind_of_operation(life):
     assert found.differences == []
     assert set(found.operations) == {*OPERATIONS, *SERVICE}
     assert found.counted > 0
+
+
+def test_every_sink_equals_a_partitioned_table_after_every_partition_write(life):
+    found = life(History(SHAPES["partitioned"], EVERY_PARTITION_WRITE))
+
+    assert found.differences == []
+    assert set(found.operations) >= {*PARTITION_WRITES}
 
 
 def test_random_histories_use_every_operation():

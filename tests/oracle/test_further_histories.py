@@ -1,15 +1,13 @@
-"""Tests that every sink equals the table: a second shape of table, and a bounded number of random histories.
+"""Tests that every sink equals the table after a bounded number of random histories.
 
-`make soak` runs more of them. A history that finds a difference becomes a named test here. The second shape lives every
-operation in tests/nightly/test_histories.py.
+`make soak` runs more of them. A history that finds a difference becomes a named test here.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.oracle.every_operation import EVERY_PARTITION_WRITE, PARTITION_WRITES, SHAPES
-from tests.oracle.history import History, history_of
+from tests.oracle.history import history_of
 
 SEEDS = ((334, 5), (933, 5), (31, 8))
 """Seeds and lengths. The first two histories found a hole in an earlier version (tests/README.md); PostgreSQL follows the last."""
@@ -17,13 +15,6 @@ IN_OPENSEARCH = ((933, 5),)
 """Histories that OpenSearch follows in the place of Elasticsearch."""
 
 pytestmark = pytest.mark.timeout(1800)
-
-
-def test_every_sink_equals_a_partitioned_table_after_every_partition_write(life):
-    found = life(History(SHAPES["partitioned"], EVERY_PARTITION_WRITE))
-
-    assert found.differences == []
-    assert set(found.operations) >= {*PARTITION_WRITES}
 
 
 @pytest.mark.parametrize(("seed", "length"), [each for each in SEEDS if each not in IN_OPENSEARCH])
