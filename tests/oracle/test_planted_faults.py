@@ -32,25 +32,22 @@ def test_oracle_finds_a_service_that_ignores_preimages(life, monkeypatch):
     assert {route for text in differences for route in VERIFIED.findall(text)} == {"search", "cache", "db"}
 
 
-def test_oracle_finds_a_service_whose_deletes_beat_inserts_of_their_version(life, monkeypatch):
-    latest = change_frame.latest_per_key
+def test_oracle_finds_deletes_that_beat_inserts_and_batches_appended_twice(life, monkeypatch):
+    """Two faults at once: the first concerns the sinks with keys, the second the audit table."""
+    latest, written = change_frame.latest_per_key, DeltaAuditSink.write
 
     def oldest_wins(frame):
         turned = F.when(F.col(change.CHANGE_TYPE).isin(*change.DELETES), 1).otherwise(0)
         return latest(frame.withColumn(change.GUARD, F.col(change.GUARD).bitwiseOR(F.lit(1)) - 1 + turned))
 
-    monkeypatch.setattr(change_frame, "latest_per_key", oldest_wins)
-
-    assert any("found None" in text for text in life(SAME_KEY).differences)
-
-
-def test_oracle_finds_a_service_that_appends_a_batch_twice(life, monkeypatch):
-    written = DeltaAuditSink.write
-
     def twice(self, frame, batch):
         written(self, frame, batch)
         return written(self, frame, replace(batch, number=batch.number + 1_000_000))
 
+    monkeypatch.setattr(change_frame, "latest_per_key", oldest_wins)
     monkeypatch.setattr(DeltaAuditSink, "write", twice)
 
-    assert any("too many" in text for text in life(SAME_KEY).differences)
+    differences = life(SAME_KEY).differences
+
+    assert any(text.startswith("Elasticsearch against") and "found None" in text for text in differences)
+    assert any(text.startswith("audit against") and "too many" in text for text in differences)
