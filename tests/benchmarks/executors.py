@@ -150,10 +150,10 @@ def _loaded(
 def _load(service: Service) -> float:
     """Load the whole table again by a resync, and return the seconds of its delivery."""
     with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False) as client:
-        asked = client.post(f"/routes/{ROUTE}/resync", json={}).raise_for_status().json()["id"]
+        accepted = client.post(f"/routes/{ROUTE}/resync", json={}).raise_for_status().json()["id"]
 
         def answer() -> dict[str, Any]:
-            found: dict[str, Any] = client.get(f"/requests/{asked}").json()
+            found: dict[str, Any] = client.get(f"/requests/{accepted}").json()
             return found
 
         until(lambda: answer()["state"] not in ("waiting", "running"), PATIENCE_SECONDS, lambda: str(answer()))
