@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Template
 
 from tests.benchmarks.kept import Kept
-from tests.benchmarks.report import ARM_COLUMNS, TARGET_COLUMNS, arm_rows, markdown, summary, target_rows
-from tests.benchmarks.targets import TARGETS, check_targets
+from tests.benchmarks.report import (
+    ARM_COLUMNS,
+    MILLION,
+    TARGET_COLUMNS,
+    UNSURE,
+    arm_rows,
+    markdown,
+    summary,
+    target_rows,
+)
+from tests.benchmarks.targets import LIMITS, TARGETS, check_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +38,30 @@ def targets() -> str:
     kept = Kept.read(RESULTS)
     found = check_targets(kept.contests, kept.values)
     return f"{markdown(TARGET_COLUMNS, target_rows(found))}\n\n{summary(found)}"
+
+
+def summary_table() -> str:
+    """Return a line for each contest: our rate, and how many times as fast as each other arm ours is."""
+    columns = ("contest", "ours, rows/s", "CPU s per 1M rows", "ours is")
+    return markdown(columns, [_line(result) for result in Kept.read(RESULTS).contests.values()])
+
+
+def _line(result: Result) -> tuple[str, ...]:
+    ours, *others = result.samples
+    ratios = {arm: result.ratio(ours, arm) for arm in others}
+    compared = ", ".join(f"{UNSURE if ratio is None else f'{ratio:.2f} x'} {arm}" for arm, ratio in ratios.items())
+    return result.name, f"{result.rate(ours):,.0f}", f"{result.cpu_seconds(ours) * MILLION:.1f}", compared
+
+
+def measures() -> str:
+    """Return what the targets measure of the service as a process."""
+    values = Kept.read(RESULTS).values
+    rows = [
+        (limit.measure, f"{value:.2f} {limit.unit}")
+        for limit in LIMITS
+        if (value := values.get(limit.measure)) is not None
+    ]
+    return markdown(("measure", "value"), rows)
 
 
 def contests() -> str:

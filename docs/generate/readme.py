@@ -93,6 +93,8 @@ def _row(cells: Iterable[str]) -> str:
 
 
 PARTS = {
+    "benchmark-measures": benchmarks_page.measures,
+    "benchmark-summary": benchmarks_page.summary_table,
     "benchmark-targets": benchmarks_page.targets,
     "benchmarks": benchmarks_page.contests,
     "cli": cli_page.reference,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 MIB = 2**20
+UNSURE = "unsure"
 ARM_COLUMNS = ("arm", "rows/s", "ours is", "CPU s per 1M rows", "peak memory, MiB", "MB sent")
 TARGET_COLUMNS = ("target", "wanted", "measured", "")
 
@@ -33,7 +34,7 @@ def arm_rows(result: Result) -> list[tuple[str, ...]]:
             (
                 name,
                 f"{result.rate(name):,.0f}",
-                "" if name == "ours" else "unsure" if ratio is None else f"{ratio:.2f} x",
+                "" if name == "ours" else UNSURE if ratio is None else f"{ratio:.2f} x",
                 f"{cpu:.1f}" if memory else "",
                 f"{memory:,.0f}" if memory else "",
                 "" if sent is None else f"{sent / MILLION:,.0f}",
