@@ -7,7 +7,6 @@ plans and cold code.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deploy.local.servers import Redis
 from tests.benchmarks import light_table
-from tests.benchmarks.usage import measured
-from tests.support.service import COMMAND, Ended, environment
+from tests.benchmarks.once import run_once
+from tests.support.service import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,21 +92,12 @@ class Run:
         self.given = environment(folder, **route, **where, **more)
 
     def once(self, kind: Kind, report: Callable[[str], None]) -> Delivery:
-        log = self.folder / "log"
-        with (
-            log.open("w") as stderr,
-            subprocess.Popen([COMMAND, "run", "--once"], env=self.given, cwd=self.folder, stderr=stderr) as process,
-            measured([process.pid]) as usage,
-        ):
-            process.wait(PATIENCE_SECONDS)
-        ended = Ended(process.returncode, "", log.read_text())
-        assert ended.code == 0, ended.log
-        batches = [entry for entry in ended.entries if entry["message"] == "batch delivered"]
-        rows = sum(batch["received"] for batch in batches)
-        began = ended.entry(message="route state", state="bootstrapping" if kind == "bootstrap" else "running")
-        seconds = (_at(batches[-1]) - _at(began)).total_seconds()
+        found = run_once(self.given, self.folder, PATIENCE_SECONDS)
+        rows, usage = found.rows, found.usage
+        began = found.ended.entry(message="route state", state="bootstrapping" if kind == "bootstrap" else "running")
+        seconds = (_at(found.batches[-1]) - _at(began)).total_seconds()
         report(f"growth: {self.sink}, {kind}: {rows:,} rows in {seconds:.1f} s, {usage.peak_rss / 2**20:.0f} MiB")
-        return Delivery(self.sink, kind, rows, len(batches), seconds, usage.seconds, usage.peak_rss)
+        return Delivery(self.sink, kind, rows, len(found.batches), seconds, usage.seconds, usage.peak_rss)
 
 
 def _at(entry: Mapping[str, Any]) -> datetime:

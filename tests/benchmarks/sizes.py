@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from deltalake import DeltaTable
 from tests.benchmarks import linked_table, null_sink
 from tests.benchmarks.idle import all_run
 from tests.benchmarks.linked_table import LinkedTable
+from tests.benchmarks.once import run_once
 from tests.benchmarks.usage import measured
-from tests.support.service import COMMAND, Ended, Service, environment
+from tests.support.service import Service, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ ONE_FILE = 10
 
 
 @dataclass(frozen=True)
-class Once:
+class Delivery:
     """One ``run --once``: its rows, its micro-batches, and from exec to exit: seconds, processor seconds, most memory in bytes.
 
     ``delivery_seconds``: of the micro-batches alone.
@@ -59,9 +59,9 @@ class LongLog:
 class Found:
     """``commits``: a backlog of so many commits of one file."""
 
-    rows: list[Once]
-    files: list[Once]
-    commits: Once
+    rows: list[Delivery]
+    files: list[Delivery]
+    commits: Delivery
     long_log: LongLog
 
 
@@ -79,7 +79,7 @@ def sizes(scale: Sizes, report: Report) -> Found:
     return Found(rows, files, commits, long_log)
 
 
-def _bootstrap(files: int, rows_a_file: int, report: Report) -> Once:
+def _bootstrap(files: int, rows_a_file: int, report: Report) -> Delivery:
     with TemporaryDirectory() as name:
         LinkedTable(Path(name) / "rows", rows_a_file).create(files)
         return _once(Path(name), files, report)
@@ -93,25 +93,16 @@ def _given(folder: Path, **more: object) -> dict[str, str]:
     return {**given, "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "site"), given.get("PYTHONPATH"))))}
 
 
-def _once(folder: Path, files: int, report: Report, **more: object) -> Once:
-    log = folder / "log"
-    with (
-        log.open("w") as stderr,
-        subprocess.Popen([COMMAND, "run", "--once"], env=_given(folder, **more), cwd=folder, stderr=stderr) as process,
-        measured([process.pid]) as usage,
-    ):
-        process.wait(PATIENCE_SECONDS)
-    ended = Ended(process.returncode, "", log.read_text())
-    assert ended.code == 0, ended.log
-    batches = [entry for entry in ended.entries if entry["message"] == "batch delivered"]
-    rows, seconds = (sum(batch[name] for batch in batches) for name in ("received", "seconds"))
-    found = Once(files, rows, len(batches), seconds, usage.seconds, usage.cpu_seconds, usage.peak_rss)
+def _once(folder: Path, files: int, report: Report, **more: object) -> Delivery:
+    once = run_once(_given(folder, **more), folder, PATIENCE_SECONDS)
+    rows, seconds, usage = once.rows, sum(batch["seconds"] for batch in once.batches), once.usage
+    found = Delivery(files, rows, len(once.batches), seconds, usage.seconds, usage.cpu_seconds, usage.peak_rss)
     report(f"sizes: {rows:,} rows of {files:,} files in {found.seconds:.0f} s, {found.peak_rss / 2**20:,.0f} MiB")
     return found
 
 
 def _idle(folder: Path, scale: Sizes, report: Report) -> LongLog:
-    """Start the service on the state of the run before, and leave it idle."""
+    """Start the service on the newest commit of the same table, and leave it idle."""
     given = _given(folder / "idle", TABLES__ROWS__STARTING_VERSION=scale.commits)
     with Service({**given, "CDF_TABLES__ROWS__PATH": str(folder / "rows")}).started() as service:
         began = time.monotonic()
