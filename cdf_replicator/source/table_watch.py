@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.spark.trigger_clock import TriggerClock
 
-LONGEST_SLEEP_SECONDS: Final = 10.0
+LONGEST_SLEEP_SECONDS: Final = 60.0
 """A trigger finds what the watch of the two newest commits does not find, such as commits that a catalog keeps."""
 POLLS_PER_SECOND: Final = 125
 """Limit for all tables in a local file system, of which a poll takes about 20 microseconds."""

@@ -8,6 +8,7 @@ Spark compiles its plans, compiles a clock that can sleep and be woken.
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -16,32 +17,33 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_NAME: Final = "SleepingClock"
-_SOURCE: Final = f"""
-public final class {_NAME} implements org.apache.spark.util.Clock {{
+_NUMBERS: Final = count()
+"""Two routes at once may compile a class each. Their names differ, since py4j finds a method by the name of its class only."""
+_SOURCE: Final = """
+public final class %s implements org.apache.spark.util.Clock {
   private long until = 0;
 
-  public long getTimeMillis() {{ return System.currentTimeMillis(); }}
+  public long getTimeMillis() { return System.currentTimeMillis(); }
 
-  public long nanoTime() {{ return System.nanoTime(); }}
+  public long nanoTime() { return System.nanoTime(); }
 
-  public synchronized long waitTillTime(long target) {{
+  public synchronized long waitTillTime(long target) {
     long now = getTimeMillis();
-    while (now < Math.max(target, until)) {{
-      try {{
+    while (now < Math.max(target, until)) {
+      try {
         wait(Math.max(target, until) - now);
-      }} catch (InterruptedException e) {{  // Spark takes this pair for the end of a stopped query
+      } catch (InterruptedException e) {  // Spark takes this pair for the end of a stopped query
         throw new java.io.UncheckedIOException(new java.io.InterruptedIOException());
-      }}
+      }
       now = getTimeMillis();
-    }}
+    }
     return now;
-  }}
+  }
 
-  public synchronized void sleep(long milliseconds) {{ until = getTimeMillis() + milliseconds; }}
+  public synchronized void sleep(long milliseconds) { until = getTimeMillis() + milliseconds; }
 
-  public synchronized void wake() {{ until = 0; notifyAll(); }}
-}}
+  public synchronized void wake() { until = 0; notifyAll(); }
+}
 """
 
 
@@ -62,8 +64,8 @@ class TriggerClock:
         self._clock.sleep(round(seconds * 1000))
 
     def wake(self) -> None:
-        self._until = 0.0
         self._clock.wake()
+        self._until = 0.0
 
 
 class TriggerClocks:
@@ -89,10 +91,11 @@ class TriggerClocks:
 
 
 def _compiled(spark: SparkSession) -> Any:
-    """Return the class of the clocks."""
+    """Return a class of clocks."""
+    name = f"SleepingClock{next(_NUMBERS)}"
     compiler = getattr(spark._jvm, "org.codehaus.janino.SimpleCompiler")()
-    compiler.cook(_SOURCE)
-    return compiler.getClassLoader().loadClass(_NAME)
+    compiler.cook(_SOURCE % name)
+    return compiler.getClassLoader().loadClass(name)
 
 
 def _value(holder: Any, name: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 from cdf_replicator.source import continuity, table_watch
 from cdf_replicator.spark.session import clear_delta_cache
+from cdf_replicator.spark.trigger_clock import TriggerClocks
 from tests.support.waiting import until
 
 FOREVER = 600.0
@@ -138,3 +139,25 @@ def test_query_of_another_spark_keeps_its_clock(world, live, clocks, monkeypatch
     until(lambda: clocks == [None])
     world.insert("(2, 'b')")
     until(lambda: world.delivered().keys() == {"1", "2"})
+
+
+def test_clocks_of_two_classes_are_woken_by_one_thread(world):
+    """Two routes that start at once may compile a class each. py4j calls a method by the name of the class."""
+    trigger = {"processingTime": "50 milliseconds"}
+    rates = [world.spark.readStream.format("rate").load() for _ in range(2)]
+    queries = [rate.writeStream.format("noop").trigger(**trigger).start() for rate in rates]
+    try:
+        until(lambda: all(query.lastProgress for query in queries))
+        clocks = [TriggerClocks(world.spark).install(query) for query in queries]
+        for clock in clocks:
+            clock.sleep(FOREVER)
+        time.sleep(1.0)
+        asleep = [query.lastProgress.batchId for query in queries]
+        time.sleep(1.0)
+        assert [query.lastProgress.batchId for query in queries] == asleep
+        for clock in clocks:
+            clock.wake()
+        until(lambda: all(query.lastProgress.batchId > last for query, last in zip(queries, asleep, strict=True)))
+    finally:
+        for query in queries:
+            query.stop()
