@@ -59,7 +59,7 @@ def shown(world, decision, action, reason):
     return decision
 
 
-def mended(world):
+def resync_repairs(world):
     command = Command("resync", "orders_files")
     assert world.run(command=command) is None
     assert world.delivered() == world.expected()
@@ -84,7 +84,7 @@ def test_changes_removed_by_vacuum_are_not_skipped(started):
     assert decision.remedy.endswith("resync orders_files")
     assert started.board.snapshot().routes[0].last_error.count == 2, "tried once more, then halted"
     assert checkpoint.last_committed(started.state_path.checkpoint("orders_files", 0)) is None
-    mended(started)
+    resync_repairs(started)
 
 
 def test_log_with_a_gap_halts_the_route(started):
@@ -111,7 +111,7 @@ def test_start_at_a_version_without_change_feed_halts(world):
     assert "delta.enableChangeDataFeed = true" in decision.remedy
     assert decision.remedy.endswith("resync orders_files")
     del world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"]
-    mended(world)
+    resync_repairs(world)
 
 
 def test_unknown_table_feature_halts_the_route(started):
@@ -192,7 +192,7 @@ def test_table_replaced_during_a_run_halts_the_route(started, live):
     until(lambda: runner.failure is not None)
     shown(started, runner.failure, "halt", "table_replaced")
     assert started.delivered().keys() == {"1", "2", "3"}
-    mended(started)
+    resync_repairs(started)
     assert started.state().epoch == 2
 
 
@@ -209,7 +209,7 @@ def test_a_damaged_schema_log_is_rebuilt_by_a_resync(world, damaged):
     decision = shown(world, world.run(), "halt", "schema_change")
     assert "An error occurred while calling" not in decision.message
     assert decision.remedy.endswith("resync orders_files")
-    mended(world)
+    resync_repairs(world)
 
 
 def test_pinned_version_beyond_the_retention_is_pinned_again(world):

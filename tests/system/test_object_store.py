@@ -84,6 +84,8 @@ def started(
     with Service(given).started() as service:
         yield service
         assert service.end() == 0
+    newest = f"SELECT value FROM text.`s3a://{BUCKET}/state/leases` ORDER BY input_file_name() DESC LIMIT 1"
+    assert lake.sql(newest) == [{"value": "null"}], "the holder has released its lease"
 
 
 @pytest.fixture

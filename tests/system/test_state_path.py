@@ -80,7 +80,7 @@ def in_trouble(service: Service) -> bool:
     return not service.running or service.get("/readyz").status_code == 503
 
 
-def mended(service: Service, orders: Source, folder: Path, redis_server: Redis) -> None:
+def recovered(service: Service, orders: Source, folder: Path, redis_server: Redis) -> None:
     """Wait until the service continues, by itself or after a restart as by its platform, and compare."""
     if not service.running:
         service.restart()
@@ -99,7 +99,7 @@ def test_service_recovers_from_a_full_state_path(
     orders.change("UPDATE {} SET name = 'full' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     (state / "ballast").unlink()
-    mended(service, orders, folder, redis_server)
+    recovered(service, orders, folder, redis_server)
 
 
 def test_service_recovers_from_a_read_only_state_path(
@@ -111,7 +111,7 @@ def test_service_recovers_from_a_read_only_state_path(
     orders.change("UPDATE {} SET name = 'read' WHERE id < 5")
     until(lambda: in_trouble(service), 120, service.log.read_text)
     subprocess.run(["umount", state], check=True)
-    mended(service, orders, folder, redis_server)
+    recovered(service, orders, folder, redis_server)
 
 
 def test_service_recovers_from_a_missing_state_path(
@@ -128,4 +128,4 @@ def test_service_recovers_from_a_missing_state_path(
         assert error["condition"] == "target_claimed"
         assert f"resync {route}" in error["next_step"]
         assert command(service.given, "resync", route, "--yes").code == 0
-    mended(service, orders, folder, redis_server)
+    recovered(service, orders, folder, redis_server)
