@@ -76,7 +76,10 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
         table.check_access(self.settings.path, self.what)
 
     def read_claim(self, route: RouteSpec) -> Claim | None:
-        """Read the table property that ``prepare`` set, and the last transaction of the route."""
+        """Read the table property that ``prepare`` set, and the last transaction of the route.
+
+        A table that was restored from a copy of its files lacks the transaction of the last batch.
+        """
         path = self.target(route)
         newest = Snapshot(path) if table.exists(path) else None
         held = None if newest is None else _claim_in(newest)
@@ -85,25 +88,33 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
         app, self._seen = transactions.application(route, path), newest.version
         if not held.is_of(route):
             return held
-        known = -1 if route.watermark is None else route.watermark.txn_version
+        known, recorded = -1 if route.watermark is None else route.watermark.txn_version, newest.last_txn_version(app)
         back = commits.taken_back_since(path, app, known, self._seen)
-        reached = self.complete(route, back.version) if back is not None and back.operation == "RESTORE" else None
+        restored, reached = back is not None or recorded < known, None
+        if restored and (back is None or back.operation in commits.COPIES):
+            reached = self.complete(route, newest.version if back is None else back.version)
         mark = None if reached is None else Watermark(-1, 0, reached)
-        return replace(held, watermark=mark, restored=back is not None, txn_version=newest.last_txn_version(app))
+        return replace(held, watermark=mark, restored=restored, txn_version=recorded)
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:  # noqa: ARG002
         """Return the source version up to which a restored table holds every commit; None if the table does not show it.
 
         Args:
             route: The route that fills the table.
-            restored_at: The table's version that the RESTORE committed.
-
+            restored_at: The table's version that the RESTORE committed, or the newest version of a copy of the table's files.
         """
         return None
 
-    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:  # noqa: ARG002
-        """Check that no other writer has removed the route's rows. Each write records its batch itself."""
-        self.checked_snapshot(route)
+    def save_watermark(self, route: RouteSpec, watermark: Watermark) -> None:
+        """Check that no other writer has removed the route's rows, and record a batch without rows.
+
+        Each write records its batch itself. A table that lacks the last batch is therefore a copy.
+        """
+        path = self.target(route)
+        app = transactions.application(route, path)
+        if self.checked_snapshot(route).last_txn_version(app) < watermark.txn_version:
+            transactions.record_txn(path, app, watermark.txn_version)
+            self.checked_snapshot(route)  # a RESTORE may precede that commit, which would hide it
 
     def checked_snapshot(self, route: RouteSpec) -> Snapshot:
         """Return the newest snapshot; raise an error if a commit since the last check removed the route's rows.
@@ -115,7 +126,6 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
         Raises:
             RetryableError: A RESTORE, a TRUNCATE or an overwrite removed rows.
             PermanentError: Another route or another state path has taken the table over.
-
         """
         path = self.target(route)
         newest = Snapshot(path)
@@ -139,7 +149,6 @@ class DeltaSink(FrameSink, Watermarked, Maintained, Addressed):
 
         Raises:
             PermanentError: Another route has recorded its claim in the meantime.
-
         """
         _refuse_another(self.target(route), route)
         given = {_CLAIM: f"{route.owner}:{route.epoch}:{route.name}"}

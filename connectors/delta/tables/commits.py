@@ -1,4 +1,4 @@
-"""Detect commits of another writer that remove acknowledged rows: RESTORE, TRUNCATE, overwrite.
+"""Detect commits of another writer that remove acknowledged rows: RESTORE, CLONE, TRUNCATE, overwrite.
 
 A DELETE with a condition is allowed: operators remove old or private rows by it.
 """
@@ -14,6 +14,8 @@ from connectors.delta.tables import table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+COPIES: Final = ("RESTORE", "CLONE")
+"""Operations by which a table gets the rows of an older version or of another table."""
 HELD_GUARD: Final = "_cdf_guard"
 _WHOLE: Final = (
     "TRUNCATE",
@@ -51,7 +53,7 @@ def read(path: str, version: int) -> Commit | None:
     ours = any(app.startswith(_OURS) for app in transactions) or HELD_GUARD in str(info.get("operationParameters"))
     operation = str(info.get("operation"))
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
-    takes_back = operation == "RESTORE" or (removes and _is_of_every_row(operation, info))
+    takes_back = operation in COPIES or (removes and _is_of_every_row(operation, info))
     return Commit(version, operation, transactions, takes_back and not ours)
 
 

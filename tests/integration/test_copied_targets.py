@@ -1,0 +1,142 @@
+"""A Delta target that lost acknowledged commits, without an operation in its log that says so, gets them again or halts its route."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cdf_replicator.state.command_queue import Command
+from connectors.delta.tables.snapshot import Snapshot
+from tests.support import light_table
+from tests.support.waiting import until
+
+
+class Target:
+    """The target of the only route, in the folder of its kind."""
+
+    def __init__(self, world, kind):
+        self.world, self.route = world, f"orders_{kind}"
+        self.path = Path(world.folder, kind, self.route if kind == "features" else "orders")
+        self.backup = Path(world.folder, "backup")
+
+    def run(self, **more):
+        return self.world.run(self.route, **more)
+
+    def ids(self):
+        return sorted(row["id"] for row in light_table.read(str(self.path), ["id"]))
+
+    def generation(self):
+        return self.world.state(self.route).generation
+
+    def copy(self):
+        shutil.copytree(self.path, self.backup)
+
+    def restore(self):
+        shutil.rmtree(self.path)
+        shutil.copytree(self.backup, self.path)
+        self.world.forget()
+
+
+@pytest.fixture
+def target(world, request):
+    kind = getattr(request, "param", "audit")
+    world.into_delta(kind)
+    if kind == "features":
+        aggregates = json.dumps({"rows": "count(*)"})
+        world.environ |= {
+            "CDF_ROUTES__ORDERS_FEATURES__ENTITY": "id",
+            "CDF_ROUTES__ORDERS_FEATURES__AGGREGATES": aggregates,
+        }
+    target = Target(world, kind)
+    world.environ[f"CDF_ROUTES__{target.route.upper()}__FILTER"] = "id < 90"
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert target.run() is None
+    return target
+
+
+@pytest.mark.parametrize("target", ["audit", "replica"], indirect=True)
+def test_copy_of_the_files_gets_what_it_lacks(world, target):
+    for id_ in (3, 4, 5):
+        world.insert(f"({id_}, 'c')")
+        assert target.run() is None
+        if id_ == 3:
+            target.copy()
+    target.restore()
+    world.insert("(6, 'd')")
+    assert target.run() is None
+    assert target.ids() == [1, 2, 3, 4, 5, 6]
+    assert target.run() is None
+    assert target.generation() == 1, "the changes are delivered again once"
+
+
+@pytest.mark.parametrize("target", ["features"], indirect=True)
+def test_copy_of_a_feature_table_halts_its_route(world, target):
+    target.copy()
+    world.insert("(3, 'c')")
+    assert target.run() is None
+    target.restore()
+    decision = target.run()
+    assert (decision.reason, decision.remedy) == ("target_restored", f"Run: cdf-replicator resync {target.route}")
+    assert target.run(command=Command("resync", target.route)) is None
+    assert target.ids() == [1, 2, 3]
+
+
+def test_copy_that_is_restored_under_a_running_query_gets_what_it_lacks(world, target, live):
+    target.copy()
+    live(target.route)
+    for id_ in (3, 4):
+        world.insert(f"({id_}, 'c')")
+        until(lambda id_=id_: id_ in target.ids())
+    target.restore()
+    world.insert("(5, 'd')")
+    until(lambda: target.ids() == [1, 2, 3, 4, 5])
+
+
+def test_clone_of_a_backup_gets_what_it_lacks(world, target):
+    target.copy()
+    world.insert("(3, 'c')")
+    assert target.run() is None
+    world.spark.sql(f"TRUNCATE TABLE delta.`{target.path}`")  # Delta clones into an empty table only
+    world.spark.sql(f"CREATE OR REPLACE TABLE delta.`{target.path}` SHALLOW CLONE delta.`{target.backup}`")
+    world.insert("(4, 'd')")
+    assert target.run() is None
+    rows = world.spark.read.format("delta").load(str(target.path)).select("id").collect()
+    assert sorted(row.id for row in rows) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("target", ["audit", "replica"], indirect=True)
+def test_batch_without_rows_is_recorded_once(world, target):
+    """Else the next start would take the table for a copy."""
+    world.insert("(99, 'left out')")
+    assert target.run() is None
+    recorded = Snapshot(str(target.path)).version
+    for _ in range(2):
+        assert target.run() is None
+    assert (target.generation(), Snapshot(str(target.path)).version) == (0, recorded)
+    world.insert("(3, 'c')")
+    assert target.run() is None
+    assert (target.generation(), target.ids()) == (0, [1, 2, 3])
+
+
+def test_range_replayed_ahead_of_the_stream_hides_no_loss(world, target):
+    """RESTORE takes back what the stream delivered after the replay of later commits."""
+    for id_ in (3, 4, 5):
+        world.insert(f"({id_}, 'c')")
+    assert target.run(command=Command("replay", target.route, 3, 4)) is None
+    ahead = next(
+        version
+        for version in range(Snapshot(str(target.path)).version + 1)
+        if 5
+        in {
+            row.id
+            for row in world.spark.read.option("versionAsOf", version).format("delta").load(str(target.path)).collect()
+        }
+    )
+    assert target.ids() == [1, 2, 3, 4, 5]
+    world.spark.sql(f"RESTORE delta.`{target.path}` TO VERSION AS OF {ahead}")
+    assert target.ids() == [1, 2, 4, 5]
+    assert target.run() is None
+    assert target.ids() == [1, 2, 3, 4, 5]
