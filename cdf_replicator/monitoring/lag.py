@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -66,11 +65,11 @@ class LagMonitor:
     batches: BatchCount = field(default_factory=BatchCount)
     _former: tuple[int, ProgressTracker] | None = field(default=None, init=False)
     _tracker: ProgressTracker | None = field(default=None, init=False)
-    _reopen_at: float = field(default=math.inf, init=False)
+    _reopen_at: float = field(default=0.0, init=False)  # a route with a saved position has a lag before its first run
 
     def tracker(self, position: StreamPosition, query: StreamingQuery | None = None) -> ProgressTracker:
         """Return a tracker of the query, or of the source table alone; ``poll`` uses it after the run."""
-        self._tracker, self._reopen_at = self._continued(position, query), math.inf
+        self._tracker = self._continued(position, query)
         return self._tracker
 
     def reopen(self) -> None:
@@ -78,7 +77,10 @@ class LagMonitor:
         self._tracker, self._reopen_at = None, 0.0
 
     def poll(self) -> None:
-        """Report the lag while no query runs. An error of the source is reported when the route continues."""
+        """Report the lag while no query runs. After an error of the source, the source is opened again a minute later.
+
+        The error itself is reported when the route continues.
+        """
         try:
             if self._tracker is None and time.monotonic() >= self._reopen_at:
                 self._reopen_at = time.monotonic() + REOPEN_SECONDS
@@ -86,7 +88,7 @@ class LagMonitor:
             if self._tracker is not None:
                 self._tracker.poll_source()
         except Exception:  # noqa: BLE001 - the lag must not end the thread of a route
-            self._tracker = None
+            self._tracker, self._reopen_at = None, time.monotonic() + REOPEN_SECONDS
 
     @contextmanager
     def polled_in_background(self) -> Iterator[None]:
@@ -100,6 +102,7 @@ class LagMonitor:
         finally:
             ended.set()
             thread.join()  # its last report must precede the reports of the query's tracker
+            self.reopen()  # an earlier tracker does not know the version that the bootstrap has pinned
 
     def _poll_until(self, ended: threading.Event, load: jobs.TaggedJobs) -> None:
         reached = 0.0

@@ -70,7 +70,8 @@ class ProgressTracker:
     _rates_until: float = field(default=math.inf, init=False)
     _planned: int = field(default=-1, init=False)  # last micro-batch whose planning is reported
     _reported: tuple[int, int] | None = field(default=None, init=False)
-    _oldest: float | None = field(default=None, init=False)
+    _due_at: float | None = field(default=None, init=False)  # time of the file of the next commit to deliver
+    _oldest: float | None = field(default=None, init=False)  # reported time of the oldest undelivered commit
 
     def __post_init__(self) -> None:
         self.offset, self.delivered_version = self.position.committed, self.position.delivered_version
@@ -153,8 +154,20 @@ class ProgressTracker:
         position = (self.source_version, self.delivered_version)
         moved = position != self._reported
         if moved:
-            self._oldest = self.position.source.log.committed_at(due) if due <= self.source_version else None
+            self._due_at = self.position.source.log.committed_at(due) if due <= self.source_version else None
+            self._oldest = self._oldest_undelivered() if due <= self.source_version else None
             self._reported = position
         if moved or self._oldest is not None:
             self.report.versions(*position, self._oldest)
-        self.headroom.update(self.position.source, self.source_version, due - 1, self._oldest)
+        self.headroom.update(self.position.source, self.source_version, due - 1, self._due_at)
+
+    def _oldest_undelivered(self) -> float | None:
+        """Return the time of the oldest undelivered commit.
+
+        After the removal of that commit, return its last known time, or that of the oldest commit that can be read. The
+        lag must not be 0 when history is lost.
+        """
+        if self._due_at is not None or self._oldest is not None:
+            return self._oldest if self._due_at is None else self._due_at
+        log = self.position.source.log
+        return log.committed_at(log.available()[0])

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 FAST_RESTARTS: Final = 5
 """Restarts per minute without a back-off; a tracked schema change needs several."""
 MINUTE: Final = 60.0
-POLL_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 2.0
+"""Interval of reports of the lag between two runs, each of which is a paid request in an object store."""
 RELOADED: Final = (
     "a reload stopped the route: if it is still configured, it continues the command's work, see its status"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -40,9 +41,12 @@ def world(monkeypatch, tmp_path):
     return world
 
 
-def test_without_a_tracker_nothing_is_read(world):
+def test_route_that_can_not_start_reports_the_lag_of_its_checkpoint(world):
+    """After a restart of the service while the sink is down, no run gets as far as its query."""
     world.monitor.poll()
-    assert (world.opened, world.versions) == (0, [])
+    world.newest = 12
+    world.monitor.poll()
+    assert (world.opened, world.versions) == (1, [(9, 3), (12, 3)])
 
 
 def test_after_a_run_its_tracker_is_polled_until_the_source_is_unavailable(world):
@@ -53,6 +57,9 @@ def test_after_a_run_its_tracker_is_polled_until_the_source_is_unavailable(world
     world.newest = 12
     world.monitor.poll()
     assert (world.opened, world.versions) == (0, [(9, 3)])
+    world.now += REOPEN_SECONDS
+    world.monitor.poll()
+    assert (world.opened, world.versions) == (1, [(9, 3), (12, 3)]), "a halted route has no further run"
 
 
 def test_a_reopened_source_that_is_unavailable_is_read_again_after_a_minute(world):
@@ -69,9 +76,23 @@ def test_a_reopened_source_that_is_unavailable_is_read_again_after_a_minute(worl
 
 def test_before_the_first_start_there_is_no_lag(world):
     world.state = None
-    world.monitor.reopen()
+    for _ in range(5):
+        world.monitor.poll()
+    assert (world.opened, world.versions) == (1, []), "the source is opened once a minute"
+    world.state = STATE
+    world.now += REOPEN_SECONDS
     world.monitor.poll()
-    assert world.versions == []
+    assert (world.opened, world.versions) == (2, [(9, 3)])
+
+
+def test_bootstrap_that_failed_leaves_no_tracker_from_before_it(world, monkeypatch):
+    monkeypatch.setattr(lag.jobs, "TaggedJobs", lambda *_: None)
+    world.monitor.poll()
+    world.state = replace(STATE, generation=1, start_version=8)
+    with world.monitor.polled_in_background():
+        pass
+    world.monitor.poll()
+    assert world.versions == [(9, 3), (9, 7)]
 
 
 def test_tracker_inherits_position_of_former_tracker_of_its_generation(world):

@@ -1,5 +1,6 @@
 """The watch polls the query rarely, and only the source once all is delivered."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,24 @@ def world():
     return SimpleNamespace(
         watch=watch, query=query, source=source, batches=batches, reported=reported, planned=planned, rates=rates
     )
+
+
+def test_lag_keeps_its_age_and_headroom_is_zero_after_log_cleanup(world):
+    """The alerts compare the headroom with the lag, so that a lag of 0 would end them when history is lost."""
+    dates, oldest, headroom = {4: 400.0, 5: 500.0, 6: 600.0}, [], []
+    world.source.log.committed_at = dates.get
+    world.source.log.available = lambda: (min(dates), 6)
+    world.watch.report.versions = lambda *found: oldest.append(found[2])
+    world.watch.headroom = SimpleNamespace(update=lambda *found: headroom.append(found[3]))
+    world.watch.delivered_version = 3
+    for world.source.latest in (3, 5, 6):
+        world.watch.poll_source()
+        dates.pop(4, None) if world.source.latest == 5 else None
+    assert (oldest, headroom) == ([None, 400.0, 400.0], [None, 400.0, None])
+    restarted = replace(world.watch)
+    restarted.delivered_version = 3
+    restarted.poll_source()
+    assert (oldest[-1], headroom[-1]) == (500.0, None), "the oldest commit that is left"
 
 
 def test_query_that_has_delivered_everything_is_not_polled(world):
