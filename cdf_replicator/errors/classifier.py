@@ -22,6 +22,10 @@ from connectors import PermanentError, RetryableError
 
 _UNKNOWN_NEXT_STEP: Final = "The route retries a few times. If the error persists, see the log for its full text."
 _SINK_NEXT_STEP: Final = "No action needed: the route retries until the sink responds."
+_STORAGE_NEXT_STEP: Final = (
+    "The storage of CDF_STATE_PATH or of the source table fails: remove the cause that the error names. The route then "
+    "continues without a command."
+)
 _BUG_NEXT_STEP: Final = "This is a bug in the sink or the service. No change is lost. Please report it with the log."
 
 
@@ -39,6 +43,8 @@ def classify_error(error: BaseException, *, route: str) -> ErrorDecision:
             return _for_route(decision, route)
     if type(error).__module__.startswith(("pyspark", "py4j")):
         return ErrorDecision("retry_then_halt", UNKNOWN_SPARK_ERROR, _line(text), _UNKNOWN_NEXT_STEP)
+    if isinstance(error, OSError) and _is_of_storage(error):
+        return ErrorDecision("wait", "storage", _line(text), _STORAGE_NEXT_STEP)
     return ErrorDecision("halt", "bug", f"{type(error).__name__}: {_line(text)}", _BUG_NEXT_STEP)
 
 
@@ -69,6 +75,15 @@ def _own(error: BaseException) -> ErrorDecision | None:
     return None
 
 
+def _is_of_storage(error: OSError) -> bool:
+    """Return whether the service's own access to a state path or to a source table raised the error.
+
+    The error of a sink's own file or socket is no such error: the sink has to classify it.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith(_STORAGE_PACKAGES) for frame, _ in frames)
+
+
 def _for_route(decision: ErrorDecision, route: str) -> ErrorDecision:
     return replace(decision, remedy=decision.remedy.replace("{route}", route))
 
@@ -90,6 +105,7 @@ def _line(text: str) -> str:
     return lines[0][:500] if lines else "no message"
 
 
+_STORAGE_PACKAGES: Final = ("cdf_replicator.state.", "cdf_replicator.source.", "cdf_replicator.spark.hadoop_path")
 _INTERNAL: Final = "[INTERNAL_ERROR]"
 _WRAPPERS: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
 _RAISED_BY_SINK: Final = re.compile(r"^connectors\.errors\.\w+Error: (.*)", re.MULTILINE)

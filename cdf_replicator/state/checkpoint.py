@@ -114,19 +114,15 @@ def _offset(checkpoint: StoragePath, batch: int) -> Offset | None:
 
 
 def _lines(file: StoragePath) -> list[str]:
-    """Return the JSON objects of one of Spark's files, one per line; none if the file is truncated."""
+    """Return the JSON objects of one of Spark's files, one per line; none if the file is missing or truncated."""
     try:
         content = file.read_bytes()
         objects = [line for line in content.decode().removeprefix("v1").splitlines() if line]
         for text in objects:
             json.loads(text)
         return objects if _agrees(content, file.with_name(f".{file.name}.crc")) else []
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # any other error of the storage says nothing about the file
         return []
-    except OSError as error:
-        if file.is_local or isinstance(error, FileNotFoundError):
-            return []
-        raise  # a store that does not answer says nothing about the file
 
 
 def _agrees(content: bytes, checksums: StoragePath) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import resource
+import socket
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,9 @@ from cdf_replicator.errors import conditions
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.condition_table import ERROR_CONDITIONS
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
+from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.storage_path import LocalPath
+from cdf_replicator.state.store import StateStore
 from connectors import PermanentError, RetryableError
 from tests.unit.condition_tests import TESTS
 
@@ -165,6 +171,37 @@ def test_other_error_is_a_bug_and_halts():
     decision = classify_error(KeyError("x"), route="r")
     assert (decision.action, decision.reason) == ("halt", "bug")
     assert decision.remedy
+
+
+@contextmanager
+def no_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_state_path_without_file_descriptors_is_retried(tmp_path):
+    store = StateStore.open(LocalPath(tmp_path))
+    store.save(RouteState("orders_search", {}, "table-1"))
+    with pytest.raises(OSError, match="Too many open files") as raised, no_descriptors():
+        store.load("orders_search")
+    decision = classify_error(raised.value, route="orders_search")
+    assert (decision.action, decision.reason) == ("wait", "storage")
+    assert "Too many open files" in decision.message
+    assert "CDF_STATE_PATH" in decision.remedy
+
+
+def test_file_and_socket_of_a_sink_are_not_the_state_path(tmp_path):
+    with pytest.raises(OSError, match="No such file") as file, (tmp_path / "certificate").open():
+        pass
+    with socket.socket() as unused, pytest.raises(OSError, match="not connected") as sent:
+        unused.shutdown(socket.SHUT_RDWR)
+    for raised in (file, sent):
+        decision = classify_error(raised.value, route="r")
+        assert (decision.action, decision.reason) == ("halt", "bug")
 
 
 def test_a_bug_in_a_sink_keeps_its_name():

@@ -116,6 +116,17 @@ def test_a_file_that_is_cut_off_anywhere_is_seen(checkpoint, name):
     assert is_intact(folder)
 
 
+def test_error_of_the_storage_is_not_a_damaged_file(checkpoint):
+    folder, batch = checkpoint
+    batch(0, 5, -1, committed=True)
+    file = folder / "offsets" / "0"
+    file.unlink()
+    file.symlink_to("0")
+    for read in (is_intact, last_committed, last_offset):
+        with pytest.raises(OSError, match="Too many levels of symbolic links"):
+            read(folder)
+
+
 def test_unreadable_file_is_skipped(checkpoint):
     folder, batch = checkpoint
     for number in range(3):
