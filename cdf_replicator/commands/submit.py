@@ -163,7 +163,7 @@ def wait_answered(
         (found := command_queue.read_status(folder, command.id)) is None or found.state == "running"
         for command in commands
     ):
-        if watched.poll()[0] != holder or watched.expired:
+        if (seen := watched.poll()[0]) is None or (seen and holder and seen != holder) or watched.expired:
             return exit_codes.TEMPORARY
         time.sleep(POLL_SECONDS)
     return exit_codes.DONE

@@ -85,14 +85,20 @@ def pending(folder: StoragePath) -> list[Command]:
     for file in [*folder.glob(f"*{_COMMAND}")]:
         command_id = file.name.removesuffix(_COMMAND)
         try:
-            command = _PARSER.validate_json(file.read_bytes())
+            command = _PARSER.validate_json(file.read_text("utf-8"))
             found.append(replace(command, id=command_id))
-        except OSError:  # the file was removed or the store does not answer; the other commands are still read
+        except (
+            OSError
+        ):  # the file is incomplete or was removed, or the store does not answer; the others are still read
             continue
-        except ValidationError as error:
-            why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        except ValueError as error:
+            why = _problems(error) if isinstance(error, ValidationError) else str(error)  # else not UTF-8
             answer(folder, command_id, CommandStatus("failed", f"not a command that this version supports: {why}"))
     return sorted(found, key=lambda command: command.at)
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 
 def accept(folder: StoragePath, command: Command) -> None:

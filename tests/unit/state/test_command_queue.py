@@ -53,9 +53,10 @@ def test_invalid_request_is_answered_and_does_not_block_others(tmp_path):
     command_queue.enqueue(tmp_path, request)
     for name, text in MALFORMED.items():
         (tmp_path / f"{name}.request.json").write_text(text)
+    (tmp_path / "latin.request.json").write_bytes(b'{"kind": "\xe9"}')
     (tmp_path / "folder.request.json").mkdir()
     assert command_queue.pending(tmp_path) == [request]
-    for name in MALFORMED:
+    for name in (*MALFORMED, "latin"):
         assert command_queue.read_status(tmp_path, name).state == "failed"
     assert command_queue.pending(tmp_path) == [request]
 
