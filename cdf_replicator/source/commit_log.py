@@ -79,7 +79,8 @@ class CommitMark:
 class CommitLog:
     """The commit files of the table at a location. Raises Hadoop's error if the folder is absent.
 
-    ``listed_files`` is the number of files at the last list of the folder.
+    ``listed_files`` is the number of files at the last list of the folder. ``device`` is the number of the mounted device
+    of a log in this machine's own file system, else None.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
@@ -93,6 +94,7 @@ class CommitLog:
         self._files = self._log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._local_folder = str(self._log.toUri().getPath()) if self.is_local else None
         self._latest = self.available()[1]
+        self.device = None if self._local_folder is None else os.stat(self._local_folder).st_dev  # noqa: PTH116
 
     @property
     def folder(self) -> str:

@@ -20,7 +20,7 @@ LONGEST_SLEEP_SECONDS: Final = 60.0
 """A trigger finds what the watch of the two newest commits does not find, such as commits that a catalog keeps."""
 POLLS_PER_SECOND: Final = 125
 """Limit for all tables in a local file system, of which a poll takes about 20 microseconds."""
-LOCAL_WATCHER: Final = "watch-local-tables"
+LOCAL_WATCHER: Final = "watch-local-tables-"
 SOONER: Final = 50
 """A single table is polled this many times as often as ``CDF_TRIGGER_SECONDS``, up to a second, demands."""
 ONE_SECOND: Final = 1
@@ -41,7 +41,7 @@ class _Table:
     Args:
         location: Location of the table.
         watcher: Name of the thread that watches it: its own, since a request to an object store may hang, or that of all
-            tables in a local file system.
+            tables on a local device, since a request to a network file system may hang too.
         newest: The newest known commit version.
     """
 
@@ -97,7 +97,7 @@ class TableWatch:
 
     def join(self, query: IdleQuery) -> None:
         """Watch the table of a query."""
-        watcher = LOCAL_WATCHER if query.is_local else f"watch-{query.location}"
+        watcher = f"watch-{query.location}" if query.device is None else f"{LOCAL_WATCHER}{query.device}"
         with self._lock:
             table = self._tables.setdefault(query.location, _Table(query.location, watcher))
             table.queries.add(query)
@@ -129,7 +129,7 @@ class TableWatch:
                 except Exception:  # noqa: BLE001 - the triggers of the queries report an unavailable table
                     with self._lock:
                         table.wake()
-            if self._stop.wait(self._interval(watcher, len(tables))):
+            if self._stop.wait(self._interval(watcher)):
                 break
 
     def _watched_by(self, watcher: str) -> list[_Table]:
@@ -140,10 +140,12 @@ class TableWatch:
                 self._watchers.discard(watcher)
         return tables
 
-    def _interval(self, watcher: str, tables: int) -> float:
+    def _interval(self, watcher: str) -> float:
         """Return the seconds until the next poll, which is a paid request in an object store."""
-        if watcher != LOCAL_WATCHER:
+        if not watcher.startswith(LOCAL_WATCHER):
             return self._seconds
+        with self._lock:
+            tables = sum(table.watcher.startswith(LOCAL_WATCHER) for table in self._tables.values())
         return free_poll_seconds(self._seconds, self._seconds / SOONER, tables / POLLS_PER_SECOND)
 
 
@@ -151,7 +153,7 @@ class IdleQuery:
     """A query that sleeps while it has nothing to read."""
 
     def __init__(self, tables: TableWatch, source: SourceTable, query: StreamingQuery) -> None:
-        self.location, self.is_local = source.location, source.log.is_local
+        self.location, self.device = source.location, source.log.device
         self._tables = tables
         self._query: StreamingQuery | None = query
         self._clock: TriggerClock | None = None

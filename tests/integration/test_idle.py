@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from cdf_replicator.source import continuity, table_watch
+from cdf_replicator.source.table import SourceTable
+from cdf_replicator.source.table_watch import IdleQuery, TableWatch
 from cdf_replicator.spark.session import clear_delta_cache
 from cdf_replicator.spark.trigger_clock import TriggerClocks
 from tests.support.waiting import until
@@ -124,6 +129,21 @@ def test_touched_commit_does_not_halt_a_route_whose_query_sleeps(world, live, cl
     world.insert("(2, 'b')")
     until(lambda: world.delivered().keys() == {"1", "2"})
     assert runner.failure is None
+
+
+def test_tables_of_two_devices_are_watched_by_two_threads(world, tmp_path):
+    """A request to a network file system without an answer must not delay the tables on other devices."""
+    with TemporaryDirectory(dir="/dev/shm") as other:
+        folders = [str(tmp_path / "near"), other + "/far"]
+        assert len({Path(folder).parent.stat().st_dev for folder in folders}) == 2
+        stop, (route, *_) = threading.Event(), world.settings.routes.values()
+        watch = TableWatch(world.spark, 1.0, stop)
+        for folder in folders:
+            world.spark.range(1).write.format("delta").save(folder)
+            watch.join(IdleQuery(watch, SourceTable(world.spark, replace(route.source, path=folder)), None))
+        names = {thread.name for thread in threading.enumerate() if thread.name.startswith("watch-local-tables")}
+        stop.set()
+    assert len(names) == 2
 
 
 def recreate(world, row):

@@ -111,7 +111,7 @@ def run(stop, closed, monkeypatch):
     context = RouteContext(None, SimpleNamespace(name="orders_search"), None, report, settings)
     lag = SimpleNamespace(batches=BatchCount(), tracker=lambda *_: Tracker(events))
     maintenance = SimpleNamespace(start_if_due=lambda: events.append("maintenance"))
-    source = SimpleNamespace(location="/lake/orders", log=SimpleNamespace(is_local=True))
+    source = SimpleNamespace(location="/lake/orders", log=SimpleNamespace(is_local=True, device=1))
     position = StreamPosition(source, STATE, "checkpoint", None)
 
     def follow(query):
