@@ -87,9 +87,7 @@ def pending(folder: StoragePath) -> list[Command]:
         try:
             command = _PARSER.validate_json(file.read_text("utf-8"))
             found.append(replace(command, id=command_id))
-        except (
-            OSError
-        ):  # the file is incomplete or was removed, or the store does not answer; the others are still read
+        except OSError:  # the file is incomplete or removed, or the store does not answer; the others are still read
             continue
         except ValueError as error:
             why = _problems(error) if isinstance(error, ValidationError) else str(error)  # else not UTF-8
