@@ -84,7 +84,8 @@ class OurRoute:
         self.sink.read_claim(self.spec)
         self._targets.target(self.sink).prepare(self._state, self._source.schema())
         if self._work.versions is not None:
-            self.sink.save_watermark(self.spec, Watermark(0, 0, self._work.versions[0] - 1))
+            # of no batch: ``deliver_before`` writes the first one
+            self.sink.save_watermark(self.spec, Watermark(-1, 0, self._work.versions[0] - 1))
 
     def key_text(self) -> Column:
         """Return the key of the work's rows as the service's sinks receive it."""
