@@ -20,6 +20,8 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from cdf_replicator.state import lease_file
 from cdf_replicator.state.lease_file import NONCE
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from cdf_replicator.state.lease_file import LeaseFile
     from cdf_replicator.state.storage_path import StoragePath
+
+log = structlog.get_logger(__name__)
 
 SILENT_SECONDS: Final = 15.0
 """A standby takes over from a holder without a heartbeat for this time."""
@@ -119,11 +123,15 @@ class Lease:
 
     def _keep(self, lost: Callable[[], None]) -> None:
         while not self._over.wait(self._file.touch_seconds):
-            with suppress(OSError):  # the next write to the full or read-only disk reports the error
+            try:
                 if not self.held:
                     lost()
                     return
                 self._file.heartbeat()
+            except OSError:  # the next write to the full or read-only disk reports the error
+                continue
+            except Exception:
+                log.exception("no heartbeat of the lease")
 
 
 def holder(root: StoragePath) -> dict[str, Any] | None:
@@ -171,7 +179,8 @@ def _newest(root: StoragePath) -> int:
 
 
 def _tokens(root: StoragePath) -> list[int]:
-    return [int(file.name.removesuffix(".json")) for file in (root / "leases").glob("[0-9]*.json")]
+    names = (file.name.removesuffix(".json") for file in (root / "leases").glob("[0-9]*.json"))
+    return [int(name) for name in names if name.isdecimal()]
 
 
 def _read_holder(root: StoragePath, token: int) -> dict[str, Any] | None:

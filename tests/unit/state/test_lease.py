@@ -420,3 +420,29 @@ def test_holder_continues_its_heartbeat_after_a_disk_error(tmp_path, monkeypatch
     until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
     held.release()
     assert lost == []
+
+
+def test_holder_continues_its_heartbeat_after_any_error(tmp_path, monkeypatch):
+    touch, tried = LocalLeaseFile.heartbeat, []
+
+    def fails(file):
+        tried.append(file)
+        if len(tried) < 3:
+            raise RuntimeError("of a client library")
+        touch(file)
+
+    monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
+    monkeypatch.setattr(LocalLeaseFile, "heartbeat", fails)
+    held = Lease.acquire(tmp_path)
+    os.utime(mark(tmp_path, held), (0, 0))
+    held.keep(lambda: None)
+    until(lambda: mark(tmp_path, held).stat().st_mtime > 0, 60)
+    held.release()
+
+
+def test_stray_file_among_the_leases_is_ignored(tmp_path):
+    (tmp_path / "leases").mkdir()
+    (tmp_path / "leases" / "1 (copy).json").write_text("{}")
+    held = Lease.acquire(tmp_path)
+    assert held.held
+    held.release()
