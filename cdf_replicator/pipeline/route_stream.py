@@ -58,9 +58,11 @@ class RouteStream:
         with closing(self.targets.new_sink()) as sink:
             self._check(sink)
             with self.starts.place(self.interrupt) as entered:
-                if not entered:
+                if not entered or self.interrupt.requested:
                     return
                 state = self._start(source, sink, requested_start_version)
+                if self.interrupt.requested:  # a load takes long
+                    return
                 target = self.targets.target(sink)
                 self._set_job_group()
                 if state.phase == "bootstrapping":

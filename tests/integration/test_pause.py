@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
@@ -116,3 +117,25 @@ def test_paused_route_with_an_unchecked_sink_raises_no_alert(world, live):
     live(ROUTE)
     until(lambda: route(world).state == "paused", WITHIN)
     assert math.isnan(world.sample("cdf_sink_up"))
+
+
+@pytest.mark.parametrize("step", ["_check", "_start"])
+def test_pause_during_the_start_is_answered_before_the_load(world, live, monkeypatch, step):
+    world.create(rows=["(1, 'a')"])
+    pause, runners, submitted, original = Command("pause", ROUTE), [], [], getattr(RouteStream, step)
+
+    def interrupted(*given):
+        found = original(*given)
+        until(lambda: runners, WITHIN)
+        if not submitted:
+            submitted.append(pause)
+            command_queue.enqueue(world.state_path.requests, pause)
+            runners[0].submit(pause)
+        return found
+
+    monkeypatch.setattr(RouteStream, step, interrupted)
+    runners.extend(live(ROUTE))
+    until(lambda: world.answer(pause) is not None and route(world).state == "paused", WITHIN)
+    assert world.delivered() == {}
+    submit(world, runners[0], "resume")
+    until(lambda: world.delivered() == world.expected(), WITHIN)
