@@ -73,9 +73,14 @@ def resolve(
     return state
 
 
-def replay_requested(route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int) -> RouteState:
-    """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before."""
-    state = resolve(route, source, sink, state_path, replay_from=version)
+def replay_requested(
+    route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int, *, share: float
+) -> RouteState:
+    """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before.
+
+    For ``share``, see ``resolve``.
+    """
+    state = resolve(route, source, sink, state_path, replay_from=version, share=share)
     # A new epoch or a first start already begins there.
     if not state.target_prepared and state.start_version == version:
         return state

@@ -32,6 +32,11 @@ class CommandExecutor:
     targets: TargetFactory
     dead_letters: DeadLetters
 
+    @property
+    def _share(self) -> float:
+        """Largest share of the target's entries that a sweep may remove, if the command does not set it."""
+        return self.context.settings.delivery.max_removed_share
+
     def check(self, command: Command) -> int:
         """Return the number of dead letters that a command selects; raise ``RouteHaltError`` if it can't be executed."""
         if command.kind != "discard" and self.context.state_store.is_paused(self.context.route.name):
@@ -62,9 +67,7 @@ class CommandExecutor:
             return generation.given_up(self.context.route, sink, self.context.state_store, decision)
 
     def _resync(self, command: Command, source: SourceTable, sink: Sink) -> str:
-        share = command.max_removed_share
-        if share is None:
-            share = self.context.settings.delivery.max_removed_share
+        share = self._share if command.max_removed_share is None else command.max_removed_share
         state = start_position.resync_requested(self.context.route, source, sink, self.context.state_store, share=share)
         self.context.state_store.save(state)
         return ""
@@ -75,8 +78,9 @@ class CommandExecutor:
         assert first is not None  # the command requires it
         if command.ending_version is not None:
             return self._deliver_range(first, command.ending_version, source, sink)
-        state = start_position.replay_requested(self.context.route, source, sink, self.context.state_store, first)
-        self.context.state_store.save(state)
+        store = self.context.state_store
+        state = start_position.replay_requested(self.context.route, source, sink, store, first, share=self._share)
+        store.save(state)
         return generation.what_is_missing(state) or ""
 
     def _deliver_range(self, first: int, last: int, source: SourceTable, sink: Sink) -> str:
@@ -120,7 +124,7 @@ class CommandExecutor:
 
     def _streaming_state(self, source: SourceTable, sink: Sink) -> RouteState:
         """Return the state of the route; raise ``RouteHaltError`` before its bootstrap is done."""
-        state = start_position.resolve(self.context.route, source, sink, self.context.state_store)
+        state = start_position.resolve(self.context.route, source, sink, self.context.state_store, share=self._share)
         if state.phase == "bootstrapping":
             raise RouteHaltError(
                 "bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command."

@@ -16,6 +16,7 @@ from cdf_replicator.commands.dry_run import resync_lines
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.queries.plans import _waiting, resync_plan
+from cdf_replicator.runtime.command_executor import CommandExecutor
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
 from connectors import guard_of
@@ -107,6 +108,20 @@ def test_a_resync_survives_a_kill_at_any_point(followed):
         assert world.run() is None
         assert world.delivered() == world.expected()
         assert world.state().epoch == epoch, "it went on where it was"
+
+
+@pytest.mark.parametrize("command", [Command("replay", ROUTE, 0), Command("redrive", ROUTE)], ids=["replay", "redrive"])
+def test_command_on_a_restored_state_path_keeps_the_cap_of_the_sweep(followed, monkeypatch, command):
+    """The state path was restored from a copy of before the first start of the route."""
+    world = followed
+    monkeypatch.setattr(CommandExecutor, "_count_letters", lambda *_: 1)  # the letters were restored with the target
+    del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
+    shutil.rmtree(world.state_path.root / "routes")
+    world.change("DELETE FROM {t} WHERE id < 5")
+    halted = world.run(command=command)
+    assert world.answer(command).state == "failed"
+    assert (halted.action, halted.reason) == ("halt", "too_many_orphans")
+    assert len(world.delivered()) == 10, "nothing was removed"
 
 
 def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
