@@ -144,7 +144,9 @@ def _followed(
         follower.join()
     outcomes = {command.route: command_queue.read_status(folder, command.id) for command in commands}
     for command in commands:
-        command_queue.delete(folder, command.id)
+        outcome = outcomes[command.route]
+        if outcome is None or outcome.state != "running":  # the next lease holder finds an accepted command
+            command_queue.delete(folder, command.id)
     failed = {route: outcome for route, outcome in outcomes.items() if outcome is None or outcome.state != "done"}
     for route, outcome in failed.items():
         log.error("command not executed", route=route, why=_why(outcome))

@@ -116,3 +116,28 @@ def test_reload_prints_the_answer_of_the_service(
     assert [(command.kind, command.dry_run) for command in found] == [("reload", True)]
     assert capsys.readouterr() == (output, log)
     assert list((tmp_path / "requests").iterdir()) == []
+
+
+@pytest.mark.parametrize(("accepted", "kept"), [(True, True), (False, False)])
+def test_command_that_an_ended_service_has_accepted_stays_in_the_queue(tmp_path: Path, accepted: bool, kept: bool):
+    store = StateStore.open(LocalPath(tmp_path))
+    held = lease.Lease.acquire(store.root)
+    settings = load({**GIVEN, "CDF_STATE_PATH": str(tmp_path)})
+    command = Command("resume", "orders_cache")
+
+    def end() -> None:
+        until(lambda: pending(store.requests), 30)
+        if accepted:
+            accept(store.requests, command)
+        held.release()
+
+    service = threading.Thread(target=end)
+    service.start()
+    try:
+        with capture_logs() as logged:
+            assert submit.set_paused(settings, [command]) == 75
+    finally:
+        service.join()
+    why = "the service continues it after a restart" if accepted else "no service accepted it; repeat the command"
+    assert why in logged[-1]["why"]
+    assert pending(store.requests) == ([command] if kept else [])
