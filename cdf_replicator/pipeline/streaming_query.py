@@ -128,7 +128,7 @@ class StreamingQueryRunner:
                     maintenance.start_if_due()
                 self._wait_next_poll(query, idle)
             if self._interrupt.requested:  # an error is the StopRequestedError of the next micro-batch
-                self._stop_after_batch(query, on_batch)
+                self._await_batch(query, on_batch)
             else:
                 error = query.exception()
                 tracker.poll(idle=error is None)
@@ -202,15 +202,13 @@ class StreamingQueryRunner:
         writer = writer.option("checkpointLocation", str(position.checkpoint))
         return writer.trigger(**trigger).foreachBatch(on_batch).start()
 
-    def _stop_after_batch(self, query: StreamingQuery, on_batch: ForeachBatch) -> None:
-        """Stop the query after the running micro-batch is committed; the next micro-batch raises before it writes."""
+    def _await_batch(self, query: StreamingQuery, on_batch: ForeachBatch) -> None:
+        """Wait until the running micro-batch is committed; the next micro-batch raises before it writes."""
         deadline = time.monotonic() + self._settings.shutdown_seconds
         while query.isActive and time.monotonic() < deadline:
             if not on_batch.running.is_set() and not query.status["isTriggerActive"]:
                 break
             time.sleep(STATUS_SECONDS)
-        if query.isActive:
-            query.stop()
 
 
 def _stop(query: StreamingQuery) -> None:

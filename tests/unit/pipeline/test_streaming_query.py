@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from cdf_replicator.errors.exceptions import QueryStalledError
 from cdf_replicator.monitoring.lag import Progress
@@ -175,3 +176,19 @@ def test_an_interrupt_is_the_stop_of_the_service_or_a_waiting_command(stop):
     stop.set()
     assert interrupt.requested
     assert interrupt.stopping
+
+
+def test_an_interrupt_stops_a_query_that_does_not_end_once(run, stop, monkeypatch):
+    """Spark waits ``spark.sql.streaming.stopTimeout`` for the end of a query, then raises."""
+    query, stops = Query(99), []
+
+    def does_not_end():
+        stops.append(query)
+        raise PySparkException("TimeoutException")
+
+    monkeypatch.setattr(query, "stop", does_not_end)
+    values = run.follow(query)
+    next(values)
+    stop.set()
+    assert list(values) == []
+    assert len(stops) == 1
