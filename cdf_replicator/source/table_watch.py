@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -127,7 +128,7 @@ class TableWatch:
                 try:
                     table.poll(self._spark, self._lock)
                 except Exception:  # noqa: BLE001 - the triggers of the queries report an unavailable table
-                    with self._lock:
+                    with suppress(Exception), self._lock:  # the next poll wakes it; without a JVM the service ends
                         table.wake()
             if self._stop.wait(self._interval(watcher)):
                 break

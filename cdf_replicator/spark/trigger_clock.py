@@ -2,7 +2,8 @@
 
 Spark triggers a query at a fixed interval, and each trigger lists the log of its table. No public setting pauses the triggers of a
 query that has read everything. Their executor waits by an ``org.apache.spark.util.Clock``, in a private field. Janino, by which
-Spark compiles its plans, compiles a clock that can sleep and be woken.
+Spark compiles its plans, compiles a clock that can sleep and be woken. It
+waits by the time since its wait began, since the clock of the machine may go back meanwhile.
 """
 
 from __future__ import annotations
@@ -21,28 +22,34 @@ _NUMBERS: Final = count()
 """Two routes at once may compile a class each. Their names differ, since py4j finds a method by the name of its class only."""
 _SOURCE: Final = """
 public final class %s implements org.apache.spark.util.Clock {
-  private long until = 0;
+  private long until = System.nanoTime();
 
   public long getTimeMillis() { return System.currentTimeMillis(); }
 
   public long nanoTime() { return System.nanoTime(); }
 
   public synchronized long waitTillTime(long target) {
-    long now = getTimeMillis();
-    while (now < Math.max(target, until)) {
+    long due = System.nanoTime() + (target - getTimeMillis()) * 1000000L;
+    long left = left(due);
+    while (left > 0) {
       try {
-        wait(Math.max(target, until) - now);
+        wait(left / 1000000L + 1);
       } catch (InterruptedException e) {  // Spark takes this pair for the end of a stopped query
         throw new java.io.UncheckedIOException(new java.io.InterruptedIOException());
       }
-      now = getTimeMillis();
+      left = left(due);
     }
-    return now;
+    return getTimeMillis();
   }
 
-  public synchronized void sleep(long milliseconds) { until = getTimeMillis() + milliseconds; }
+  private long left(long due) {
+    long now = System.nanoTime();
+    return Math.max(due - now, until - now);
+  }
 
-  public synchronized void wake() { until = 0; notifyAll(); }
+  public synchronized void sleep(long milliseconds) { until = System.nanoTime() + milliseconds * 1000000L; }
+
+  public synchronized void wake() { until = System.nanoTime(); notifyAll(); }
 }
 """
 

@@ -15,6 +15,7 @@ import pytest
 from cdf_replicator.source import continuity, table_watch
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.source.table_watch import IdleQuery, TableWatch
+from cdf_replicator.spark import trigger_clock
 from cdf_replicator.spark.session import clear_delta_cache
 from cdf_replicator.spark.trigger_clock import TriggerClocks
 from tests.support.waiting import until
@@ -181,3 +182,37 @@ def test_clocks_of_two_classes_are_woken_by_one_thread(world):
     finally:
         for query in queries:
             query.stop()
+
+
+def test_wait_ends_in_time_after_the_clock_of_the_machine_went_back(world, monkeypatch):
+    shifted = 'System.currentTimeMillis() - Long.getLong("test.clock.back", 0L).longValue()'
+    source = trigger_clock._SOURCE.replace("System.currentTimeMillis()", shifted)
+    monkeypatch.setattr(trigger_clock, "_SOURCE", source)
+    clock = trigger_clock._compiled(world.spark).newInstance()
+    system = world.spark._jvm.java.lang.System
+    wait = threading.Thread(target=lambda: clock.waitTillTime(round(time.time() * 1000) + 1000), daemon=True)
+    wait.start()
+    time.sleep(0.3)
+    system.setProperty("test.clock.back", "600000")
+    try:
+        wait.join(20)
+        assert not wait.is_alive()
+    finally:
+        system.clearProperty("test.clock.back")
+        clock.wake()
+
+
+def test_watch_of_a_table_survives_a_failed_wake(world, asleep, monkeypatch):
+    poll, wake, failed = table_watch._Table.poll, table_watch._Table.wake, []
+
+    def fails(*_):
+        failed.append("poll")
+        raise RuntimeError("no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(table_watch._Table, "poll", fails)
+        broken.setattr(table_watch._Table, "wake", fails)
+        until(lambda: len(failed) > 3)
+    assert (table_watch._Table.poll, table_watch._Table.wake) == (poll, wake)
+    world.insert("(2, 'b')")
+    until(lambda: world.delivered().keys() == {"1", "2"})
