@@ -50,7 +50,7 @@ class Interrupt:
     """The request to a route's thread to leave its present work: the service or the route stops, or a command waits.
 
     ``ended`` is set when this route stops alone. The pipeline only reads it. Every wait of a route's thread goes through
-    ``wait``, so that an interrupt ends it. ``runtime.route_runner.Inbox`` sets it.
+    ``wait``, so that an interrupt ends it. ``runtime.command_dispatcher.Inbox`` sets it.
     """
 
     def __init__(self, stop: threading.Event) -> None:

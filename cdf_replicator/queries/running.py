@@ -17,7 +17,7 @@ from py4j.protocol import Py4JNetworkError
 from cdf_replicator.errors.classifier import clear_traceback_frames
 from cdf_replicator.queries.answer import End, Failure, Progress, Values
 from cdf_replicator.queries.execution import describe_error
-from cdf_replicator.spark.session import is_jvm_exit
+from cdf_replicator.spark.session import is_spark_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +109,7 @@ class RunningQuery:
         except CancelledError:
             return
         except Exception as error:  # noqa: BLE001 - every error is described for the operator
-            if is_jvm_exit(self._spark, error):
+            if is_spark_exit(self._spark, error):
                 return
             failure = Failure(*describe_error(error, self._route))
             clear_traceback_frames(error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cdf_replicator.pipeline.context import Interrupt
 from cdf_replicator.state import command_queue
 
 if TYPE_CHECKING:
@@ -28,6 +29,34 @@ REMOTE_LOOK_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 3600
 
 
+class Inbox(Interrupt):
+    """The commands of one route, oldest first, which other threads submit and the route's thread takes."""
+
+    def submit(self, command: command_queue.Command) -> None:
+        self._commands.append(command)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """End a wait, so that the route's thread reads the stop flag."""
+        self._wake.set()
+
+    def take(self) -> command_queue.Command | None:
+        """Return the oldest command; None if there is none."""
+        return self._commands.popleft() if self._commands else None
+
+    def put_back(self, command: command_queue.Command) -> None:
+        """Return a command that could not be executed yet."""
+        self._commands.appendleft(command)
+
+    @property
+    def has_command(self) -> bool:
+        return bool(self._commands)
+
+    def wait_stop(self, seconds: float) -> None:
+        """Wait for the given time; only the stop of the service ends the wait."""
+        self._stop.wait(seconds)
+
+
 @dataclass(slots=True)
 class CommandDispatcher:
     """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe.
@@ -39,7 +68,7 @@ class CommandDispatcher:
     state_store: StateStore
     reloads: ReloadRequests
     _given: dict[str, RouteRunner | ReloadRequests] = field(default_factory=dict, init=False)
-    """The receiver of each command, by the command's id."""
+    """The receiver of each command in the queue, by the command's id."""
     _began: bool = field(default=False, init=False)
     _tidied: float = field(default=-math.inf, init=False)
 

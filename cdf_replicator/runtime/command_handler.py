@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixe
 from cdf_replicator.errors.bounded_read import step_for
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
-from cdf_replicator.spark.session import clear_delta_cache, is_jvm_exit
+from cdf_replicator.spark.session import clear_delta_cache, is_spark_exit
 from cdf_replicator.state.command_queue import Command, CommandStatus, answer, complete, write_status
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class CommandHandler:
     _target_version: int | None = field(default=None, init=False)
     """The version that completes the active command: the newest version at its first progress."""
     _note: str = field(default="", init=False)
+    _reported: CommandStatus | None = field(default=None, init=False)
+    """The newest status of the active command."""
+    _unwritten: dict[str, CommandStatus] = field(default_factory=dict, init=False)
+    """The newest status of each replay or resync that the state path has not taken yet, by the command's id."""
 
     def handle(self, command: Command) -> bool:
         """Execute a command, or write the state from which the stream then executes it.
@@ -80,11 +85,11 @@ class CommandHandler:
     def _activate(self, command: Command) -> None:
         """Report the progress of a replay or resync, whose state is written, from now on."""
         self.answer(CommandStatus("failed", f"a later {command.kind} took its place"))
-        self._active, self._target_version = command, None
+        self._active, self._target_version, self._reported = command, None, None
 
     def _why(self, error: Exception, command: Command | None = None) -> str:
-        if is_jvm_exit(self.context.spark, error):
-            return "The JVM is gone, and the service ends. Repeat the command once it has started."
+        if is_spark_exit(self.context.spark, error):
+            return "Spark has ended, and the service ends. Repeat the command once it has started."
         decision = classify_error(error, route=self.context.route.name)
         if command and command.ending_version is not None and (next_step := step_for(error)):
             return f"{decision.message} {next_step}"
@@ -109,6 +114,7 @@ class CommandHandler:
 
     def report_progress(self, progress: Progress) -> None:
         """Report the progress of the running replay or resync."""
+        self.write_answers()
         if self._active is None or progress.source_version is None:
             return
         if self._target_version is None:
@@ -134,15 +140,23 @@ class CommandHandler:
         return back
 
     def answer(self, status: CommandStatus) -> None:
-        """Answer the running replay or resync, if there is one."""
+        """Answer the running replay or resync, if there is one; an answer that can't be written is written later."""
         active = self._active
-        if active is None:
+        if active is None or status == self._reported:
             return
+        self._reported = self._unwritten[active.id] = status
         if status.state != "running":
-            self._active = None  # first, so that a failed write is not answered with another outcome later
+            self._active = None
         if status.state == "failed":
             self.context.report.replay_failed()
-        self._answer(active, status)
+        self.write_answers()
+
+    def write_answers(self) -> None:
+        """Write the answers that the state path has not taken yet."""
+        with suppress(OSError):  # the next poll tries again
+            for command_id, status in list(self._unwritten.items()):
+                write_status(self.context.state_store.requests, command_id, status)
+                del self._unwritten[command_id]
 
     def _answer(self, command: Command, status: CommandStatus) -> None:
         write_status(self.context.state_store.requests, command.id, status)

@@ -12,9 +12,10 @@ from cdf_replicator.pipeline.context import RouteContext, StartGate
 from cdf_replicator.pipeline.route_stream import RouteStream
 from cdf_replicator.pipeline.streaming_query import StreamingQueryRunner
 from cdf_replicator.pipeline.target import TargetFactory
+from cdf_replicator.runtime.command_dispatcher import Inbox
 from cdf_replicator.runtime.command_executor import CommandExecutor
 from cdf_replicator.runtime.command_handler import CommandHandler
-from cdf_replicator.runtime.route_runner import Inbox, RouteRunner
+from cdf_replicator.runtime.route_runner import RouteRunner
 from cdf_replicator.source.table_watch import TableWatch
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ log = structlog.get_logger(__name__)
 
 TICK_SECONDS: Final = 0.5
 CANCEL_SECONDS: Final = 5.0
-"""Longest wait for the end of a cancelled comparison."""
-JVM_GONE: Final = "the JVM is gone; exiting so that the process manager restarts the service"
+"""Longest wait for the end of a cancelled comparison, and of cancelled micro-batches."""
+EXITING: Final = "exiting so that the process manager restarts the service"
+JVM_GONE: Final = "the JVM is gone"
 SILENT_SECONDS: Final = 30
 """The service is not alive if its main loop has not ticked for this time."""
 ONCE: Final = "run --once reads its configuration at the start only"
@@ -56,7 +57,8 @@ class Heartbeat:
 class RoutePool:
     """The threads of the routes, the thread that dispatches commands to them, and the thread that compares their targets.
 
-    The main loop runs here. It also executes the reloads of the configuration, in steps between its ticks.
+    The main loop runs here, and executes the reloads of the configuration in steps between its ticks. ``spark_stopped`` is set
+    if Spark has stopped its context in a JVM that lives.
     """
 
     def __init__(
@@ -74,13 +76,13 @@ class RoutePool:
         self._control = control
         self._board = factory.metrics.board
         self._runners: dict[str, RouteRunner] = {}
-        self._verifier = VerifierThread()
+        self._verifier, self.spark_stopped = VerifierThread(), threading.Event()
         if control is not None:
             control.comparisons = self._verifier.requests
 
     def run(self) -> int | None:
         """Run the routes to their end, and return the exit code; None if the service stops first."""
-        spark, stop = self._factory.spark, self._factory.stop
+        stop = self._factory.stop
         self._publish_sinks({})
         for route in self._configuration.routes.values():
             self._add(route, self._configuration.selection.starting_versions.get(route.source.slug))
@@ -93,14 +95,14 @@ class RoutePool:
         threading.Thread(target=dispatcher.run, args=(over,), name="requests", daemon=True).start()
         self._start_comparisons()
         reloads = self._executed_reloads()
-        while session.jvm_alive(spark) and not stop.is_set() and (next(reloads) or self._any_alive()):
+        while not self._fault() and not stop.is_set() and (next(reloads) or _alive(self._runners.values())):
             self._heartbeat.tick()
             stop.wait(TICK_SECONDS)
         over.set()
         self._verifier.stop()
         self._verifier.join(CANCEL_SECONDS)
-        if not session.jvm_alive(spark):
-            log.error(JVM_GONE)
+        if fault := self._fault():
+            log.error(EXITING, reason=fault)
             return exit_codes.FAILED
         return None if stop.is_set() else self._exit_code()
 
@@ -111,17 +113,22 @@ class RoutePool:
         deadline = time.monotonic() + seconds
         for runner in self._runners.values():
             runner.wake()
-        while self._any_alive() and time.monotonic() < deadline:
+        while _alive(self._runners.values()) and time.monotonic() < deadline:
             self._heartbeat.tick()
             time.sleep(TICK_SECONDS / 10)
-        if self._any_alive():
+        if _alive(self._runners.values()):
             self._factory.spark.sparkContext.cancelAllJobs()
             for runner in self._runners.values():
-                runner.join(TICK_SECONDS * 10)
+                runner.join(max(0.0, deadline + CANCEL_SECONDS - time.monotonic()))
         log.info("stopped")
 
-    def _any_alive(self) -> bool:
-        return bool(_alive(self._runners.values()))
+    def _fault(self) -> str:
+        """Return why the service must end with an error; empty while it need not."""
+        if not session.jvm_alive(self._factory.spark):
+            return JVM_GONE
+        if self.spark_stopped.is_set():
+            return "Spark has stopped its context"
+        return next(filter(None, (runner.fault for runner in self._runners.values())), "")
 
     def _exit_code(self) -> int:
         failures = [runner.failure for runner in self._runners.values() if runner.failure is not None]

@@ -9,15 +9,16 @@ import math
 import threading
 import time
 from collections import deque
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.errors.classifier import classify_error, clear_traceback_frames
 from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
-from cdf_replicator.pipeline.context import Interrupt
-from cdf_replicator.spark.session import clear_delta_cache, is_jvm_exit
+from cdf_replicator.spark.session import clear_delta_cache, is_spark_exit
 from cdf_replicator.state.command_queue import CommandStatus
 from connectors import RetryableError
 
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
     from cdf_replicator.pipeline.context import RouteContext
     from cdf_replicator.pipeline.route_stream import RouteStream
+    from cdf_replicator.runtime.command_dispatcher import Inbox
     from cdf_replicator.runtime.command_handler import CommandHandler
     from cdf_replicator.state.command_queue import Command
+
+log = structlog.get_logger(__name__)
 
 FAST_RESTARTS: Final = 5
 """Restarts per minute without a back-off; a tracked schema change needs several."""
@@ -39,39 +43,12 @@ RELOADED: Final = (
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
-class Inbox(Interrupt):
-    """The commands of one route, oldest first, which other threads submit and the route's thread takes."""
-
-    def submit(self, command: Command) -> None:
-        self._commands.append(command)
-        self._wake.set()
-
-    def wake(self) -> None:
-        """End a wait, so that the route's thread reads the stop flag."""
-        self._wake.set()
-
-    def take(self) -> Command | None:
-        """Return the oldest command; None if there is none."""
-        return self._commands.popleft() if self._commands else None
-
-    def put_back(self, command: Command) -> None:
-        """Return a command that could not be executed yet."""
-        self._commands.appendleft(command)
-
-    @property
-    def has_command(self) -> bool:
-        return bool(self._commands)
-
-    def wait_stop(self, seconds: float) -> None:
-        """Wait for the given time; only the stop of the service ends the wait."""
-        self._stop.wait(seconds)
-
-
 class RouteRunner:
     """The thread of one route.
 
     ``requested_start_version`` is the operator's starting version for the route, or None, also after a command that
-    replaces it. ``failure`` is the error that ended the thread, or None.
+    replaces it. ``failure`` is the error that ended the thread, or None. ``fault`` is why the thread has ended although the
+    route should run, and is empty otherwise; the pool then ends the service.
     """
 
     def __init__(
@@ -84,6 +61,7 @@ class RouteRunner:
     ) -> None:
         self.route = context.route
         self.failure: ErrorDecision | None = None
+        self.fault = ""
         self._thread = threading.Thread(target=self._run, name=f"route-{context.route.name}", daemon=True)
         self._context = context
         self._report = context.report
@@ -131,12 +109,16 @@ class RouteRunner:
     # Called by the route's thread.
 
     def _run(self) -> None:
-        self._run_until_stop()
+        try:
+            self._run_until_stop()
+        except BaseException as error:  # an error in the handling of an error
+            log.exception("the thread of a route has failed", route=self.route.name)
+            self.fault = f"the thread of route {self.route.name} has failed: {type(error).__name__}"
         if self.failure is None:
             self._report.state("stopped")
         if self._inbox.ended.is_set():
-            with suppress(OSError):  # the state path does not answer
-                self._handler.answer(CommandStatus("failed", RELOADED))
+            self._handler.answer(CommandStatus("failed", RELOADED))
+        self._handler.write_answers()
 
     def _run_until_stop(self) -> None:
         while not self._inbox.stopping:
@@ -147,8 +129,9 @@ class RouteRunner:
                     self._run_paused()
                 else:
                     self._run_stream()
-            except Exception as error:  # noqa: BLE001 - every error is classified, none ends the thread unseen
-                if is_jvm_exit(self._context.spark, error):  # the main loop reports it and ends the service
+            except BaseException as error:  # noqa: BLE001 - every error is classified, also a sink's SystemExit
+                if is_spark_exit(self._context.spark, error):  # the main loop reports it and ends the service
+                    self.fault = "Spark has stopped"
                     break
                 continues = not self._inbox.stopping and self.handle_failure(
                     classify_error(error, route=self.route.name), error
@@ -223,8 +206,7 @@ class RouteRunner:
     def _await_operator(self, decision: ErrorDecision) -> bool:
         """Wait for an operator's command or for the end of the service."""
         what = f"{decision.message} {decision.remedy}"
-        with suppress(OSError):  # the operator sees the error in the route's state
-            self._handler.answer(CommandStatus("failed", what))
+        self._handler.answer(CommandStatus("failed", what))
         self._report.state("halted", what)
         self.failure = decision
         if not self._once:
@@ -240,6 +222,7 @@ class RouteRunner:
         deadline = time.monotonic() + seconds
         while not self._inbox.requested and (left := deadline - time.monotonic()) > 0:
             self._stream.lag.poll()
+            self._handler.write_answers()
             self._inbox.wait(min(left, POLL_SECONDS))
 
     def _immediate_restart_allowed(self) -> bool:

@@ -19,7 +19,7 @@ from cdf_replicator.runtime import exit_codes
 from cdf_replicator.runtime.pod import Pod
 from cdf_replicator.runtime.reload import Configuration, Reload, ReloadRequests, Selection
 from cdf_replicator.runtime.route_factory import RouteFactory
-from cdf_replicator.runtime.route_pool import JVM_GONE, Heartbeat, RoutePool
+from cdf_replicator.runtime.route_pool import EXITING, JVM_GONE, Heartbeat, RoutePool
 from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.server import server
 from cdf_replicator.server.control import Control
@@ -157,7 +157,7 @@ class Supervisor:
             if isinstance(found := self._configuration.read(), Reload):
                 self._configuration.adopt(found)
         if self._spark is not None and not session.jvm_alive(self._spark):
-            log.error(JVM_GONE)
+            log.error(EXITING, reason=JVM_GONE)
             return True
         return stopped
 
@@ -200,7 +200,7 @@ class Supervisor:
             pool = RoutePool(factory, self._configuration, self._reloads, self._heartbeat, control)
             handler = QueryHandler(self._spark, lambda: self._settings, state_path)
             answering = self._queries.opened(handler, state_path)
-            with status_sampled(self._spark, self.board):
+            with status_sampled(self._spark, self.board, pool.spark_stopped):
                 with answering:  # queries end before the drain, which needs the cores
                     code = pool.run()
                 if code is not None:
@@ -223,7 +223,7 @@ class Supervisor:
     def _liveness_failure(self) -> str | None:
         """Return why the service is not alive; None while it is."""
         if self._spark is not None and not session.jvm_alive(self._spark):
-            return "the JVM is gone"
+            return JVM_GONE
         return self._heartbeat.failure()
 
     def _take_signals(self) -> None:

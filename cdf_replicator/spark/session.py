@@ -34,8 +34,9 @@ __all__ = [
     "JVM_ENVIRON",
     "SparkStartError",
     "clear_delta_cache",
+    "context_stopped",
     "delta_jars",
-    "is_jvm_exit",
+    "is_spark_exit",
     "jvm_alive",
     "jvm_pid",
     "jvm_settings",
@@ -50,6 +51,7 @@ _JARS: Final = class_archive.JARS
 JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+_EXIT: Final = "-XX:+ExitOnOutOfMemoryError"
 _THROUGHPUT: Final = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
 GOING_SECONDS: Final = 2.0
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
@@ -143,10 +145,16 @@ def jvm_alive(spark: SparkSession) -> bool:
     return process is None or process.poll() is None
 
 
-def is_jvm_exit(spark: SparkSession, error: BaseException) -> bool:
-    """Return whether the end of the JVM caused an error; the process ends shortly after its connections."""
-    if not isinstance(error, Py4JNetworkError | ConnectionError):
-        return False
+def context_stopped(spark: SparkSession) -> bool:
+    """Return whether the JVM has stopped its context, as after an error in a thread of Spark's own; it calls the JVM."""
+    return spark.sparkContext._jsc is None or bool(spark.sparkContext._jsc.sc().isStopped())
+
+
+def is_spark_exit(spark: SparkSession, error: BaseException) -> bool:
+    """Return whether the end of the JVM or of its context caused an error; the process ends shortly after its connections."""
+    with suppress(Py4JNetworkError, ConnectionError):  # the JVM ends
+        if not isinstance(error, Py4JNetworkError | ConnectionError):
+            return context_stopped(spark)
     deadline = time.monotonic() + GOING_SECONDS
     while jvm_alive(spark) and time.monotonic() < deadline:
         time.sleep(GOING_SECONDS / 100)
@@ -174,13 +182,13 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
 def jvm_settings(conf: Mapping[str, str], archive: Path = class_archive.ARCHIVE) -> dict[str, str]:
     """Return the settings of the driver's JVM: its collector and its archive of classes, unless the operator selects them.
 
-    The parallel collector needs less memory, and a JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for
+    A JVM without memory ends, since Spark may lose events or stop its context after that error, and not end. The parallel collector needs less memory, and a JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for
     collections before the heap grows; the default is a hundredth.
     """
     named = " ".join([*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")])
     archived, class_path = class_archive.settings(named, conf, archive)
-    options = " ".join(filter(None, ("" if _COLLECTOR.search(named) else _THROUGHPUT, archived)))
-    return class_path | ({_DEFAULT_OPTIONS: options} if options else {})
+    options = " ".join(filter(None, (_EXIT, "" if _COLLECTOR.search(named) else _THROUGHPUT, archived)))
+    return class_path | {_DEFAULT_OPTIONS: options}
 
 
 def _ship_packages(session: SparkSession) -> None:

@@ -19,7 +19,7 @@ from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.status import VerificationStatus
 from cdf_replicator.monitoring.totals import DIFFERENCES
 from cdf_replicator.spark.jobs import TaggedJobs, tagged
-from cdf_replicator.spark.session import is_jvm_exit
+from cdf_replicator.spark.session import is_spark_exit
 from cdf_replicator.state.command_queue import CommandStatus
 from cdf_replicator.state.store import write_json
 from cdf_replicator.verification.requests import kinds, progress, result
@@ -100,7 +100,7 @@ class BackgroundVerifier:
             except OSError as error:
                 log.warning("result of a comparison not stored", reason=error.strerror)
             except Exception as error:
-                if not is_jvm_exit(self._spark, error):  # else the main loop reports it and ends the service
+                if not is_spark_exit(self._spark, error):  # else the main loop reports it and ends the service
                     log.exception("comparison beside the streams")
 
     def _restored(self, now: float) -> Schedule:

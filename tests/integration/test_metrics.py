@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JError
 
 from cdf_replicator.monitoring import lag
 from cdf_replicator.monitoring.reporter import RouteReporter
@@ -12,6 +14,7 @@ from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.monitoring.totals import PHASES
 from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.spark import jobs
+from cdf_replicator.spark.memory import JvmBeans
 from tests.oracle.counts import unequal_sums
 from tests.support.waiting import until
 
@@ -124,13 +127,29 @@ def test_share_of_a_load_excludes_former_and_untagged_jobs(spark):
 
 
 def test_memory_of_the_jvm_is_sampled_beside_the_routes(spark):
-    board = StatusStore()
-    with status_sampled(spark, board):
+    board, stopped = StatusStore(), threading.Event()
+    with status_sampled(spark, board, stopped):
         until(lambda: board.snapshot().service.jvm_memory.heap_used > 0, 60)
     memory = board.snapshot().service.jvm_memory
     assert memory.heap_used <= memory.heap_max
     assert memory.collections > 0
     assert memory.collection_seconds > 0
+    assert not stopped.is_set()
+
+
+def test_failed_sample_ends_neither_the_charts_nor_the_memory(spark, monkeypatch):
+    board, read, failed = StatusStore(), JvmBeans.read, []
+
+    def fails_once(beans):
+        if not failed:
+            failed.append(beans)
+            raise Py4JError("no answer")
+        return read(beans)
+
+    monkeypatch.setattr(JvmBeans, "read", fails_once)
+    monkeypatch.setattr("cdf_replicator.runtime.status_sampler.STEP_SECONDS", 0.01)
+    with status_sampled(spark, board, threading.Event()):
+        until(lambda: board.snapshot().service.jvm_memory.heap_used > 0, 60)
 
 
 def counted(world) -> Totals:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 
 import pytest
 
+from cdf_replicator.pipeline import streaming_query
+from cdf_replicator.runtime import command_handler
 from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
@@ -314,3 +317,26 @@ def reported_gaps(world):
         re.search("with the changes (.*): keys that have not changed since then will be missing", e) for e in events
     ]
     return [found[1] for found in matches if found]
+
+
+@pytest.mark.usefixtures("delivered")
+def test_refused_writes_of_progress_end_neither_the_stream_nor_the_answer(world, live, monkeypatch):
+    tried, written, write = [], [], command_handler.write_status
+
+    def refused_at_first(folder, command_id, status):
+        tried.append(status)
+        if len(tried) <= 4 or [each.state for each in tried].count("done") in (1, 2):
+            raise OSError(errno.EROFS, "Read-only file system")
+        write(folder, command_id, status)
+        written.append(status)
+
+    monkeypatch.setattr(command_handler, "write_status", refused_at_first)
+    monkeypatch.setattr(streaming_query, "SLEEPING_POLL_SECONDS", 1.0)
+    (runner,) = live("orders_files")
+    command = Command("replay", "orders_files", 0)
+    command_queue.enqueue(world.state_path.requests, command)
+    command_queue.accept(world.state_path.requests, command)
+    runner.submit(command)
+    until(lambda: world.answer(command).state == "done", 60)
+    assert len(written) == len(set(written)), "progress is written when it has changed"
+    assert sum(world.board.snapshot().routes[0].totals.restarts.values()) == 1, "that of the command"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,13 @@ import yaml
 
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
+from cdf_replicator.runtime import exit_codes, route_pool
 from cdf_replicator.runtime.reload import Configuration, ReloadRequests, Selection
 from cdf_replicator.runtime.route_pool import Heartbeat, RoutePool
 from cdf_replicator.settings import load
 from cdf_replicator.state.command_queue import Command
+from cdf_replicator.state.storage_path import LocalPath
+from cdf_replicator.state.store import StateStore
 
 
 class Runner:
@@ -25,7 +29,7 @@ class Runner:
 
     def __init__(self, board, route, requested_start_version):
         self.route, self.requested_start_version, self._board = route, requested_start_version, board
-        self.events = []
+        self.events, self.fault, self.joined = [], "", 0.0
         board.add_route(route.name, route.source.slug, route.sink)
 
     def start(self):
@@ -39,6 +43,13 @@ class Runner:
 
     def is_alive(self):
         return "start" in self.events and not {"finished", "cancel"} & set(self.events)
+
+    def wake(self):
+        self.events.append("wake")
+
+    def join(self, seconds):
+        time.sleep(seconds)
+        self.joined += seconds
 
     def cancel_jobs(self):
         self.events.append("cancel")
@@ -199,3 +210,40 @@ def test_sink_that_no_configuration_names_leaves_the_status_page(pool, content):
     assert list(reload(pool)) == []
     assert [(sink.sink, sink.up) for sink in pool.board.snapshot().sinks] == [("cache", True)]
     assert all(runner.events == ["start"] for runner in pool.made.values())
+
+
+@pytest.mark.parametrize("cause", ["thread", "context", "jvm"])
+def test_fault_ends_the_service_while_other_routes_run(pool, monkeypatch, tmp_path, cause):
+    factory = replace(pool.pool._factory, state_store=StateStore.open(LocalPath(tmp_path)))
+    monkeypatch.setattr(pool.pool, "_factory", factory)
+    monkeypatch.setattr(pool.pool, "_start_comparisons", lambda: None)
+    monkeypatch.setattr(pool.pool._verifier, "join", lambda seconds: None, raising=False)
+    started, ended = threading.Event(), threading.Event()
+
+    def jvm_alive(spark):
+        started.set()
+        return not ended.is_set()
+
+    monkeypatch.setattr(route_pool.session, "jvm_alive", jvm_alive)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(pool.pool.run()), daemon=True)
+    thread.start()
+    assert started.wait(30)
+    thread.join(0.2)
+    assert thread.is_alive()
+    if cause == "thread":
+        pool.pool._runners["stock_cache"].fault = "the thread has failed"
+    else:
+        (pool.pool.spark_stopped if cause == "context" else ended).set()
+    thread.join(30)
+    assert codes == [exit_codes.FAILED]
+
+
+def test_drain_waits_once_for_all_cancelled_routes(pool, monkeypatch, content):
+    monkeypatch.setattr(route_pool, "CANCEL_SECONDS", 0.2)
+    content(shutdown_seconds=0.001)
+    pool.pool._configuration.adopt(pool.pool._configuration.read())
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: None))
+    monkeypatch.setattr(pool.pool, "_factory", replace(pool.pool._factory, spark=spark))
+    pool.pool.drain()
+    assert 0 < sum(runner.joined for runner in pool.former.values()) <= 0.2

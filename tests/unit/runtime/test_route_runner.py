@@ -64,3 +64,31 @@ def test_permanent_schema_change_halts_at_the_third_failure(runner):
     halted = goes_on(runner, CHANGED)
     assert (halted.action, halted.reason) == ("halt", "schema_change")
     assert "resync orders_audit" in halted.remedy
+
+
+def test_thread_that_fails_in_the_handling_of_an_error_reports_a_fault(runner, monkeypatch):
+    def fails(*_):
+        raise ConnectionError("py4j")
+
+    monkeypatch.setattr("cdf_replicator.runtime.route_runner.is_spark_exit", lambda *_: False)
+    monkeypatch.setattr(runner, "_run_stream", fails)
+    monkeypatch.setattr(runner, "handle_failure", fails)
+    runner.start()
+    runner.join(30)
+    assert not runner.is_alive()
+    assert runner.fault == "the thread of route orders_audit has failed: ConnectionError"
+
+
+def test_exit_of_a_sink_halts_its_route_alone(runner, monkeypatch):
+    decisions = []
+
+    def exits():
+        raise SystemExit(3)
+
+    monkeypatch.setattr("cdf_replicator.runtime.route_runner.is_spark_exit", lambda *_: False)
+    monkeypatch.setattr(runner, "_run_stream", exits)
+    monkeypatch.setattr(runner, "handle_failure", lambda decision, _: decisions.append(decision))
+    runner.start()
+    runner.join(30)
+    assert [(decision.action, decision.message) for decision in decisions] == [("halt", "SystemExit: 3")]
+    assert runner.fault == ""

@@ -1,4 +1,4 @@
-"""The service selects a collector and an archive of classes for its JVM, unless the operator selects them."""
+"""The JVM ends without memory. The service selects its collector and archive of classes, unless the operator selects them."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from cdf_replicator.spark.class_archive import CLASS_PATH
 from cdf_replicator.spark.session import JVM_ENVIRON, jvm_settings
 
 DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
-COLLECTOR = {DEFAULT_OPTIONS: "-XX:+UseParallelGC -XX:GCTimeRatio=19"}
+EXIT = "-XX:+ExitOnOutOfMemoryError"
+COLLECTOR = {DEFAULT_OPTIONS: f"{EXIT} -XX:+UseParallelGC -XX:GCTimeRatio=19"}
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +36,11 @@ def test_default_collector_is_the_parallel_one(absent):
 @pytest.mark.parametrize("name", JVM_ENVIRON)
 def test_collector_of_the_environment_is_kept(monkeypatch, name, absent):
     monkeypatch.setenv(name, "-Xss2m -XX:+UseG1GC")
-    assert jvm_settings({}, absent) == {}
+    assert jvm_settings({}, absent) == {DEFAULT_OPTIONS: EXIT}
 
 
 def test_configured_collector_is_kept(absent):
-    assert jvm_settings({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}, absent) == {}
+    assert jvm_settings({"spark.driver.extraJavaOptions": "-XX:+UseZGC -Xss2m"}, absent) == {DEFAULT_OPTIONS: EXIT}
 
 
 def test_archive_is_used_with_jars_in_order_of_names(archive):
