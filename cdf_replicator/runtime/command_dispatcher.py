@@ -90,8 +90,12 @@ class CommandDispatcher:
                 command_queue.purge_expired(folder)
                 self._tidied = time.monotonic()
             self._answer_reloads(folder)
-            for request in command_queue.pending(folder):
+            pending = command_queue.pending(folder)
+            for request in pending:
                 self._dispatch(folder, request)
+            for command_id in self._given.keys() - {request.id for request in pending}:
+                if not command_queue.is_waiting(folder, command_id):  # a file may be unreadable for a moment
+                    del self._given[command_id]
         except OSError as error:
             log.warning("command queue not readable", reason=error.strerror)
         except Exception:

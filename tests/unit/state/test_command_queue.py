@@ -117,6 +117,22 @@ def test_reload_goes_to_the_main_loop_and_its_answer_is_written(tmp_path):
     assert reloads.take() is None
 
 
+def test_dispatcher_forgets_commands_that_left_the_queue(tmp_path, monkeypatch):
+    given, state_path = [], StateStore.open(tmp_path)
+    dispatcher = CommandDispatcher({"orders": SimpleNamespace(submit=given.append)}, state_path, ReloadRequests())
+    request = Command("resync", "orders")
+    command_queue.enqueue(state_path.requests, request)
+    dispatcher.poll()
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(command_queue, "pending", lambda folder: [])
+        dispatcher.poll()
+    dispatcher.poll()
+    assert given == [request], "a file that was unreadable for a moment is not dispatched again"
+    command_queue.complete(state_path.requests, request.id)
+    dispatcher.poll()
+    assert dispatcher._given == {}
+
+
 def test_request_of_an_earlier_process_is_answered(tmp_path):
     state_path = StateStore.open(tmp_path)
     begun, waiting, done = (Command("replay", "orders", 1) for _ in range(3))
