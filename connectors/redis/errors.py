@@ -39,6 +39,8 @@ _REFUSED_SCRIPT: Final = ("user executing the script", "ACL failure in script")
 """Texts of Redis and of Valkey for a command in a script that the user may not run."""
 _NOT_LOCAL: Final = "non local key"
 """Text for a command in a script whose key the node does not hold."""
+_TEXTS: Final = (("max number of clients", "overloaded"), ("cluster is down", "unavailable"))
+"""Texts without a code: of a server at ``maxclients``, and for a write of a script while a cluster is down but allows reads."""
 _CLUSTER: Final = ("MOVED", "ASK", "CROSSSLOT")
 
 # redis-py removes the code from the text and raises a class for it. Redis 6.2 has the code within the text of a script's error.
@@ -86,8 +88,8 @@ def classified(server: str, *, cluster: bool = False) -> Iterator[None]:
 
 def classify(error: exceptions.RedisError, server: str) -> Exception:
     code = _code(error)
-    if code in _CODES:
-        return RetryableError(_CODES[code], f"{server}: {error}")
+    if reason := _CODES.get(code or "") or next((reason for text, reason in _TEXTS if text in str(error)), None):
+        return RetryableError(reason, f"{server}: {error}")
     if code in _CLUSTER:
         return cluster_node(server)
     if code in _REFUSALS or any(text in str(error) for text in _REFUSED_SCRIPT):

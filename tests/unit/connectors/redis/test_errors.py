@@ -23,7 +23,7 @@ IN_SCRIPT = "ERR Error running script (call to f_8a): @user_script:12: @user_scr
         (exceptions.MasterDownError("Link with MASTER is down"), "unavailable"),
         (exceptions.TimeoutError("Timeout reading from socket"), "timeout"),
         (exceptions.ConnectionError("Error 111 connecting to cache:6379. Connection refused."), "unreachable"),
-        (exceptions.ConnectionError("max number of clients reached"), "unreachable"),
+        (exceptions.ConnectionError("max number of clients reached"), "overloaded"),
     ],
 )
 def test_temporary_errors_are_retryable(error, reason):
