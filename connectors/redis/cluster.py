@@ -3,7 +3,7 @@
 The keys of a command may have one slot alone, so ``prepare`` claims every slot, and every call checks the claims of its slots. The
 claims move with their slots, and a claim without its rows, or rows without their claim, are detected. The watermark is saved
 in several claims of every master, after the rows that it stands for. A promoted replica therefore has the watermark that its
-rows have reached, and the target's watermark is the lowest of all masters.
+rows have reached, and the target's watermark is the lowest of all claims.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     from connectors.redis.settings import RedisSettings
 
 MARKED: Final = frozenset(range(0, REDIS_CLUSTER_HASH_SLOTS, 64))
-"""Slots whose claims have the watermark, besides the first slot of each master: a new master has one after it took some."""
+"""Slots whose claims have the watermark, all of them after each micro-batch. The first slot of each master has it too, for a master
+that has none of these.
+
+The lowest counts, since a slot moves with its claim: a promoted replica may lack rows and then receive a claim that is newer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +86,29 @@ class Cluster:
         claims = self._call_all(names, (b"HMGET", b"owner", b"epoch", b"mark"), "")
         if owner is None or any(held is None for held, _, _ in claims):
             return [None, None, None]
-        reached: dict[str, Watermark] = {}
-        for slot, (*held, mark) in enumerate(claims):
-            if held == [owner, epoch] and mark is not None:
-                node, read = self._nodes.node(slot).name, Watermark.parse(as_bytes(mark).decode())
-                reached[node] = max(read, reached.get(node, read), key=_progress)
-        if len(reached) < len(self._nodes.masters()):
+        marks = {
+            slot: Watermark.parse(as_bytes(mark).decode())
+            for slot, (*held, mark) in enumerate(claims)
+            if held == [owner, epoch] and mark is not None
+        }
+        if not marks.keys() >= MARKED:
             return [owner, epoch, None]
-        return [owner, epoch, str(min(reached.values(), key=_progress)).encode()]
+        reached = [marks[slot] for slot in MARKED] + self._of_small_masters(marks)
+        return [owner, epoch, str(min(reached, key=_progress)).encode()]
+
+    def _of_small_masters(self, marks: Mapping[int, Watermark]) -> list[Watermark]:
+        """Return the watermark of each master that has no slot of ``MARKED``, if it has one.
+
+        Other claims may have an old watermark, from a time when they were the first of their master, so the highest counts.
+        A master whose slots have moved there since the last micro-batch has no watermark.
+        """
+        owners = {slot: self._nodes.node(slot).name for slot in marks}
+        large = {owners[slot] for slot in MARKED}
+        small: dict[str, Watermark] = {}
+        for slot, mark in marks.items():
+            if owners[slot] not in large:
+                small[owners[slot]] = max(mark, small.get(owners[slot], mark), key=_progress)
+        return list(small.values())
 
     def claim(self, names: KeyNames, *arguments: Any) -> None:
         """Claim the target in one place, which decides between two routes, and then every slot."""

@@ -74,7 +74,7 @@ local stale, noop, foreign, deleted, plain = {}, {}, {}, {}, {}
 local suspicious, failed
 
 -- Read the guards of rows of one slot. A value without a live guard may come from another writer. These keys are usually absent:
--- one EXISTS checks all of them.
+-- one EXISTS checks all of them. Its answer holds for these rows only.
 local function read(first, last)
   local found, unguarded = call('MGET', unpack(guards, first, last)), {}
   for row = first, last do
@@ -149,14 +149,14 @@ end
 
 local function write(row, guard, first, last)
   if is_stale(row, guard) then stale[#stale + 1] = row - 1
-  elseif #guard > 19 then deleted[#deleted + 1] = {row, guard}
+  elseif #guard > 19 then deleted[#deleted + 1] = {row, guard, is_foreign(row)}
   elseif is_foreign(row) then foreign[#foreign + 1] = row - 1
   elseif kind == 'hash' then set_hash(row, guard, first, last)
   else set_text(row, guard, ARGV[first]) end
 end
 
-local function remove(row, guard)
-  if is_foreign(row) or call('UNLINK', values[row]) == 0 then noop[#noop + 1] = row - 1 end
+local function remove(row, guard, theirs)
+  if theirs or call('UNLINK', values[row]) == 0 then noop[#noop + 1] = row - 1 end
   call('SET', guards[row], guard, 'EX', tombstone_ttl)
 end
 """

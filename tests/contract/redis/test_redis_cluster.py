@@ -1,7 +1,7 @@
 """Tests of RedisSink on a cluster of real servers, and on a master that a sentinel names."""
 
 import json
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from threading import Thread
 
@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from connectors import PermanentError, RetryableError, RouteSpec, Watermark, guard_of
 from connectors.redis import RedisOptions, RedisSettings, RedisSink
-from connectors.redis.cluster import slot_tags
+from connectors.redis.cluster import MARKED, slot_tags
 from connectors.testing import (
     SCHEMA,
     BadRowContract,
@@ -27,7 +27,7 @@ from connectors.testing import (
 )
 from connectors.testing.verifying import read_entries
 from tests.contract.redis_entries import JsonEntries
-from tests.support.redis_groups import SLOTS, started_cluster, started_with_sentinel
+from tests.support.redis_groups import SLOTS, started_cluster, started_masters, started_with_sentinel
 from tests.support.waiting import until
 
 CLAIMS = SLOTS + 1
@@ -84,6 +84,18 @@ def test_hashes_of_a_cluster_are_written_and_read_back(cluster, client, spark, r
         entries = read_entries(spark, sink, route, SCHEMA)
     assert entries["orders:7"] == (guard_of(1, 1, upsert=True), {"id": "7", "name": "x"})
     assert (len(entries), entries["orders:text"]) == (21, (None, None))
+
+
+def test_delete_leaves_the_foreign_value_beside_rows_of_other_slots(opened, chunk_of, client):
+    slots = {key: key_slot(f"orders:{key}".encode()) for key in range(40)}
+    of_one_node = [key for key in slots if node(client, slots[key]) == node(client, slots[0])]
+    theirs, *_, ours = sorted(of_one_node, key=slots.get)
+    opened.write(chunk_of(upsert(str(ours), 1, "a")))
+    client.rpush(f"orders:{theirs}", "theirs")
+    result = opened.write(chunk_of(deletion(str(theirs), 2), upsert(str(ours), 2, "b")))
+    assert (list(result.noop), list(result.rejected)) == ([0], [])
+    assert client.lrange(f"orders:{theirs}", 0, -1) == ["theirs"]
+    assert json.loads(client.get(f"orders:{ours}"))["name"] == "b"
 
 
 # Slots that move
@@ -245,6 +257,68 @@ def test_failed_master_and_the_writes_its_replica_lacks_are_detected(opened, chu
             until(lambda: old.info("replication")["role"] == "master")
 
 
+def claim_of(slot):
+    return f"cdf:claim:{{{slot_tags()[slot]}}}orders:"
+
+
+def test_claim_that_moved_does_not_hide_lost_writes(opened, client, cluster, route):
+    """One master has the claims of a promoted replica that lacks the last micro-batch."""
+    promoted = node(client, 0)
+    lagging = {slot for slot in MARKED if node(client, slot) == promoted}
+    for number in (1, 2):
+        opened.save_watermark(route, Watermark(0, number, number))
+    for slot in lagging:
+        client.hset(claim_of(slot), "mark", "0:1:1")
+    slot = max(MARKED - lagging)
+    source = node(client, slot)
+    cluster.migrate(slot, source, promoted)
+    try:
+        claim = opened.read_claim(replace(route, watermark=Watermark(0, 2, 2)))
+    finally:
+        cluster.migrate(slot, promoted, source)
+    assert (claim.watermark, claim.restored) == (Watermark(0, 1, 1), True)
+
+
+def test_new_master_of_a_few_slots_keeps_the_watermark(route):
+    with (
+        started_masters({}, replicas=1) as cluster,
+        closing(RedisSink(RedisSettings(type="redis", url=cluster.url, timeout_seconds=60))) as sink,
+    ):
+        sink.read_claim(route)
+        sink.prepare(SCHEMA, route)
+        sink.save_watermark(route, Watermark(0, 1, 1))
+        cluster.migrate(100, cluster.clients[0], cluster.clients[3])
+        claim = sink.read_claim(replace(route, watermark=Watermark(0, 1, 1)))
+        assert (claim.watermark, claim.restored) == (Watermark(0, 1, 1), False)
+        sink.save_watermark(route, Watermark(0, 2, 2))
+        known = replace(route, watermark=Watermark(0, 2, 2))
+        assert not sink.read_claim(known).restored
+        cluster.clients[3].hset(claim_of(100), "mark", "0:1:1")
+        assert sink.read_claim(known).restored, "its own loss is detected after the next micro-batch"
+
+
+def test_full_node_and_a_readable_cluster_that_is_down_are_retried(spark, route):
+    config = {"cluster-allow-reads-when-down": "yes", "cluster-node-timeout": "1000"}
+    with started_masters(config) as cluster, ExitStack() as sinks:
+        settings = RedisSettings(type="redis", url=cluster.url, timeout_seconds=60)
+        sink, second = (sinks.enter_context(closing(RedisSink(settings))) for _ in range(2))
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        cluster.clients[1].config_set("maxclients", 1)
+        with pytest.raises(RetryableError) as caught:
+            second.check()
+        assert caught.value.reason == "overloaded"
+        cluster.clients[1].config_set("maxclients", 1000)
+        key = next(str(key) for key in range(SLOTS) if key_slot(f"orders:{key}".encode()) < SLOTS // 3)
+        chunk = render_chunk(spark, sink, route, SCHEMA, [upsert(key, 1, "a")])
+        sink.write(chunk)
+        cluster.servers[2].kill()
+        until(lambda: cluster.clients[0].execute_command("CLUSTER INFO")["cluster_state"] == "fail")
+        with pytest.raises(RetryableError) as caught:
+            sink.write(chunk)
+        assert caught.value.reason == "unavailable"
+
+
 def lost(sink):
     try:
         return sink.lost_acknowledged_writes()
@@ -262,8 +336,7 @@ def test_emptied_master_is_an_absent_claim_and_refuses_writes(opened, chunk_of, 
 def test_claim_of_another_holder_refuses_the_rows_of_its_slot(opened, chunk_of, client, route):
     rows = [upsert(str(key), 1, "x") for key in range(30)]
     slot = key_slot(b"orders:9")
-    claim = f"cdf:claim:{{{slot_tags()[slot]}}}orders:"
-    client.hset(claim, "owner", "them:theirs")
+    client.hset(claim_of(slot), "owner", "them:theirs")
     with pytest.raises(PermanentError):
         opened.write(chunk_of(*rows))
     assert not client.exists("orders:9")
