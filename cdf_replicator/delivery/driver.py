@@ -7,6 +7,7 @@ For an ``ArrowSink``, a single Spark action renders the rows in the JVM and writ
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -26,13 +27,18 @@ if TYPE_CHECKING:
     from connectors import Batch, RouteSpec, Sink
 
 
-@dataclass(slots=True)
-class Rendering:
-    """The columns that a sink renders, kept from one micro-batch to the next.
+_numbers = count()
 
-    Building them takes a hundred requests to the JVM, a tenth of the time of a small micro-batch.
+
+@dataclass(slots=True)
+class SinkRun:
+    """The driver's open sink has one run, which all deliveries to it share: its number, and the columns that the sink renders.
+
+    Workers keep a connection during a run only. Building the columns takes a hundred requests to the JVM, a tenth of the time
+    of a small micro-batch.
     """
 
+    number: int = field(default_factory=lambda: next(_numbers), init=False)
     _built: tuple[StructType, RouteSpec, list[Column]] | None = field(default=None, init=False)
 
     def columns(self, sink: ArrowSink, row: StructType, route: RouteSpec) -> list[Column]:
@@ -48,15 +54,15 @@ def deliver(
     sink: Sink,
     batch: Batch,
     policy: RetryPolicy,
+    run: SinkRun,
     known: Collection[str] = (),
-    rendering: Rendering | None = None,
     snapshot_guard: int | None = None,
 ) -> DeliveryResult:
     """Write the frame; a failure of an ``ArrowSink`` is in ``DeliveryResult.failure``, so that the counts are not lost.
 
-    ``known`` holds keys to watch for. ``DeliveryResult.met`` returns those that the frame has and the sink did not reject.
-    ``rendering`` holds the columns of the sink's last micro-batch. ``snapshot_guard`` is the guard of every row of a bootstrap:
-    Spark measures each column of each row that it sends to a worker, so that it does not send what all rows share.
+    ``run`` belongs to ``sink``. ``known`` holds keys to watch for. ``DeliveryResult.met`` returns those that the frame has and
+    the sink did not reject. ``snapshot_guard`` is the guard of every row of a bootstrap: Spark measures each column of each row
+    that it sends to a worker, so that it does not send what all rows share.
     """
     if isinstance(sink, FrameSink):
         return _deliver_frame(frame, sink, batch, policy, known)
@@ -66,10 +72,10 @@ def deliver(
     if snapshot_guard is None:
         varying += [change.GUARD, change.CHANGE_TYPE, change.DUPLICATE_GUARD]
     columns = [name for name in varying if name in frame.columns]
-    rendered = frame.select(*columns, *(rendering or Rendering()).columns(sink, row, batch.route))
+    rendered = frame.select(*columns, *run.columns(sink, row, batch.route))
     unopened = type(sink)(sink.settings)  # the driver's sink may hold a connection, which can't be pickled
     tasks = rendered.mapInArrow(
-        worker.partition_function(unopened, batch.route, policy, known, snapshot_guard), "outcome string"
+        worker.partition_function(unopened, batch.route, policy, run.number, known, snapshot_guard), "outcome string"
     ).toArrow()
     total = DeliveryResult()
     for text in tasks.column("outcome").to_pylist():

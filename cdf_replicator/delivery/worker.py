@@ -9,6 +9,7 @@ import gc
 import time
 import traceback
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,31 +29,42 @@ if TYPE_CHECKING:
     from cdf_replicator.delivery.retry import RetryPolicy, Sleep
     from connectors import ArrowSink, RouteSpec, WriteResult
 
-_open_sinks: list[tuple[Any, ArrowSink, BackPressure]] = []
-"""The open sinks of this worker process, one per configuration.
+_open_sinks: dict[tuple[type[ArrowSink], str], OpenSink] = {}
+"""The open sinks of this worker process, one per type of sink and route.
 
-Worker processes outlive tasks, and a connection costs more than a small batch. The list is searched by identity, since
-settings may hold a dict, which has no hash.
+Worker processes outlive tasks, and a connection costs more than a small batch.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSink:
+    """A sink that writes for one run of a route. ``route`` has no watermark here, since that changes with each batch."""
+
+    run_number: int
+    route: RouteSpec
+    sink: ArrowSink
+    pressure: BackPressure
 
 
 def partition_function(
     sink: ArrowSink,
     route: RouteSpec,
     policy: RetryPolicy,
+    run_number: int,
     known: Collection[str] = (),
     snapshot_guard: int | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
     """Return the function that ``mapInArrow`` runs: it yields one row, the task's ``DeliveryResult`` as JSON.
 
-    ``known`` holds the keys to watch for. ``snapshot_guard`` is the guard of every row of a bootstrap, whose batches lack the
-    guard and the type of the change.
+    ``run_number`` differs for each sink that the driver opens. ``known`` holds the keys to watch for. ``snapshot_guard`` is the
+    guard of every row of a bootstrap, whose batches lack the guard and the type of the change.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if snapshot_guard is not None:
             batches = (_of_snapshot(batch, snapshot_guard) for batch in batches)
-        outcome = write_partition(*_opened(sink, route), route, policy, batches, known=known)
+        opened = _opened(sink, route, run_number)
+        outcome = write_partition(opened.sink, opened.pressure, route, policy, batches, known=known)
         if not gc.get_freeze_count():
             gc.freeze()  # PySpark's daemon collects garbage after each task: 22 ms for the objects of all modules
         yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json().decode()]})
@@ -104,14 +116,25 @@ def _of_snapshot(batch: pa.RecordBatch, guard: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([key, *repeated, *rendered], names=[KEY, *same, *names])
 
 
-def _opened(sink: ArrowSink, route: RouteSpec) -> tuple[ArrowSink, BackPressure]:
-    identity = (type(sink), sink.settings, replace(route, watermark=None))  # each batch has another mark
-    for known, opened, pressure in _open_sinks:
-        if known == identity:
-            return opened, pressure
+def _opened(sink: ArrowSink, route: RouteSpec, run_number: int) -> OpenSink:
+    """Return the open sink of this run, at first ``sink``; closes that of a former run.
+
+    A connection of a former run may still lead to a server that is no longer the master, while the driver of this run has
+    connected to the new one: what the worker writes there is lost.
+    """
+    place, route = (type(sink), route.name), replace(route, watermark=None)
+    former = _open_sinks.get(place)
+    if former is not None and (former.run_number, former.route) == (run_number, route):
+        return former
     pressure = BackPressure(sink.settings)
-    _open_sinks.append((identity, sink, pressure))
-    return sink, pressure
+    if former is not None:
+        del _open_sinks[place]
+        with suppress(Exception):  # the server may have failed
+            former.sink.close()
+        if former.sink.settings == sink.settings:
+            pressure = former.pressure
+    _open_sinks[place] = OpenSink(run_number, route, sink, pressure)
+    return _open_sinks[place]
 
 
 @dataclass(frozen=True, slots=True)

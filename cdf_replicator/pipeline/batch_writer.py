@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import DeliveryResult, deliver
-from cdf_replicator.delivery.driver import Rendering
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.conditions import INTERRUPTED
 from cdf_replicator.monitoring.totals import PHASES
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from cdf_replicator.delivery import RejectedRow, RetryPolicy
+    from cdf_replicator.delivery.driver import SinkRun
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.monitoring.totals import BatchOutcome
     from cdf_replicator.pipeline.rejections import Rejections
@@ -45,11 +45,11 @@ class BatchWriter:
 
     route: Route
     sink: Sink
+    run: SinkRun
     policy: RetryPolicy
     report: RouteReporter
     rejections: Rejections
     dimensions: Dimensions
-    _rendering: Rendering = field(default_factory=Rendering, init=False)
 
     def write(
         self,
@@ -123,7 +123,7 @@ class BatchWriter:
         if batch.is_bootstrap and snapshot_version is not None:
             guard = change.guard_of(batch.route.epoch, snapshot_version, upsert=True)
         known = self.rejections.looked_for(batch)
-        outcome = deliver(selected, self.sink, batch, self.policy, known, self._rendering, guard)
+        outcome = deliver(selected, self.sink, batch, self.policy, self.run, known, guard)
         for letter in several:
             outcome.reject(letter)
         if several and outcome.skipped:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.delivery import DeliveryResult, RejectedRow, RetryPolicy
     from cdf_replicator.delivery.dead_letters import DeadLetters, Known
+    from cdf_replicator.delivery.driver import SinkRun
     from cdf_replicator.monitoring.reporter import RouteReporter
     from cdf_replicator.route import Route
     from cdf_replicator.settings.models import Delivery
@@ -44,6 +45,7 @@ class Rejections:
 
     route: Route
     sink: Sink
+    run: SinkRun
     policy: RetryPolicy
     limits: Delivery
     dead_letters: DeadLetters
@@ -182,7 +184,7 @@ class Rejections:
                 change.DUPLICATE_GUARD: F.lit(None).cast("long"),  # already rejected
             }
         )
-        outcome = deliver(deletes, self.sink, batch, self.policy)
+        outcome = deliver(deletes, self.sink, batch, self.policy, self.run)
         self.report.requests(outcome)
         outcome.raise_failure()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cdf_replicator.delivery import RetryPolicy
+from cdf_replicator.delivery.driver import SinkRun
 from cdf_replicator.pipeline.batch_writer import BatchWriter
 from cdf_replicator.pipeline.rejections import Rejections, most_known
 from cdf_replicator.source import schema_evolution
@@ -155,6 +156,7 @@ class TargetFactory:
         known = self._dead_letters.known(route.name, most_known(sink))
         report.dead_letters(known.open)
         limits = self._context.settings.delivery
-        rejections = Rejections(route, sink, self.policy, limits, self._dead_letters, report, known)
-        writer = BatchWriter(route, sink, self.policy, report, rejections, self._dimensions)
+        run = SinkRun()
+        rejections = Rejections(route, sink, run, self.policy, limits, self._dead_letters, report, known)
+        writer = BatchWriter(route, sink, run, self.policy, report, rejections, self._dimensions)
         return RouteTarget(writer, self._context.state_store)

@@ -37,13 +37,14 @@ NONSENSE: Final = bytes(range(255, 0, -1)) * 4
 class Proxy:
     """Listens on a port of its own from ``with`` on; ``mode`` may be set at any time, and holds for open connections too.
 
-    ``stalled``: connections that hang in the middle of what a client sends. ``slowed``: pieces that were held up.
+    ``upstream``: the port to which the next connections lead. ``stalled``: connections that hang in the middle of what a client
+    sends. ``slowed``: pieces that were held up.
     """
 
     def __init__(self, upstream: int) -> None:
         self.mode: Mode = "pass"
         self.stalled = self.slowed = 0
-        self._upstream = upstream
+        self.upstream = upstream
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(LOOK_SECONDS)
         self.port: int = self._listening.getsockname()[1]
@@ -78,7 +79,7 @@ class Proxy:
             time.sleep(LOOK_SECONDS)
 
     def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self._upstream)) as server:
+        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self.upstream)) as server:
             sent = 0
             while not self._closed:
                 readable, _, _ = select.select([client, server], [], [], LOOK_SECONDS)

@@ -13,11 +13,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 from cdf_replicator.pipeline import batch_writer
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
 from connectors.delta.tables import table
+from deploy.local.servers import Redis
+from tests.chaos.proxy import Proxy
 from tests.integration.losing import (
     CutLog,
     FailOver,
@@ -28,6 +31,7 @@ from tests.integration.losing import (
     Target,
 )
 from tests.support.tiers import nightly
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +133,29 @@ def test_writes_lost_at_any_step_are_delivered_again(world, kind, request, monke
         stride = 1 if pytestconfig.getoption("every_step") else last // SAMPLE
         for at in range(last - stride * ((last - 2) // stride), last + 1, stride):
             history.run({draw.randrange(1, at): target.remember, at: target.lose})
+
+
+def test_new_run_writes_to_the_server_that_replaced_the_master(world):
+    """The address leads to another server, and the connections to the former master stay open."""
+    with (
+        Redis.start(config=Snapshots.config) as former,
+        Redis.start(config={**Snapshots.config, "repl-diskless-sync-delay": "0"}) as promoted,
+        Proxy(former.port) as address,
+        redis.Redis.from_url(promoted.url) as client,
+    ):
+        del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+        url = f"redis://127.0.0.1:{address.port}/0"
+        world.environ |= {"CDF_SINKS__COPY__TYPE": "redis", "CDF_SINKS__COPY__URL": url}
+        world.environ["CDF_TABLES__ORDERS__SINKS"] = "copy"
+        world.create(rows=["(1, 'a')"])
+        assert world.run("orders_copy") is None
+        client.replicaof("127.0.0.1", former.port)
+        until(lambda: client.info("replication").get("master_link_status") == "up")
+        client.replicaof("NO", "ONE")
+        address.upstream = promoted.port
+        world.insert("(2, 'b')")
+        assert world.run("orders_copy") is None
+        assert Snapshots(promoted).held() == world.expected()
 
 
 @pytest.mark.parametrize("kind", RestoredTable.__subclasses__())

@@ -121,7 +121,7 @@ def test_batch_of_a_snapshot_gets_the_guard_and_type():
     memory = sink(always(WriteResult(rejected=[Rejected(1, "bad", "why")])))
     rows = pa.RecordBatch.from_pydict({"key": pa.array(["a", "b", None]), "line": ["x", "y", "z"]})
     chunks, memory.write = [], lambda chunk, write=memory.write: (chunks.append(chunk), write(chunk))[1]
-    (answer,) = worker.partition_function(memory, ROUTE, RetryPolicy(), snapshot_guard=7)(iter([rows]))
+    (answer,) = worker.partition_function(memory, ROUTE, RetryPolicy(), 1, snapshot_guard=7)(iter([rows]))
     outcome = DeliveryResult.from_json(answer.column("outcome")[0].as_py())
     assert chunks[0].to_pydict() == {
         "key": ["a", "b"], "guard": [7, 7], "change_type": ["snapshot", "snapshot"], "line": ["x", "y"]
@@ -371,11 +371,11 @@ class MappedSettings(ArrowSettings):
 
 
 def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):
-    monkeypatch.setattr(worker, "_open_sinks", [])
+    monkeypatch.setattr(worker, "_open_sinks", {})
     settings = MappedSettings(type="memory", headers={"a": "b"})
     first, second = (AppendingSink(pickle.loads(pickle.dumps(settings))) for _ in range(2))
     for copy in (first, second):
-        (answer,) = worker.partition_function(copy, ROUTE, RetryPolicy())(iter([inserts("a")]))
+        (answer,) = worker.partition_function(copy, ROUTE, RetryPolicy(), 1)(iter([inserts("a")]))
         (text,) = answer.column("outcome").to_pylist()
         assert DeliveryResult.from_json(text).applied == {"insert": 1}
     assert (len(first.writes), len(second.writes)) == (2, 0), "the open one is used again"
@@ -390,25 +390,57 @@ def test_a_task_yields_one_outcome_and_keeps_its_sink_for_the_next(monkeypatch):
     ],
 )
 def test_worker_shares_an_open_sink_between_batches_of_a_route_only(monkeypatch, other, route, shared):
-    monkeypatch.setattr(worker, "_open_sinks", [])
+    monkeypatch.setattr(worker, "_open_sinks", {})
     settings = ArrowSettings(type="memory")
     first, second = AppendingSink(settings), other(settings)
     for copy, of in ((first, ROUTE), (second, route)):
-        list(worker.partition_function(copy, of, RetryPolicy())(iter([inserts("a")])))
+        list(worker.partition_function(copy, of, RetryPolicy(), 1)(iter([inserts("a")])))
     assert (len(first.writes), len(second.writes)) == ((2, 0) if shared else (1, 1))
 
 
+class ClosedSink(MemorySink):
+    """Counts how often it was closed; the server no longer answers."""
+
+    closed = 0
+
+    def close(self):
+        self.closed += 1
+        raise ConnectionResetError
+
+
+@pytest.mark.parametrize(("of", "run"), [(ROUTE, 2), (replace(ROUTE, epoch=2), 1)])
+def test_worker_closes_the_sink_of_a_former_run_or_epoch(monkeypatch, of, run):
+    monkeypatch.setattr(worker, "_open_sinks", {})
+    settings = ArrowSettings(type="memory")
+    first, second, third = (ClosedSink(settings) for _ in range(3))
+    for copy, route, number in ((first, ROUTE, 1), (second, of, run), (third, of, run)):
+        (answer,) = worker.partition_function(copy, route, RetryPolicy(), number)(iter([inserts("a")]))
+        assert DeliveryResult.from_json(answer.column("outcome")[0].as_py()).failure is None
+    assert [len(each.writes) for each in (first, second, third)] == [1, 2, 0]
+    assert [each.closed for each in (first, second, third)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(100, True), (50, False)])
+def test_smaller_chunks_of_a_former_run_remain_for_the_same_settings(monkeypatch, rows, kept):
+    monkeypatch.setattr(worker, "_open_sinks", {})
+    busy = sink(always(RetryableError("overloaded")), chunk_rows=100)
+    list(worker.partition_function(busy, ROUTE, RetryPolicy(budget_seconds=0), 1)(iter([inserts("a" * 100)])))
+    later = sink(chunk_rows=rows)
+    list(worker.partition_function(later, ROUTE, RetryPolicy(), 2)(iter([inserts("a" * 100)])))
+    assert (len(later.writes[0]) < rows) is kept
+
+
 def test_task_reports_the_watched_keys_that_it_wrote(monkeypatch):
-    monkeypatch.setattr(worker, "_open_sinks", [])
-    (result,) = worker.partition_function(sink(), ROUTE, RetryPolicy(), known=["b", "z"])(iter([inserts("ab")]))
+    monkeypatch.setattr(worker, "_open_sinks", {})
+    (result,) = worker.partition_function(sink(), ROUTE, RetryPolicy(), 1, known=["b", "z"])(iter([inserts("ab")]))
     assert DeliveryResult.from_json(result.column("outcome")[0].as_py()).met == {"b": 101}
 
 
 def test_task_opens_the_sink_for_its_route(monkeypatch):
-    monkeypatch.setattr(worker, "_open_sinks", [])
+    monkeypatch.setattr(worker, "_open_sinks", {})
     routes = []
     monkeypatch.setattr(MemorySink, "open", lambda self, route: routes.append(route))
-    list(worker.partition_function(sink(), ROUTE, RetryPolicy())(iter([inserts("a")])))
+    list(worker.partition_function(sink(), ROUTE, RetryPolicy(), 1)(iter([inserts("a")])))
     assert routes == [ROUTE]
 
 

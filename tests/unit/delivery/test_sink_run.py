@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import LongType, StructType
 
-from cdf_replicator.delivery.driver import Rendering
+from cdf_replicator.delivery.driver import SinkRun
 from connectors import RouteOptions, RouteSpec, Watermark
 
 ROW = StructType().add("id", LongType())
@@ -26,9 +26,9 @@ def sink():
 
 
 def test_next_micro_batch_gets_the_same_columns_without_a_watermark(sink):
-    rendering = Rendering()
+    run = SinkRun()
     later = replace(ROUTE, watermark=Watermark(0, 2, 2))
-    assert [rendering.columns(sink, ROW, route) for route in (ROUTE, later)] == [[1], [1]]
+    assert [run.columns(sink, ROW, route) for route in (ROUTE, later)] == [[1], [1]]
     assert sink.given == [(ROW, replace(ROUTE, watermark=None))]
 
 
@@ -37,6 +37,6 @@ def test_next_micro_batch_gets_the_same_columns_without_a_watermark(sink):
     [(StructType().add("id", LongType()).add("name", LongType()), ROUTE), (ROW, replace(ROUTE, epoch=2))],
 )
 def test_columns_are_rendered_again_for_another_row_or_route(sink, row, route):
-    rendering = Rendering()
-    assert rendering.columns(sink, ROW, ROUTE) == [1]
-    assert rendering.columns(sink, row, route) == [2]
+    run = SinkRun()
+    assert run.columns(sink, ROW, ROUTE) == [1]
+    assert run.columns(sink, row, route) == [2]
