@@ -112,10 +112,11 @@ class Rejections:
         self._check_reject_limit(outcome, is_redrive=bool(batch.request))
         rejected = self._rejected(changes, outcome, batch).persist()
         try:
+            kept = rejected
             if self.sink.mode == "upsert" and any(x.key is not None for x in _single(outcome)):
-                self._delete_older(rejected, batch)
+                kept = _with_older_entries(rejected, self._delete_older(rejected, batch))
             lowest = 0 if outcome.rejected[change.DUPLICATE_KEY] else min(x.guard for x in outcome.letters)
-            added = self.dead_letters.add(rejected, self.route, batch, lowest > self.known.highest)
+            added = self.dead_letters.add(kept, self.route, batch, lowest > self.known.highest)
         finally:
             rejected.unpersist()
         self._remember(self.known.with_more(added, outcome.letters, most_known(self.sink)))
@@ -167,8 +168,8 @@ class Rejections:
                 "CDF_DELIVERY__MAX_REJECTED_SHARE, then restart, or reload a changed file: cdf-replicator reload. Nothing of the batch is lost.",
             )
 
-    def _delete_older(self, rejected: DataFrame, batch: Batch) -> None:
-        """Delete the older entry of a key whose newest change was rejected.
+    def _delete_older(self, rejected: DataFrame, batch: Batch) -> list[RejectedRow]:
+        """Delete the older entry of a key whose newest change was rejected; returns the deletes that the sink rejects too.
 
         The content of a sink must not depend on how commits were split into micro-batches (docs/design.md, rule 17). An
         operator's command has the delete guard of the next version, to replace an entry that another writer wrote with the
@@ -187,6 +188,12 @@ class Rejections:
         outcome = deliver(deletes, self.sink, batch, self.policy, self.run)
         self.report.requests(outcome)
         outcome.raise_failure()
+        if outcome.letters:
+            self.report.warning(
+                f"sink {self.route.sink} refused {sum(outcome.rejected.values())} deletes of older entries of refused rows, which stay "
+                f"visible; for example key {outcome.letters[0].key!r}: {outcome.letters[0].reason}"
+            )
+        return outcome.letters
 
 
 def allowed(changes: int, limits: Delivery) -> int:
@@ -204,6 +211,16 @@ def several_rows(changes: DataFrame, doubled: DataFrame) -> list[RejectedRow]:
     rows = change_frame.duplicate_rows(changes.join(F.broadcast(doubled), change.KEY, "left_semi"))
     found = rows.select(change.KEY, change.GUARD).distinct().toLocalIterator()
     return [duplicate_key(key, guard) for key, guard in found]
+
+
+def _with_older_entries(rejected: DataFrame, deletes: list[RejectedRow]) -> DataFrame:
+    """Add the reason of each rejected delete to the reason of its key's rejected row."""
+    if not deletes:
+        return rejected
+    texts = [(x.key, f"; the sink refused to delete an older entry, which stays visible: {x.reason}") for x in deletes]
+    named = F.broadcast(rejected.sparkSession.createDataFrame(texts, f"{change.KEY} string, more string"))
+    reason = F.concat("reason", F.coalesce("more", F.lit("")))
+    return rejected.join(named, change.KEY, "left").withColumn("reason", reason).drop("more")
 
 
 def _single(outcome: DeliveryResult) -> list[RejectedRow]:

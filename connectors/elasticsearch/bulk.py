@@ -53,6 +53,13 @@ FAULTS_OF_INDEX: Final = (
             "Then run: cdf-replicator resume {route}"
         ),
     ),
+    (
+        re.compile(r"Number of documents in the index can't exceed \["),
+        (
+            "A shard is full. Set a higher number of shards in the template of the index, delete the index, "
+            "then run: cdf-replicator resync {route}"
+        ),
+    ),
 )
 # An empty document that the server checks but never stores, since no document has that sequence number.
 PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'

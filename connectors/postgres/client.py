@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from connectors.postgres.settings import PostgresSettings
 
 OLDEST: Final = 150_000
+STANDBY: Final = ("25006", "55000")
+"""SQLSTATE of a server that takes no writes. Its address may lead to the new primary at the next connection."""
 TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 GRACE_SECONDS: Final = 5
 """The server ends a statement that lasts too long. A server that hangs does not, so the client waits this much longer."""
@@ -79,8 +81,12 @@ class Database:
                     cursor.execute(_options(wait, wait if bounded else 0) + (b"" if snapshot else SYNCHRONOUS))
                     yield cursor
             except psycopg.Error as error:
-                if error.sqlstate is None:  # the server did not say so: its next answer may belong to another statement
+                # Without a state the server did not say so: its next answer may belong to another statement.
+                if error.sqlstate is None or error.sqlstate in STANDBY:
                     self.close()
+                raise
+            except RetryableError:  # the server is a standby, or is older than the watermark
+                self.close()
                 raise
             finally:
                 timer.cancel()
@@ -95,10 +101,10 @@ class Database:
         with self.transaction() as cursor:
             cursor.execute("SELECT pg_is_in_recovery(), current_setting('server_version_num')::int")
             standby, version = cursor.fetchone() or (False, 0)
-        if version < OLDEST:
-            raise PermanentError(f"{self.server} has version {version // 10_000}.", "Use PostgreSQL 15 or later.")
-        if standby:
-            raise RetryableError("read_only", f"{self.server} is a standby; writes need its primary")
+            if version < OLDEST:
+                raise PermanentError(f"{self.server} has version {version // 10_000}.", "Use PostgreSQL 15 or later.")
+            if standby:
+                raise RetryableError("read_only", f"{self.server} is a standby; writes need its primary")
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:

@@ -102,15 +102,17 @@ def copy_line(columns: list[Column], names: int) -> Column:
 
 
 def copy_text(column: Column, data_type: DataType) -> Column:
-    """Return the text of a value in a line of COPY; null for null."""
+    """Return the text of a value in a line of COPY; null for null.
+
+    A text is the value of a key column, since a worker escapes the others. A key that is no UTF-8 stays as it is, and the
+    server refuses it: with replacement characters, several keys would be one.
+    """
     if isinstance(data_type, NullType):
         return F.lit(None).cast("string")
     if isinstance(data_type, BinaryType):
         return F.concat(F.lit("\\\\x"), F.hex(column))
     plain = isinstance(data_type, (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType))
     text = _text(column, data_type)
-    if isinstance(data_type, StringType):
-        text = F.make_valid_utf8(text)
     return text if plain else _escaped(text, ESCAPES)
 
 
@@ -146,7 +148,10 @@ def _text(column: Column, data_type: DataType) -> Column:
 def _quoted(column: Column, data_type: DataType) -> Column:
     if isinstance(data_type, BinaryType):
         return F.concat(F.lit('"\\\\x'), F.hex(column), F.lit('"'))
-    return F.concat(F.lit('"'), _escaped(_text(column, data_type), {"\\": "\\\\", '"': '\\"'}), F.lit('"'))
+    text = _text(column, data_type)
+    if isinstance(data_type, StringType):
+        text = F.make_valid_utf8(text)
+    return F.concat(F.lit('"'), _escaped(text, {"\\": "\\\\", '"': '\\"'}), F.lit('"'))
 
 
 def _escaped(text: Column, characters: dict[str, str]) -> Column:

@@ -41,10 +41,9 @@ SWEEP: Final = (
     "INSERT INTO {tombstones} AS d ({keys}, {guard}) SELECT *, {below} - 1 FROM gone "
     "ON CONFLICT ({keys}) DO UPDATE SET {guard} = greatest(d.{guard}, excluded.{guard}), deleted_at = now()"
 )
-FORGET: Final = (
-    "DELETE FROM {tombstones} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {tombstones} WHERE deleted_at < now() - "
-    "make_interval(secs => {seconds}) LIMIT 10000))"
-)
+IS_OLD: Final = SQL("deleted_at < now() - make_interval(secs => {})")
+FORGET: Final = "DELETE FROM {tombstones} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {tombstones} WHERE {is_old} LIMIT 10000)) AND {is_old}"
+"""A writer may renew a tombstone while this statement waits for it. Older minor releases then check the last condition alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +151,10 @@ def sweep(database: Database, target: Target, route: RouteSpec, below_guard: int
 
 def forget(database: Database, target: Target, seconds: int) -> int:
     """Delete the tombstones that are older than this, and return their number."""
-    deleted = 0
+    deleted, query = 0, target.query(FORGET, is_old=IS_OLD.format(Literal(seconds)))
     while True:
         with database.transaction() as cursor:
-            removed = cursor.execute(target.query(FORGET, seconds=Literal(seconds))).rowcount
+            removed = cursor.execute(query).rowcount
         deleted += removed
         if not removed:
             return deleted

@@ -88,8 +88,9 @@ def _refused() -> Iterable[str]:
     yield "## Refused by PostgreSQL"
     yield ""
     yield (
-        "The row becomes a dead letter with this code. So does a key of more than about 2,700 bytes (`too_large`), a date before "
-        "4713 BC (`out_of_range`), and a vector of another length or with a null or NaN (`invalid`)."
+        "The row becomes a dead letter with this code. So does a key of more than about 2,700 bytes (`too_large`), a text of a key "
+        "column that is not UTF-8 (`invalid_text`), a date before 4713 BC (`out_of_range`), and a vector of another length or with a null "
+        "or NaN (`invalid`)."
     )
     yield ""
     yield from _codes(REFUSED_BY_POSTGRES)

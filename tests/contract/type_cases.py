@@ -200,6 +200,14 @@ CASES = (
     ),
     Case("timestamp_ntz", "date", moments("TIMESTAMP_NTZ", ""), "No zone; read as UTC by Elasticsearch."),
     Case("array<int>", "long", (Value("array()", "[]"), Value("array(1, NULL)", "[1,null]"))),
+    Case(
+        "array<string>",
+        "text",
+        (
+            Value("array('', NULL, '{\"}')", '["",null,"{\\"}"]'),
+            Value("array(CAST(X'61FF62' AS STRING))", '["a\ufffdb"]', shown="bytes that are no UTF-8"),
+        ),
+    ),
     Case("array<double>", "double", (Value("array(0.5D, double('NaN'))", '[0.5,"NaN"]', search=False),)),
     Case("array<decimal(38,18)>", "keyword", (Value(f"array({NINES}BD)", f'["{NINES}"]'),)),
     Case("array<array<array<int>>>", "long", (Value("array(array(array(1), array()), NULL)", "[[[1],[]],null]"),)),
@@ -340,7 +348,8 @@ POSTGRES_TYPES = {
         "decimal(10,2)", "decimal(15,14)", "decimal(5,5)", "decimal(38,18)", "decimal(38,0)",
     )},
     "binary": "bytea", "date": "date", "timestamp": "timestamp with time zone",
-    "timestamp_ntz": "timestamp without time zone", "array<int>": "integer[]", "array<double>": "double precision[]",
+    "timestamp_ntz": "timestamp without time zone", "array<int>": "integer[]",
+    "array<string>": "text[]", "array<double>": "double precision[]",
     "array<decimal(38,18)>": "numeric(38,18)[]", "void": "text",
 }  # fmt: skip
 

@@ -76,6 +76,29 @@ def test_refused_row_is_a_dead_letter_and_its_older_row_is_deleted(world, db):
     assert world.letters.known(ROUTE, 10).open == 0
 
 
+def test_older_row_that_can_not_be_deleted_is_named_until_a_redrive_deletes_it(world, db):
+    db("CREATE TABLE orders (id bigint PRIMARY KEY, name text CHECK (name <> 'bad'))")
+    db("CREATE TABLE lines (id bigint REFERENCES orders)")
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run(ROUTE) is None
+    db("INSERT INTO lines VALUES (1)")
+    world.change("UPDATE {t} SET name = 'bad'")
+    assert world.run(ROUTE) is None
+    assert held(db) == [(1, "a")]
+    kept, deleted = world.dead_letters("key", "code", "reason")
+    assert (kept[:2], deleted[:2]) == (("1", "constraint"), ("2", "constraint"))
+    assert "the sink refused to delete an older entry, which stays visible: update or delete on table" in kept[2]
+    assert "older" not in deleted[2]
+    (event,) = (event.what for event in world.board.snapshot().events if "older entries" in event.what)
+    assert "refused 1 deletes" in event
+    assert "key '1'" in event
+    assert "verify of orders_db" in verified(world.spark, world.settings, world.state_path)[0]
+    db("DELETE FROM lines")
+    assert world.run(ROUTE, command=Command("redrive", ROUTE)) is None
+    assert (held(db), world.letters.known(ROUTE, 10).open) == ([], 2)
+    assert verified(world.spark, world.settings, world.state_path) == []
+
+
 def test_resync_replaces_rows_of_another_writer_and_deletes_orphans(world, db):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert world.run(ROUTE) is None

@@ -240,12 +240,29 @@ def test_user_without_grants_is_refused_with_the_grants_it_needs(postgres_server
 
 def test_read_only_database_is_retried(postgres_server, written, route, db):
     db("ALTER DATABASE postgres SET default_transaction_read_only = on")
-    try:
-        with closing(sink_to(postgres_server.url)) as sink, pytest.raises(RetryableError, match="read_only"):
-            written(sink, route)
-    finally:
-        db("SET default_transaction_read_only = off")
-        db("ALTER DATABASE postgres RESET default_transaction_read_only")
+    with closing(sink_to(postgres_server.url)) as sink:
+        try:
+            with pytest.raises(RetryableError, match="read_only"):
+                written(sink, route)
+        finally:
+            db("SET default_transaction_read_only = off")
+            db("ALTER DATABASE postgres RESET default_transaction_read_only")
+        assert_applied(written(sink, route)(upsert("a", 1)))  # a connection of before would still be read-only
+
+
+def test_connection_to_a_server_that_lost_writes_is_closed(postgres_server, written, route, db):
+    def connected():
+        return bool(db("SELECT pid FROM pg_stat_activity WHERE application_name = 'behind'"))
+
+    with closing(sink_to(f"{postgres_server.url}?application_name=behind")) as sink:
+        write = written(sink, route)
+        sink.open(replace(route, watermark=Watermark(0, 5, 5)))
+        assert connected()
+        with pytest.raises(RetryableError, match="lost"):
+            sink.save_watermark(replace(route, watermark=Watermark(0, 5, 5)), Watermark(0, 6, 6))
+        until(lambda: not connected(), 20)
+        sink.open(route)
+        assert_applied(write(upsert("a", 1)))
 
 
 def test_lock_on_the_table_is_a_timeout_and_not_a_halt(postgres_server, written, route, db):

@@ -1,5 +1,7 @@
 """Tables that the sink creates, and tables of a user: which fit, which are refused with a reason, and how they grow."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -27,10 +29,13 @@ from pyspark.sql.types import (
 )
 
 from connectors import PermanentError, guard_of
-from connectors.testing import SCHEMA, deletion, upsert
+from connectors.change import DELETES
+from connectors.rendering import key_text
+from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.chunk import render_frame
 from connectors.testing.contract import assert_applied
-from tests.contract.postgres_reader import route_to
+from tests.contract.postgres_reader import route_to, sink_to
+from tests.support.waiting import until
 
 AT = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
 
@@ -80,6 +85,46 @@ def test_values_are_what_a_client_of_postgres_expects(sink, deliver, db, route):
     assert_applied(deliver(route, upsert("a", 1, **values), schema=schema))
     (row,) = db(f'SELECT * FROM "{route.table}"')
     assert {name: row[name] for name in values} == values
+
+
+def of_bytes(spark, *texts):
+    """Return a frame with a column ``text``, whose bytes are given in hexadecimal."""
+    return spark.createDataFrame([(text,) for text in texts], "hex string").selectExpr(
+        "cast(unhex(hex) AS string) AS text"
+    )
+
+
+def changed(rows, key, change_type, version, **columns):
+    """Return the change frame of rows of SCHEMA."""
+    guard = guard_of(1, version, upsert=change_type not in DELETES)
+    values = [value.alias(name) for name, value in {"id": F.col("text"), "name": F.lit("x"), **columns}.items()]
+    same = F.lit(guard).alias("guard"), F.lit(change_type).alias("change_type")
+    return rows.select(key.alias("key"), *same, F.struct(*values).alias("row")).coalesce(1)
+
+
+@pytest.mark.parametrize("change_type", ["snapshot", "update_postimage"])
+def test_key_that_is_no_utf8_is_rejected_and_deletes_nothing(spark, sink, db, route, change_type):
+    def write(change_type, version, *keys):
+        frame = changed(of_bytes(spark, *keys), key_text([(F.col("text"), StringType())]), change_type, version)
+        return sink.write(render_frame(frame, sink, route, SCHEMA))
+
+    sink.prepare(SCHEMA, route)
+    sink.open(route)
+    result = write(change_type, 1, "61FF", "61EFBFBD", "61FE")  # the second has U+FFFD in the source
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a\ufffd"]
+    assert sorted((entry.position, entry.code) for entry in result.rejected) == [(n, "invalid_text") for n in (0, 2)]
+    result = write("delete", 2, "61FF", "61FE")
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a\ufffd"]
+    assert (list(result.noop), list(result.rejected)) == ([0, 1], [])
+
+
+def test_element_of_an_array_that_is_no_utf8_has_replacement_characters(spark, sink, db, route):
+    schema, tags = with_columns(tags=ArrayType(StringType())), F.array("text", F.lit('"'))
+    frame = changed(of_bytes(spark, "61FF62"), F.lit("a"), "insert", 1, id=F.lit("a"), tags=tags)
+    sink.prepare(schema, route)
+    sink.open(route)
+    assert_applied(sink.write(render_frame(frame, sink, route, schema)))
+    assert db(f'SELECT tags FROM "{route.table}"') == [{"tags": ["a\ufffdb", '"']}]
 
 
 DAYS = (
@@ -170,9 +215,6 @@ def test_key_of_several_columns_is_the_primary_key(sink, deliver, db):
 
 
 def test_names_are_quoted_and_qualified(postgres_server, spark, db):
-    from connectors.testing import render_chunk
-    from tests.contract.postgres_reader import sink_to
-
     sink, route = sink_to(postgres_server.url, schema_name='Le "magasin"'), route_to('Or;ders" --')
     schema = StructType([*SCHEMA.fields, StructField('select "x", \\', StringType()), StructField("a.b", LongType())])
     sink.prepare(schema, route)
@@ -269,9 +311,6 @@ def test_key_column_that_the_row_lacks_is_refused(sink, route, derived):
 
 
 def test_tombstones_are_forgotten_after_their_time(postgres_server, spark, route, db):
-    from connectors.testing import render_chunk
-    from tests.contract.postgres_reader import sink_to
-
     sink = sink_to(postgres_server.url, tombstone_seconds=1000)
     sink.prepare(SCHEMA, route)
     sink.open(route)
@@ -282,6 +321,22 @@ def test_tombstones_are_forgotten_after_their_time(postgres_server, spark, route
     assert sink.run_maintenance(route) == "1 tombstones removed"
     assert [row["id"] for row in db(f"SELECT id FROM {tombstones}")] == ["b"]
     sink.close()
+
+
+def test_tombstone_that_a_writer_renews_meanwhile_is_kept(postgres_server, spark, route, db):
+    """An older minor release deletes it, if the statement compares its place alone."""
+    with closing(sink_to(postgres_server.url, tombstone_seconds=1000)) as sink, ThreadPoolExecutor(1) as pool:
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        sink.write(render_chunk(spark, sink, route, SCHEMA, [deletion("a", 1)]))
+        tombstones = f'"{route.table}__cdf_deleted"'
+        db(f"UPDATE {tombstones} SET deleted_at = now() - interval '1001 s'")
+        with db.connection.transaction():
+            db(f"UPDATE {tombstones} SET deleted_at = now()")
+            forgotten = pool.submit(sink.run_maintenance, route)
+            until(lambda: db("SELECT pid FROM pg_locks WHERE NOT granted"), 20)
+        assert forgotten.result(30) == ""
+        assert [row["id"] for row in db(f"SELECT id FROM {tombstones}")] == ["a"]
 
 
 def test_sweep_deletes_orphans_of_many_block_ranges(sink, db, route, monkeypatch):

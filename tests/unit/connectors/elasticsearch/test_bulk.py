@@ -106,8 +106,10 @@ FIELDS = index(
     400, "document_parsing_exception", "[1:9] failed to parse: Limit of total fields [1000] has been exceeded"
 )
 
+SHARD = index(400, "illegal_argument_exception", "Number of documents in the index can't exceed [2147483519]")
 
-@pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED, PIPELINE, ROUTING, FIELDS])
+
+@pytest.mark.parametrize("item", [GONE, UNKNOWN, HALTED, DENIED, PIPELINE, ROUTING, FIELDS, SHARD])
 def test_refusal_that_needs_an_operator_halts(item):
     with pytest.raises(PermanentError):
         classify(index(201), item)
