@@ -76,7 +76,7 @@ def test_refused_row_is_a_dead_letter_and_its_older_row_is_deleted(world, db):
     assert world.letters.known(ROUTE, 10).open == 0
 
 
-def test_older_row_that_can_not_be_deleted_is_named_until_a_redrive_deletes_it(world, db):
+def test_older_row_that_stays_is_named_until_a_redrive_deletes_it(world, db):
     db("CREATE TABLE orders (id bigint PRIMARY KEY, name text CHECK (name <> 'bad'))")
     db("CREATE TABLE lines (id bigint REFERENCES orders)")
     world.create(rows=["(1, 'a')", "(2, 'b')"])
