@@ -165,7 +165,8 @@ def wait_answered(
         (found := command_queue.read_status(folder, command.id)) is None or found.state == "running"
         for command in commands
     ):
-        if (seen := watched.poll()[0]) is None or (seen and holder and seen != holder) or watched.expired:
+        present, _ = watched.poll()  # an empty dict is a holder that can't be read
+        if present is None or (present and holder and present != holder) or watched.expired:
             return exit_codes.TEMPORARY
         time.sleep(POLL_SECONDS)
     return exit_codes.DONE

@@ -32,10 +32,10 @@ _numbers = count()
 
 @dataclass(slots=True)
 class SinkRun:
-    """The driver's open sink has one run, which all deliveries to it share: its number, and the columns that the sink renders.
+    """A number, and the columns that the sink renders: all deliveries to one open sink of the driver share them.
 
-    Workers keep a connection during a run only. Building the columns takes a hundred requests to the JVM, a tenth of the time
-    of a small micro-batch.
+    A worker keeps its connection while the number is the same. Building the columns takes a hundred requests to the JVM, a tenth of
+    the time of a small micro-batch.
     """
 
     number: int = field(default_factory=lambda: next(_numbers), init=False)

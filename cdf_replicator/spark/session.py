@@ -182,8 +182,8 @@ def versions(spark: SparkSession) -> Mapping[str, str]:
 def jvm_settings(conf: Mapping[str, str], archive: Path = class_archive.ARCHIVE) -> dict[str, str]:
     """Return the settings of the driver's JVM: its collector and its archive of classes, unless the operator selects them.
 
-    A JVM without memory ends, since Spark may lose events or stop its context after that error, and not end. The parallel collector needs less memory, and a JVM refuses two collectors. GCTimeRatio=19 allows a twentieth of the time for
-    collections before the heap grows; the default is a hundredth.
+    A JVM ends if it is out of memory; Spark might only stop its context. The parallel collector needs less memory, and a JVM refuses
+    two. GCTimeRatio=19 allows a twentieth of the time for collections before the heap grows; the default is a hundredth.
     """
     named = " ".join([*(os.environ.get(name, "") for name in JVM_ENVIRON), conf.get(_JVM_OPTIONS, "")])
     archived, class_path = class_archive.settings(named, conf, archive)

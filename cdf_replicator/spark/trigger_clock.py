@@ -2,8 +2,8 @@
 
 Spark triggers a query at a fixed interval, and each trigger lists the log of its table. No public setting pauses the triggers of a
 query that has read everything. Their executor waits by an ``org.apache.spark.util.Clock``, in a private field. Janino, by which
-Spark compiles its plans, compiles a clock that can sleep and be woken. It
-waits by the time since its wait began, since the clock of the machine may go back meanwhile.
+Spark compiles its plans, compiles a clock that can sleep and be woken. A wait is measured from its begin, since the clock of the
+machine may go back meanwhile.
 """
 
 from __future__ import annotations
