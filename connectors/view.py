@@ -40,6 +40,10 @@ class View(ABC):
     def expires(self) -> bool:
         return False
 
+    def leaves_entry(self, schema: StructType) -> Column | None:  # noqa: ARG002 - a sink may need it
+        """Return the condition, over the column ``row``, of the rows that have an entry; None if each row has one."""
+        return None
+
     @abstractmethod
     def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """Return a row for each entry: ``identity``, ``guard`` and ``row`` of type ``schema``.

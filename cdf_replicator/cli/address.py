@@ -16,6 +16,7 @@ from typing import Any, Final
 
 DEFAULT_PORT: Final = "9102"
 EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - not a bind address
+READ_TOKEN: Final = ("CDF_HTTP__READ_TOKEN", "CDF_HTTP__READ_TOKEN_FILE")
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ def found(url: str | None) -> Address:
 
 def read_token() -> str:
     """Return the token of this configuration that allows to read, for the endpoints that need it; empty if there is none."""
-    file = _file()
-    location = _given("CDF_HTTP__READ_TOKEN_FILE", file, "http", "read_token_file")
+    file: dict[str, Any] = {} if any(os.environ.get(name, "").strip() for name in READ_TOKEN) else _file()
+    token, location = (_given(name, file, "http", name.rpartition("__")[2].lower()) for name in READ_TOKEN)
     if not location:
-        return _given("CDF_HTTP__READ_TOKEN", file, "http", "read_token")
+        return token
     with suppress(OSError, ValueError):
         return Path(location).read_text("utf-8").strip()
     return ""

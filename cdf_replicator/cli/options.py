@@ -30,7 +30,7 @@ def load_settings(route: str | None = None, *, or_table: bool = False, service: 
 
     loaded = settings.load()
     if route is not None and or_table:
-        known("ROUTE|TABLE", route, {*loaded.routes, *loaded.tables})
+        with_route("ROUTE|TABLE", route, loaded)
     elif route is not None:
         known("ROUTE", route, loaded.routes)
     (logs.configure if service else logs.configure_command)(loaded.log.level, loaded.log.format)
@@ -44,6 +44,15 @@ def known(option: str, name: str, names: Collection[str]) -> str:
     near = difflib.get_close_matches(name, list(names), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
     raise typer.BadParameter(f"{name!r} is not configured; {hint}", param_hint=repr(option))
+
+
+def with_route(option: str, name: str, settings: Settings) -> str:
+    """Return the name of a route, or of a table that has a route in this instance; else raise a usage error."""
+    known(option, name, {*settings.routes, *settings.tables})
+    if name not in settings.routes and all(route.source.slug != name for route in settings.routes.values()):
+        hint = f"CDF_ROUTES_INCLUDE limits it to {', '.join(sorted(settings.routes))}"
+        raise typer.BadParameter(f"table {name!r} has no route in this instance; {hint}", param_hint=repr(option))
+    return name
 
 
 StartingVersions = list[tuple[str | None, int]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdf_replicator.cli.options import by_table, known, load_settings, starting_versions
+from cdf_replicator.cli.options import by_table, known, load_settings, starting_versions, with_route
 from cdf_replicator.cli.status import wide_console
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(
     """  # noqa: D301 - click keeps the line breaks after this mark
     requested = starting_versions(starting_version or [])
     loaded = load_settings(service=True)
-    tables = [known("--table", name, loaded.tables) for name in table or ()]
+    tables = [with_route("--table", known("--table", name, loaded.tables), loaded) for name in table or ()]
     versions = by_table(requested, tables or loaded.tables, loaded.tables)
 
     from cdf_replicator.runtime import supervisor

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cdf_replicator.settings import Settings
 
 SILENT_SECONDS: Final = 20.0
-"""Longest time without a line. The service sends one every second."""
+"""Longest time without a line. The service sends one every half second."""
 OK: Final = 200
 NOT_FOUND: Final = 404
 UNAUTHORIZED: Final = 401

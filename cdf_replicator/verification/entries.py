@@ -92,6 +92,8 @@ class Entries:
             ignored = changed.unionByName(doubled).unionByName(closed).distinct().persist()
             cached.callback(ignored.unpersist)
             counts = changed.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
+            if (condition := view.leaves_entry(row)) is not None:
+                rows = rows.where(condition)
             rows = self._tasks(rows.withColumn(change.ROW, in_json_type(F.col(change.ROW), row)))
             if view.expires:
                 rows = rows.join(entries.select(IDENTITY), IDENTITY, "left_semi")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from connectors.elasticsearch.client import Cluster, Reply
 
 # A position is an index of ``items``. Every item keeps its ``status``, so that the filter removes no item.
-ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+ANSWER: Final = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by"
 
 NO_ERRORS: Final = b'"errors":false'
 APPLIED: Final = b'"status":20'  # 200 or 201
@@ -32,6 +32,7 @@ CODES: Final = {
     "strict_dynamic_mapping_exception": "strict_dynamic_mapping",
     "illegal_argument_exception": "illegal_argument",
 }
+KNN_BREAKER: Final = re.compile("knn vector fields .*circuit breaker triggered")
 REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
 # Reasons of a 400 that are faults of the index, each with the operator's next step. They never make a dead letter.
 FAULTS_OF_INDEX: Final = (
@@ -162,7 +163,7 @@ def result_of(
         elif status == CONFLICT:
             stale.append(position)
         else:
-            failure = _classify(position, status, error["type"], error.get("reason") or "", route)
+            failure = _classify(position, status, error, route)
             if isinstance(failure, Rejected):
                 rejected.append(failure)
             else:
@@ -176,7 +177,8 @@ def result_of(
     return replace(result, retry=list(retry), retry_reason=worst.reason)
 
 
-def _classify(position: int, status: int, kind: str, reason: str, route: str) -> Rejected | RetryableError:
+def _classify(position: int, status: int, error: dict[str, Any], route: str) -> Rejected | RetryableError:
+    kind, reason = error["type"], error.get("reason") or ""
     if kind in {"index_not_found_exception", "invalid_index_name_exception"}:  # for an upsert, for a delete
         raise PermanentError(
             f"the index is gone, or another instance has taken over: {reason}.",
@@ -189,12 +191,22 @@ def _classify(position: int, status: int, kind: str, reason: str, route: str) ->
         raise PermanentError(f"not allowed: {reason}.", "Grant the user write on the index.")
     if kind == "index_closed_exception" or (kind == "cluster_block_exception" and status in {FORBIDDEN, TOO_MANY}):
         return RetryableError("read_only", reason or kind)
-    if status == TOO_MANY:
+    if status == TOO_MANY or _lacks_memory(error.get("caused_by")):
         return RetryableError("overloaded", reason)
     if status == BAD_REQUEST:
         _check_row_is_to_blame(f"{kind}: {reason}")
         return Rejected(position, CODES.get(kind, INVALID), f"{kind}: {reason}")
     return RetryableError("unavailable", f"{status} {kind}: {reason}")
+
+
+def _lacks_memory(cause: dict[str, Any] | None) -> bool:
+    """Return whether a circuit breaker caused a refusal: OpenSearch's k-NN reports its own as an error of the document."""
+    while cause:
+        kind, reason = cause.get("type"), cause.get("reason") or ""
+        if kind == "circuit_breaking_exception" or (kind == "illegal_state_exception" and KNN_BREAKER.search(reason)):
+            return True
+        cause = cause.get("caused_by")
+    return False
 
 
 def _check_row_is_to_blame(said: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from connectors.settings import Vectors
 
 ORDINARY: Final = "r"
+VECTOR_TYPES: Final = ("real[]", "double precision[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[s
         )
     types = {field.name: postgres_type(field.dataType) for field in schema.fields}
     for name, (dimension, _) in vectors.items():
-        if types.get(name) not in {"real[]", "double precision[]"}:
+        if types.get(name) not in VECTOR_TYPES:
             raise PermanentError(
-                f"VECTORS names {name}, which is no column of type array<float> of the route.",
-                f"Name one of: {', '.join(n for n, t in types.items() if t == 'real[]') or 'none'}.",
+                f"VECTORS names {name}, which is no column of type array<float> or array<double> of the route.",
+                f"Name one of: {', '.join(n for n, t in types.items() if t in VECTOR_TYPES) or 'none'}.",
             )
         types[name] = f"vector({dimension})"
     return types

@@ -67,11 +67,9 @@ _ROWS: Final = """
 -- values, guards: the keys of each row. Its arguments, from position on, are its guard and, unless the guard is a tombstone, the
 -- text of the value, or for a hash a number n and n fields and values
 -- stale, noop, foreign: rows, counted from 0: stale rows, rows that changed nothing, rows whose key holds another type
-local call, sub = redis.call, string.sub
-local kind, ttl, tombstone_ttl = ARGV[6], tonumber(ARGV[7]), ARGV[8]
+local call, sub, kind, ttl, tombstone_ttl = redis.call, string.sub, ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local values, guards, held, position = {}, {}, {}, 9
-local stale, noop, foreign, deleted, plain = {}, {}, {}, {}, {}
-local suspicious, failed
+local stale, noop, foreign, deleted, plain, suspicious, failed = {}, {}, {}, {}, {}
 
 -- Read the guards of rows of one slot. A value without a live guard may come from another writer. These keys are usually absent:
 -- one EXISTS checks all of them. Its answer holds for these rows only.
@@ -125,10 +123,12 @@ local function flush()
   plain = {}
 end
 
--- The guard comes first: after the first write of a script, Redis no longer refuses its writes for lack of memory.
+-- The guard comes first: after the first write of a script, Redis no longer refuses its writes for lack of memory. A row of nulls
+-- alone has no hash, so that its guard is a tombstone.
 local function set_hash(row, guard, first, last)
   local key = values[row]
-  if ttl > 0 then try('SET', guards[row], guard, 'EX', ttl) else try('SET', guards[row], guard) end
+  if last < first then try('SET', guards[row], guard .. 'd', 'EX', tombstone_ttl)
+  elseif ttl > 0 then try('SET', guards[row], guard, 'EX', ttl) else try('SET', guards[row], guard) end
   try('UNLINK', key)
   for from = first, last, 2000 do try('HSET', key, unpack(ARGV, from, math.min(from + 1999, last))) end
   if ttl > 0 then try('EXPIRE', key, ttl) end

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.change import GUARD
+from connectors.change import GUARD, ROW
 from connectors.redis.client import connect, own_connection, packed
 from connectors.redis.errors import classified
 from connectors.redis.keys import guard_of_value, is_internal
@@ -67,6 +67,14 @@ class ValueView(ScannedView):
     @property
     def expires(self) -> bool:
         return self.settings.ttl_seconds is not None
+
+    def leaves_entry(self, schema: StructType) -> Column | None:
+        """Return the condition of a row that is not of nulls alone in the layout ``hash``: others have no entry there."""
+        if self.settings.layout != "hash":
+            return None
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.exists(F.array(*(F.col(ROW).getField(name).isNotNull() for name in schema.names)), lambda each: each)
 
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one part
         server = address(self.settings.url.get_secret_value())

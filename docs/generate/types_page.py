@@ -34,7 +34,7 @@ each sink, and is read back, in `tests/integration/test_types.py`.
 - **Delta sinks** (`delta_audit`, `delta_replica`) hold the same types and the same values.
 - **Redis, `layout: json`** and **Elasticsearch's `_source`** show a row as one JSON object; a null column is `null`.
 - **Redis, `layout: hash`** shows a column as text: the JSON below without its quotes, unless a second text is listed beside it.
-  A null column has no field, so it differs from an empty text.
+  A null column has no field, so it differs from an empty text. A row of nulls alone has no key.
 - An **Elasticsearch index that the service creates** maps types as below, `dynamic: strict`: no type is guessed from a value,
   and no text becomes a date. A value that a field can't index (NaN, the year 12024) is kept in `_source` and named in the
   document's `_ignored`. A column in `VECTORS` is a `dense_vector`.

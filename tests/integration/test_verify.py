@@ -202,6 +202,22 @@ def test_command_compares_named_columns_and_prints_limited_differences(world, ta
     assert (ended.code, printed["columns"], len(printed["differences"])) == (1, {"name": 1}, 1)
 
 
+def test_row_of_nulls_alone_has_no_hash(world, elasticsearch, redis_server):
+    client = redis.Redis.from_url(redis_server.url)
+    client.flushall()
+    world.create("id bigint, name string", rows=["(1, 'a')", "(2, null)", "(3, 'c')"])
+    sinks(world, "redis hash", elasticsearch, redis_server)
+    world.environ["CDF_ROUTES__ORDERS_TARGET__COLUMNS"] = "name"
+    assert world.run("orders_target") is None
+    world.change("UPDATE {t} SET name = null WHERE id = 3")
+    assert world.run("orders_target") is None
+    found = verified(world).comparison
+    assert (found.equal, found.rows, found.entries) == (True, 1, 1)
+    client.hset("orders:3", "name", "c")
+    client.set("cdf:guard:{orders:3}", f"{guard_of(1, 1, upsert=True):019d}")
+    assert verified(world).comparison.kinds["extra"] == 1
+
+
 @pytest.mark.parametrize("target", ["elasticsearch", nightly("redis")], indirect=True)
 def test_two_comparisons_at_once_find_the_same(world, target):
     target.drop(10)

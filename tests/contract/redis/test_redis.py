@@ -195,6 +195,17 @@ def test_hash_holds_text_omits_nulls_and_writes_nested_values_as_json(sink_of, d
     assert client.hgetall("orders:2") == {"id": "2", "name": "b"}
 
 
+def test_hash_of_nulls_alone_has_no_entry_and_refuses_older_rows(sink_of, deliver, client):
+    sink, name = sink_of(layout="hash"), StructType([StructField("name", StringType())])
+    deliver(sink, upsert("1", 1, "first"), schema=name)
+    deliver(sink, upsert("1", 7, None), schema=name)
+    assert list(deliver(sink, upsert("1", 6, "older"), schema=name).stale) == [0]
+    assert not client.exists("orders:1")
+    assert not deliver(sink, upsert("1", 7, None), schema=name).stale
+    deliver(sink, upsert("1", 8, "newer"), schema=name)
+    assert (client.hgetall("orders:1"), client.ttl("cdf:guard:{orders:1}")) == ({"name": "newer"}, -1)
+
+
 def test_a_wide_hash_is_written_whole(sink_of, client, route):
     columns = {f"c{number}": str(number) for number in range(4000)}
     words = ["0" * 19, str(2 * len(columns)), *(word for pair in columns.items() for word in pair)]

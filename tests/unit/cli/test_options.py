@@ -7,7 +7,8 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdf_replicator.cli.options import by_table, known, starting_versions
+from cdf_replicator.cli.options import by_table, known, starting_versions, with_route
+from cdf_replicator.settings import load
 
 slugs = st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True)
 versions = st.integers(0, 2**40)
@@ -45,3 +46,21 @@ def test_invalid_version_is_refused(text: str) -> None:
 def test_an_unknown_name_lists_what_there_is() -> None:
     with pytest.raises(typer.BadParameter, match="known: items, orders"):
         known("--table", "zzz", {"orders", "items"})
+
+
+def test_table_without_a_route_in_this_instance_is_refused(tmp_path) -> None:
+    settings = load(
+        {
+            "CDF_STATE_PATH": str(tmp_path),
+            "CDF_TABLES__ORDERS__PATH": "/lake/orders",
+            "CDF_TABLES__ORDERS__SINKS": "log",
+            "CDF_TABLES__ITEMS__PATH": "/lake/items",
+            "CDF_TABLES__ITEMS__SINKS": "log",
+            "CDF_SINKS__LOG__TYPE": "delta_audit",
+            "CDF_SINKS__LOG__PATH": "/lake/log",
+            "CDF_ROUTES_INCLUDE": "orders_log",
+        }
+    )
+    assert [with_route("--table", name, settings) for name in ("orders", "orders_log")] == ["orders", "orders_log"]
+    with pytest.raises(typer.BadParameter, match=r"'items' has no route in this instance; .* limits it to orders_log"):
+        with_route("--table", "items", settings)

@@ -92,3 +92,13 @@ def test_status_command_sends_the_configured_token(client, monkeypatch, tmp_path
         own_answer(found(url), "/status", "routes", read_token())
     monkeypatch.setenv(*variables[form])
     assert own_answer(found(url), "/status", "routes", read_token())["routes"][0]["route"] == "orders_search"
+
+
+def test_token_variable_overrides_the_file_that_yaml_names(monkeypatch, tmp_path):
+    secret, config = tmp_path / "token", tmp_path / "config.yaml"
+    secret.write_text("of the file")
+    config.write_text(f"http: {{read_token_file: {secret}}}")
+    monkeypatch.setenv("CDF_CONFIG_FILE", str(config))
+    assert read_token() == "of the file"
+    monkeypatch.setenv("CDF_HTTP__READ_TOKEN", "of the variable")
+    assert read_token() == "of the variable"

@@ -24,6 +24,15 @@ CLOSED = index(400, "index_closed_exception", "closed")
 GONE = index(404, "index_not_found_exception", "no such index [orders] and [require_alias] request flag is [true]")
 UNKNOWN = delete(400, "invalid_index_name_exception", "Invalid index name [CDF-writer-orders-1], must be lowercase")
 HALTED = index(400, "illegal_argument_exception", "no write index is defined for alias [orders].")
+KNN_CAUSE = "Parsing the created knn vector fields prior to indexing has failed as the circuit breaker triggered. Check"
+KNN = index(400, "mapper_parsing_exception", "failed to parse field [v] of type [knn_vector]")
+KNN["index"]["error"]["caused_by"] = {"type": "illegal_state_exception", "reason": KNN_CAUSE}
+NESTED = index(400, "document_parsing_exception", "[1:6] failed to parse")
+NESTED["index"]["error"]["caused_by"] = {
+    "type": "x",
+    "reason": None,
+    "caused_by": {"type": "circuit_breaking_exception"},
+}
 DENIED = index(403, "security_exception", "action [indices:data/write/bulk] is unauthorized for user [u]")
 
 
@@ -83,6 +92,8 @@ def test_codes_are_a_small_fixed_set(kind, code):
         (FULL, "read_only"),
         (BLOCKED, "read_only"),
         (CLOSED, "read_only"),
+        (KNN, "overloaded"),
+        (NESTED, "overloaded"),
         (index(500, "engine_closed_exception"), "unavailable"),
         (index(404, "shard_not_found_exception"), "unavailable"),
     ],
@@ -93,6 +104,12 @@ def test_temporary_refusal_is_sent_again(item, reason):
     with pytest.raises(RetryableError) as caught:
         classify(item, item)
     assert caught.value.reason == reason
+
+
+def test_document_that_only_mentions_a_circuit_breaker_is_rejected():
+    bad = index(400, "document_parsing_exception", KNN_CAUSE)
+    bad["index"]["error"]["caused_by"] = {"type": "illegal_argument_exception", "reason": KNN_CAUSE}
+    assert [row.code for row in classify(index(201), bad).rejected] == ["document_parsing"]
 
 
 def test_retry_has_the_worst_reason():
