@@ -26,7 +26,7 @@ def session(jars: str, scratch: str, memory: str) -> SparkSession:
     settings = {
         "spark.driver.extraClassPath": f"{jars}/*",
         "spark.driver.memory": memory,
-        "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:GCTimeRatio=19",  # as ours
+        "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:GCTimeRatio=19 -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",  # as ours
         "spark.local.dir": scratch,
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",  # two are what two cores need

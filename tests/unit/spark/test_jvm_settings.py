@@ -7,7 +7,8 @@ from cdf_replicator.spark.session import JVM_ENVIRON, jvm_settings
 
 DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 EXIT = "-XX:+ExitOnOutOfMemoryError"
-COLLECTOR = {DEFAULT_OPTIONS: f"{EXIT} -XX:+UseParallelGC -XX:GCTimeRatio=19"}
+PARALLEL = "-XX:+UseParallelGC -XX:GCTimeRatio=19 -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+COLLECTOR = {DEFAULT_OPTIONS: f"{EXIT} {PARALLEL}"}
 
 
 @pytest.fixture(autouse=True)
