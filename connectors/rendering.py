@@ -9,7 +9,7 @@ microseconds, uses the session's time zone, and writes the internal value of a m
 from __future__ import annotations
 
 from functools import reduce
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
@@ -35,6 +35,9 @@ from pyspark.sql.types import (
 
 from connectors.change import ROW
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 EXACT_DIGITS: Final = 15
 NESTED: Final = (ArrayType, MapType, StructType, VariantType)
 KEYLESS: Final = (*NESTED, NullType)
@@ -53,7 +56,12 @@ JSON_OPTIONS: Final = {
     "ignoreNullFields": "false",
 }
 _CONTENT_OPTIONS: Final = {**JSON_OPTIONS, "ignoreNullFields": "true"}
-_PARSE_OPTIONS: Final = {name: value for name, value in JSON_OPTIONS.items() if name != "ignoreNullFields"}
+# The text of a date may remain from before its column became a timestamp.
+_PARSE_OPTIONS: Final = {
+    "timeZone": "UTC",
+    "timestampFormat": TIMESTAMP_FORMAT,
+    "timestampNTZFormat": "yyyy-MM-dd['T'HH:mm:ss.SSSSSS]",
+}
 
 
 def json_row(schema: StructType) -> Column:
@@ -64,25 +72,26 @@ def json_row(schema: StructType) -> Column:
 def json_of(column: Column, data_type: DataType) -> Column:
     """Return the JSON text of a struct, array, map or variant."""
     keyed = _with_text_keys(data_type)
-    written, column = _exact(keyed), _text_keys(column, data_type)
+    written, column = _mapped(keyed, _exact, lambda key: key), _text_keys(column, data_type)
     return F.to_json(column.cast(written) if written != keyed else column, JSON_OPTIONS)
 
 
 def json_type(data_type: DataType) -> DataType:
-    """Return the type of a row in its JSON form: long decimals and keys of maps are text, and everything is nullable."""
-    return _nullable(_exact(_with_text_keys(data_type)))
+    """Return the type of a value that is parsed from its JSON form: keys of maps are text, and everything is nullable."""
+    parsed = _mapped(data_type, lambda leaf: leaf, lambda _: StringType())
+    return parsed.toNullable() if isinstance(parsed, ArrayType | MapType | StructType) else parsed
 
 
 def in_json_type(column: Column, data_type: DataType) -> Column:
     """Return a value in its ``json_type``, so that it compares with a value of ``parsed_row``."""
-    exact = json_type(data_type)
-    if exact.simpleString() == data_type.simpleString() and not _has_variant(data_type):
+    kind = json_type(data_type)
+    if kind.simpleString() == data_type.simpleString() and not _has_variant(data_type):
         return column
     if isinstance(data_type, StructType):  # by field: casts of whole rows name every column for each column
         fields = [in_json_type(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
         return F.when(column.isNotNull(), F.struct(*fields))
-    column = _text_keys(_without_null_variants(column, data_type), data_type)
-    return column if _with_text_keys(data_type).simpleString() == exact.simpleString() else column.cast(exact)
+    column = _text_keys(_with_variants(column, data_type, _parsed_again), data_type)
+    return column if _with_text_keys(data_type).simpleString() == kind.simpleString() else column.cast(kind)
 
 
 def parsed_row(body: str, schema: StructType) -> Column:
@@ -112,25 +121,30 @@ def _parsed(text: Column, data_type: DataType) -> Column:
     if not _has_variant(parsed):
         return value
     # The variable of a lambda is a value. Without it Spark would parse the text again for each field.
-    return F.transform(F.array(value), lambda each: _without_null_variants(each, parsed)).getItem(0)
+    return F.transform(F.array(value), lambda each: _with_variants(each, parsed, lambda variant: variant)).getItem(0)
 
 
 def _has_variant(data_type: DataType) -> bool:
     return '"variant"' in data_type.json()
 
 
-def _without_null_variants(column: Column, data_type: DataType) -> Column:
-    """Convert each variant that is a JSON null to null, at any depth, since both have the same JSON."""
+def _parsed_again(variant: Column) -> Column:
+    """Return the variant that has the types of parsed JSON: a double 5.0 has the text of a decimal."""
+    return F.try_parse_json(F.to_json(variant))
+
+
+def _with_variants(column: Column, data_type: DataType, convert: Callable[[Column], Column]) -> Column:
+    """Convert each variant at any depth. A JSON null becomes null, since both have the same JSON."""
     if isinstance(data_type, VariantType):
-        return F.when(~F.is_variant_null(column), column)
+        return F.when(~F.is_variant_null(column), convert(column))
     if not _has_variant(data_type):
         return column
     if isinstance(data_type, ArrayType):
-        return F.transform(column, lambda element: _without_null_variants(element, data_type.elementType))
+        return F.transform(column, lambda element: _with_variants(element, data_type.elementType, convert))
     if isinstance(data_type, MapType):
-        return F.transform_values(column, lambda _, value: _without_null_variants(value, data_type.valueType))
+        return F.transform_values(column, lambda _, value: _with_variants(value, data_type.valueType, convert))
     assert isinstance(data_type, StructType)
-    fields = [_without_null_variants(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+    fields = [_with_variants(column.getField(f.name), f.dataType, convert).alias(f.name) for f in data_type.fields]
     return F.when(column.isNotNull(), F.struct(*fields))
 
 
@@ -197,40 +211,25 @@ def escaped(text: Column, characters: str) -> Column:
     return reduce(lambda c, char: F.replace(c, F.lit(char), F.lit(f"%{ord(char):02X}")), characters, text)
 
 
+def _mapped(data_type: DataType, leaf: Callable[[DataType], DataType], key: Callable[[DataType], DataType]) -> DataType:
+    """Return the type with each type that holds no other replaced by ``leaf``, and each type of a map's keys by ``key``."""
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_mapped(data_type.elementType, leaf, key), data_type.containsNull)
+    if isinstance(data_type, MapType):
+        return MapType(key(data_type.keyType), _mapped(data_type.valueType, leaf, key), data_type.valueContainsNull)
+    if isinstance(data_type, StructType):
+        return StructType([StructField(f.name, _mapped(f.dataType, leaf, key), f.nullable) for f in data_type.fields])
+    return leaf(data_type)
+
+
 def _exact(data_type: DataType) -> DataType:
-    """Return the type with long decimals as text at any depth, so that no JSON reader rounds them."""
-    if isinstance(data_type, DecimalType) and data_type.precision > EXACT_DIGITS:
-        return StringType()
-    if isinstance(data_type, ArrayType):
-        return ArrayType(_exact(data_type.elementType), data_type.containsNull)
-    if isinstance(data_type, MapType):
-        return MapType(_exact(data_type.keyType), _exact(data_type.valueType), data_type.valueContainsNull)
-    if isinstance(data_type, StructType):
-        return StructType([StructField(f.name, _exact(f.dataType), f.nullable) for f in data_type.fields])
-    return data_type
-
-
-def _nullable(data_type: DataType) -> DataType:
-    """Return the type with text for the keys of maps, and with nulls allowed at any depth, as JSON is parsed."""
-    if isinstance(data_type, ArrayType):
-        return ArrayType(_nullable(data_type.elementType))
-    if isinstance(data_type, MapType):
-        return MapType(StringType(), _nullable(data_type.valueType))
-    if isinstance(data_type, StructType):
-        return StructType([StructField(f.name, _nullable(f.dataType)) for f in data_type.fields])
-    return data_type
+    """Return the type of a value with long decimals as text, so that no JSON reader rounds them."""
+    return StringType() if isinstance(data_type, DecimalType) and data_type.precision > EXACT_DIGITS else data_type
 
 
 def _with_text_keys(data_type: DataType) -> DataType:
     """Return the type after ``_text_keys``."""
-    if isinstance(data_type, ArrayType):
-        return ArrayType(_with_text_keys(data_type.elementType), data_type.containsNull)
-    if isinstance(data_type, MapType):
-        key = data_type.keyType if isinstance(data_type.keyType, PLAIN_KEYS) else StringType()
-        return MapType(key, _with_text_keys(data_type.valueType), data_type.valueContainsNull)
-    if isinstance(data_type, StructType):
-        return StructType([StructField(f.name, _with_text_keys(f.dataType), f.nullable) for f in data_type.fields])
-    return data_type
+    return _mapped(data_type, lambda leaf: leaf, lambda key: key if isinstance(key, PLAIN_KEYS) else StringType())
 
 
 def _text_keys(column: Column, data_type: DataType) -> Column:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 READ_SECONDS: Final = 600.0
 """Interval of reading the table's properties and history. The lag is checked at each poll."""
+FIRST_SECONDS: Final = 30.0
+"""Interval of reading a table's properties as long as no read has succeeded."""
 COMMITS_LOOKED_AT: Final = 100
 WARN_SHARE: Final = 0.5
 """Share of the retention that the lag may use before the service logs a warning."""
@@ -32,23 +34,27 @@ WARN_SHARE: Final = 0.5
 class Retention:
     """Delta keeps the changes of a table for ``seconds``; those left are in commits from ``from_version`` on."""
 
-    seconds: float = 0.0
-    from_version: int = 0
+    seconds: float
+    from_version: int
 
 
 @dataclass(slots=True)
 class _Table:
-    """The retention of one table, read at ``read_at``. A failed read is due again as late as any other."""
+    """The retention of one table, None until the first read that succeeds; it was last read, or could not be, at ``read_at``."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     read_at: float | None = None
-    retention: Retention = field(default_factory=Retention)
+    retention: Retention | None = None
+
+    def is_due(self, now: float) -> bool:
+        seconds = FIRST_SECONDS if self.retention is None else READ_SECONDS
+        return self.read_at is None or now - self.read_at >= seconds
 
     def read(self, source: SourceTable, now: float) -> None:
         # The first read skips the history, which costs a Spark job, so that a start stays fast.
-        with_history, self.read_at = self.read_at is not None, now
+        self.read_at = now
         kept = source.retention_seconds()
-        if with_history:
+        if self.retention is not None:
             kept = min(kept, source.shortest_vacuum_retention(COMMITS_LOOKED_AT))
         self.retention = Retention(kept, source.log.first_since(now - kept))
 
@@ -59,11 +65,14 @@ class RetentionReader:
 
     _tables: dict[str, _Table] = field(default_factory=dict, init=False)
 
-    def read(self, source: SourceTable, now: float) -> Retention:
-        """Return the retention of a table. Raises the error of Spark or Delta in the route whose call reads the table."""
+    def read(self, source: SourceTable, now: float) -> Retention | None:
+        """Return the retention of a table, None if it is not known yet.
+
+        Raises the error of Spark or Delta in the route whose call reads the table.
+        """
         table = self._tables.setdefault(source.location, _Table())
         with table.lock:
-            if table.read_at is None or now - table.read_at >= READ_SECONDS:
+            if table.is_due(now):
                 table.read(source, now)
             return table.retention
 
@@ -79,7 +88,7 @@ class RetentionMonitor:
     trigger_seconds: float
     reader: RetentionReader
     now: Callable[[], float] = time.time
-    _kept: Retention = field(default_factory=Retention, init=False)
+    _kept: Retention | None = field(default=None, init=False)
     _reported: tuple[float, int] | None = field(default=None, init=False)
     _low: bool = field(default=False, init=False)
 
@@ -98,18 +107,20 @@ class RetentionMonitor:
             self._kept = self.reader.read(source, now)
         except (PySparkException, Py4JJavaError) as error:  # a failure here must not stop a delivering route
             self.report.warning(f"can't read the retention of the source table: {str(error).splitlines()[0]}")
+        if self._kept is None:
+            return
         gone = oldest is None and delivered < newest
         age = self._kept.seconds if gone else now - (oldest or now)
         left = max(0.0, self._kept.seconds - age), max(0, delivered + 1 - self._kept.from_version)
         if left != self._reported:
             self._reported = left
             self.report.headroom(*left)
-        self._warn(age)
+        self._warn(age, self._kept.seconds)
 
-    def _warn(self, age: float) -> None:
+    def _warn(self, age: float, kept: float) -> None:
         """Log a warning when the lag exceeds ``WARN_SHARE`` of the retention; repeats only after it was below."""
         waited = max(age, self.trigger_seconds)
-        low = waited > WARN_SHARE * self._kept.seconds
+        low = waited > WARN_SHARE * kept
         if low and not self._low:
             what = (
                 "the age of the oldest undelivered change is"
@@ -117,7 +128,7 @@ class RetentionMonitor:
                 else "CDF_TRIGGER_SECONDS is"
             )
             self.report.warning(
-                f"{what} {_hours(waited)}; the source table may remove changes after {_hours(self._kept.seconds)}: "
+                f"{what} {_hours(waited)}; the source table may remove changes after {_hours(kept)}: "
                 "changes that are removed before they are read require a resync. Raise delta.deletedFileRetentionDuration and "
                 "delta.logRetentionDuration of the table, or let the route catch up."
             )

@@ -68,6 +68,9 @@ def compare(
         equal = replace(equal, entries=equal.entries - copies)
     if repeated:
         rows, entries = _surplus(rows, entries, foreign)
+    elif not reread:  # a further entry of an identity is extra
+        newest_first = Window.partitionBy(IDENTITY).orderBy(F.desc_nulls_last(GUARD))
+        rows, entries = rows.withColumn(COPY, F.lit(1)), entries.withColumn(COPY, F.row_number().over(newest_first))
     return _in_detail(rows, entries, foreign, columns, limit, equal)
 
 

@@ -113,11 +113,12 @@ def partly_applied(changes: DataFrame, given: Mapping[str, int], deleted: int, p
 
     held = changes.sparkSession.read.format("delta").load(path)
     both = changes.join(held.select(HELD_KEY, HELD_GUARD), F.col(KEY) == F.col(HELD_KEY), "left")
+    both = both.dropDuplicates([KEY])  # another writer may have copied a row
     taken, absent = F.col(GUARD) == F.col(HELD_GUARD), F.col(HELD_KEY).isNull() & is_delete()
     counts = both.groupBy(CHANGE_TYPE).agg(F.count_if(taken), F.count_if(absent)).collect()
     applied = Counter({row[0]: row[1] + row[2] for row in counts})
     stale = sum(given.values()) - sum(applied.values())
-    noop = left = sum(row[2] for row in counts) - deleted
+    noop = left = max(0, sum(row[2] for row in counts) - deleted)
     for kind in DELETES:  # Delta does not report which of the absent keys existed before the MERGE
         fewer = min(left, applied[kind])
         applied[kind] -= fewer

@@ -193,10 +193,15 @@ def _classify(position: int, status: int, error: dict[str, Any], route: str) -> 
         return RetryableError("read_only", reason or kind)
     if status == TOO_MANY or _lacks_memory(error.get("caused_by")):
         return RetryableError("overloaded", reason)
-    if status == BAD_REQUEST:
+    if _is_refusal(status, kind):
         _check_row_is_to_blame(f"{kind}: {reason}")
         return Rejected(position, CODES.get(kind, INVALID), f"{kind}: {reason}")
     return RetryableError("unavailable", f"{status} {kind}: {reason}")
+
+
+def _is_refusal(status: int, kind: str) -> bool:
+    """Return whether the content of a document is refused. The status of an ingest pipeline's ``fail`` is 500."""
+    return status == BAD_REQUEST or kind == "fail_processor_exception"
 
 
 def _lacks_memory(cause: dict[str, Any] | None) -> bool:
@@ -219,9 +224,10 @@ def _check_row_is_to_blame(said: str) -> None:
 def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> str:
     """Return the error type for which every upsert of an answer was refused; empty if there is none."""
     kinds = {
-        item["index"]["error"]["type"] if item["index"]["status"] == BAD_REQUEST else ""
+        error["type"] if _is_refusal(item["index"]["status"], error["type"]) else ""
         for item in items
         if "index" in item
+        for error in [item["index"].get("error", {"type": ""})]
     }
     return kinds.pop() if len(kinds) == 1 else ""
 

@@ -21,7 +21,7 @@ from connectors.elasticsearch.node import ProbedNode
 from connectors.errors import PermanentError, RetryableError, SinkError, certificate_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from connectors.elasticsearch.dialect import Dialect
     from connectors.elasticsearch.settings import DocumentSettings
@@ -76,11 +76,11 @@ class Reply:
         text = self.headers.get("retry-after", "")
         return float(text) if text.isdecimal() else None
 
-    def json(self) -> Any:
+    def json(self, loads: Callable[[bytes], Any] = orjson.loads) -> Any:
         """Return the parsed body; raise ``RetryableError`` if the product did not send it."""
         if self.genuine:
             try:
-                return orjson.loads(self.body)
+                return loads(self.body)
             except ValueError:
                 pass
         raise RetryableError("unavailable", f"the answer does not come from {self.dialect.product}: {self.error[1]!r}")
@@ -136,11 +136,15 @@ class Cluster:
         return Reply(self.dialect, meta.status, meta.headers, data or b"")
 
     def request_json(self, method: str, target: str, body: object = None) -> Any:
-        """Send JSON and return the JSON of the answer; raise the error of ``refusal`` if the status is not 2xx."""
+        """Return the JSON of ``request``."""
+        return self.request(method, target, body).json()
+
+    def request(self, method: str, target: str, body: object = None) -> Reply:
+        """Send JSON and return the answer; raise the error of ``refusal`` if its status is not 2xx."""
         reply = self.send(method, target, None if body is None else orjson.dumps(body))
         if not reply.ok:
             raise refusal(reply, f"{method} {target}")
-        return reply.json()
+        return reply
 
     def find(self, target: str) -> Any:
         """Return the JSON of a GET; None if there is no such index or alias."""

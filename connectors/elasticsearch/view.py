@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -22,13 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.elasticsearch.bulk import BulkRequests
-    from connectors.elasticsearch.client import Cluster
+    from connectors.elasticsearch.client import Cluster, Reply
     from connectors.elasticsearch.index import Index
     from connectors.elasticsearch.settings import DocumentSettings
     from connectors.result import WriteResult
 
 KEEP_ALIVE: Final = "5m"
+RENEW_SECONDS: Final = 60.0
+FIRST_PAGE: Final = 16
 PAGE: Final = 2000
+PAGE_BYTES: Final = 8 * 2**20
 SLICES: Final = 4
 PAGE_OF_IDS: Final = 5000
 GTE: Final = {"version_type": "external_gte"}
@@ -40,21 +45,23 @@ class DocumentView(ScannedView):
 
     Args:
         settings: The settings of the sink, by which a worker connects.
-        pit: The id of the point in time. Each request extends its life, so that a long comparison keeps it.
+        pit: The id of the point in time. Each request extends its life.
         source: The clause ``_source`` of the searches.
+        exact: Whether a document may have numbers that a double can't hold, as those of a variant.
     """
 
     consistent: ClassVar[bool] = True
     settings: DocumentSettings
     pit: str
     source: bool | Mapping[str, Any]
+    exact: bool
     parts: int = SLICES
 
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:
         from connectors.elasticsearch.client import cluster_of
 
         query = {"slice": {"id": part, "max": self.parts}, "_source": self.source}
-        for hits in pages(cluster_of(self.settings), self.pit, PAGE, query):
+        for hits in pages(cluster_of(self.settings), self.pit, PAGE, query, exact=self.exact):
             bodies = [orjson.dumps(hit["_source"]).decode() if "_source" in hit else None for hit in hits]
             yield entry_batch([hit["_id"] for hit in hits], [hit["_version"] for hit in hits], bodies)
 
@@ -66,13 +73,29 @@ class DocumentView(ScannedView):
 
 @contextmanager
 def opened(cluster: Cluster, settings: DocumentSettings, index: Index) -> Iterator[DocumentView]:
-    """Refresh the index and open a point in time; close it at the end."""
+    """Refresh the index and open a point in time; keep it alive, and close it at the end."""
     source = {"exclude_vectors": False} if leaves_out_vectors(cluster, index) else True
     pit = open_pit(cluster, quote(index.name))
+    closed = threading.Event()
+    renewing = threading.Thread(target=_keep_alive, args=(cluster, pit, closed), name="point-in-time", daemon=True)
+    renewing.start()
     try:
-        yield DocumentView(settings, pit, source)
+        yield DocumentView(settings, pit, source, _may_hold_long_numbers(index.mappings))
     finally:
+        closed.set()
         close_pit(cluster, pit)
+
+
+def _may_hold_long_numbers(mappings: Mapping[str, Any]) -> bool:
+    """Return whether the mapping has an object that is not indexed, as that of a variant is. No other field gets such numbers."""
+    return b'"enabled":false' in orjson.dumps(mappings)
+
+
+def _keep_alive(cluster: Cluster, pit: str, closed: threading.Event) -> None:
+    """Extend the life of a point in time while a comparison reads the source table alone."""
+    while not closed.wait(RENEW_SECONDS):
+        with suppress(SinkError):
+            _search(cluster, pit, {"size": 1, "_source": False})
 
 
 def open_pit(cluster: Cluster, index: str) -> str:
@@ -88,25 +111,40 @@ def close_pit(cluster: Cluster, pit: str) -> None:
         cluster.request_json("DELETE", cluster.dialect.close, cluster.dialect.pit(pit))
 
 
-def pages(cluster: Cluster, pit: str, size: int, query: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the hits of a point in time in pages, with the version of each document."""
+def pages(
+    cluster: Cluster, pit: str, size: int, query: Mapping[str, Any], *, exact: bool = False
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the hits of a point in time in pages, with the version of each document.
+
+    A page has ``size`` hits at most, and as many as had ``PAGE_BYTES`` in the page before. With ``exact`` a number that orjson
+    would round is an ``orjson.Fragment``.
+    """
     after: dict[str, Any] = {}
+    hits_wanted = min(FIRST_PAGE, size)
     while True:
-        search = {
-            "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
-            "size": size,
-            "sort": ["_shard_doc"],
-            "version": True,
-            "track_total_hits": False,
-            **query,
-            **after,
-        }
-        answer = cluster.request_json("POST", "/_search?allow_partial_search_results=false", search)
+        page = {"size": hits_wanted, "sort": ["_shard_doc"], "version": True, **query, **after}
+        reply = _search(cluster, pit, page)
+        answer = reply.json(_exact) if exact else reply.json()
         pit, hits = answer["pit_id"], answer["hits"]["hits"]
         if not hits:
             return
         yield hits
         after = {"search_after": hits[-1]["sort"]}
+        hits_wanted = min(max(PAGE_BYTES * len(hits) // len(reply.body), 1), size)
+
+
+def _exact(body: bytes) -> Any:
+    return json.loads(body, parse_float=orjson.Fragment, parse_int=_whole)
+
+
+def _whole(text: str) -> int | orjson.Fragment:
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else orjson.Fragment(text)
+
+
+def _search(cluster: Cluster, pit: str, search: Mapping[str, Any]) -> Reply:
+    body = {"pit": {"id": pit, "keep_alive": KEEP_ALIVE}, "track_total_hits": False, **search}
+    return cluster.request("POST", "/_search?allow_partial_search_results=false", body)
 
 
 def count(cluster: Cluster, index: str, below_guard: int) -> EntryCount:

@@ -282,6 +282,7 @@ CASES = (
         (
             variant("""parse_json('{"a":[1,2.50,"x",null,true],"b":{}}')""", '{"a":[1,2.5,"x",null,true],"b":{}}'),
             variant("parse_json('[1]')", "[1]"),
+            variant("to_variant_object(named_struct('whole', 5.0D))", '{"whole":5.0}'),
             variant("parse_json('\"x\"')", '"x"'),
             variant("parse_json('null')", "null", "a JSON null"),
             variant(

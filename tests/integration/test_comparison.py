@@ -46,3 +46,9 @@ def test_difference_that_was_read_twice_counts_once(frames):
     }
     assert found.columns == {"name": 1}
     assert found.identities == ("2", "3", "4")
+
+
+def test_further_copy_of_an_entry_is_extra(frames):
+    found = compare(*frames([("1", "a"), ("2", "b")], [("1", "a"), ("2", "b"), ("2", "b")]), GUARDS, ["name"], 10)
+    assert (found.rows, found.entries, found.equal, found.identities) == (2, 3, False, ("2",))
+    assert {kind: number for kind, number in found.kinds.items() if number} == {"extra": 1}

@@ -218,6 +218,22 @@ def test_row_of_nulls_alone_has_no_hash(world, elasticsearch, redis_server):
     assert verified(world).comparison.kinds["extra"] == 1
 
 
+@pytest.mark.parametrize("kind", ["redis", "elasticsearch"])
+def test_entries_from_before_a_widening_are_equal(world, kind, elasticsearch, redis_server):
+    redis.Redis.from_url(redis_server.url).flushall()
+    httpx.delete(f"{elasticsearch.url}/orders")
+    given = {"delta__enableTypeWidening": "true", "delta__feature__timestampNtz": "supported"}
+    world.create("id bigint, price decimal(10,2), day date", rows=["(1, 12.50, date'2026-01-02')"], **given)
+    sinks(world, kind, elasticsearch, redis_server)
+    assert world.run("orders_target") is None
+    world.sql("ALTER TABLE {t} ALTER COLUMN price TYPE decimal(20,2)")
+    world.sql("ALTER TABLE {t} ALTER COLUMN day TYPE timestamp_ntz")
+    world.insert("(2, 99999999999999.75, timestamp_ntz'2026-01-02 12:00:00')")
+    assert world.run("orders_target") is None
+    found = verified(world)
+    assert (found.comparison.equal, found.comparison.entries) == (True, 2), summary(found)
+
+
 @pytest.mark.parametrize("target", ["elasticsearch", nightly("redis")], indirect=True)
 def test_two_comparisons_at_once_find_the_same(world, target):
     target.drop(10)

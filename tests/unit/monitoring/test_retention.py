@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
-from cdf_replicator.monitoring.retention import READ_SECONDS, RetentionMonitor, RetentionReader
+from cdf_replicator.monitoring.retention import FIRST_SECONDS, READ_SECONDS, RetentionMonitor, RetentionReader
 
 HOUR = 3600.0
 NOW = 1_000_000.0
@@ -97,3 +98,18 @@ def test_each_table_has_a_retention_of_its_own(world):
     other = RetentionMonitor(world.report, 1, world.reader, lambda: world.now)
     other.update(world.source, 20, 20, None)
     assert [seconds for seconds, _ in world.left] == [10 * HOUR, HOUR]
+
+
+def test_headroom_is_unknown_until_a_read_succeeds(world):
+    def fails():
+        raise PySparkException("no answer")
+
+    reads, world.source.retention_seconds = world.source.retention_seconds, fails
+    other = RetentionMonitor(world.report, 1, world.reader, lambda: world.now)
+    for monitor in (world.headroom, other):
+        monitor.update(world.source, 20, 18, NOW - HOUR)
+    assert (world.left, len(world.warnings)) == ([], 1)
+    world.source.retention_seconds = reads
+    world.now += FIRST_SECONDS
+    assert look(world, 20) == (10 * HOUR, 10)
+    assert len(world.warnings) == 1

@@ -106,6 +106,12 @@ def test_temporary_refusal_is_sent_again(item, reason):
     assert caught.value.reason == reason
 
 
+def test_document_that_a_pipeline_refuses_is_rejected():
+    refused = index(500, "fail_processor_exception", "no price")
+    assert [row.code for row in classify(index(201), refused).rejected] == ["invalid"]
+    assert refused_alike([refused, refused]) == "fail_processor_exception"
+
+
 def test_document_that_only_mentions_a_circuit_breaker_is_rejected():
     bad = index(400, "document_parsing_exception", KNN_CAUSE)
     bad["index"]["error"]["caused_by"] = {"type": "illegal_argument_exception", "reason": KNN_CAUSE}
