@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cdf_replicator.state.command_queue import Command
+from cdf_replicator.verification import verify
 from connectors import Batch, PermanentError, RetryableError, RouteOptions, RouteSpec
 from connectors.delta import merge
 from connectors.delta import sink as delta_sink
@@ -117,6 +118,27 @@ def test_share_of_rows_without_key_counts_in_a_repeated_batch_too(world, lose_co
     assert world.letters.open("orders_copy").count() == 150
     world.insert(*(f"(NULL, 'no key {number}')" for number in range(150)))
     assert run(world).reason == "too_many_rejected"
+
+
+def test_row_that_another_writer_copied_is_extra_and_counts_once(world):
+    def compared():
+        sink = world.settings.sink("copy")
+        return verify(world.spark, world.settings.routes["orders_copy"], sink, world.state_path).comparison
+
+    def written():
+        assert run(world) is None
+        batch = next(r for r in world.board.snapshot().routes if r.route == "orders_copy").batches[0]
+        return {kind: number for kind, number in batch.applied.items() if number}, batch.stale, batch.noop
+
+    world.create("id int, name string", rows=["(1, 'a')", "(2, 'b')"])
+    assert run(world) is None
+    world.spark.sql(f"INSERT INTO {world.copy} SELECT * FROM {world.copy} WHERE id = 2")
+    assert compared().kinds == {"missing": 0, "extra": 1, "different": 0, "foreign": 0}
+    world.change("UPDATE {t} SET name = 'c' WHERE id = 2")
+    assert written() == ({"update_postimage": 1}, 0, 0)
+    world.change("DELETE FROM {t} WHERE id = 2")
+    assert written() == ({"delete": 1}, 0, 0)
+    assert compared().equal
 
 
 def test_columns_may_be_added_and_widened_and_have_odd_names(world):
