@@ -94,7 +94,7 @@ def _deliver_frame(
     given = frame.observe(seen, F.count_if(counted).alias("rows")) if observed else frame
     if sink.mode == "upsert":  # removes the rows that ``worker`` rejects for an ArrowSink
         given = given.where(key.isNotNull()).drop(change.DUPLICATE_GUARD)
-    retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}))
+    retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}), waits_only=True)
     result = retrying(sink.write, given, batch)
     outcome.applied.update(result.applied)
     outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped

@@ -41,8 +41,17 @@ class RetryPolicy:
         """Return the seconds to wait after failure number ``attempt`` (from 1): random, below the exponential bound."""
         return random.uniform(0, min(self.cap_seconds, self.first_seconds * 2 ** min(attempt, 30)))  # noqa: S311 - not cryptography
 
-    def retrying(self, on_retry: Callable[[RetryableError], None], sleep: Sleep = time.sleep) -> BaseRetrying:
-        """Return the retry loop of a write; raises the last ``RetryableError`` again at the end of the budget."""
+    def retrying(
+        self, on_retry: Callable[[RetryableError], None], sleep: Sleep = time.sleep, *, waits_only: bool = False
+    ) -> BaseRetrying:
+        """Return the retry loop of a write; raises the last ``RetryableError`` again at the end of the budget.
+
+        Args:
+            on_retry: Called before each wait.
+            sleep: Waits.
+            waits_only: Whether the budget is for the waits alone. A MERGE may take longer than the budget and then lose against
+                another commit.
+        """
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
@@ -54,10 +63,13 @@ class RetryPolicy:
             if isinstance(error, RetryableError):
                 on_retry(error)
 
+        def is_spent(state: RetryCallState) -> bool:
+            return state.idle_for + state.upcoming_sleep >= self.budget_seconds
+
         return Retrying(
             retry=retry_if_exception(_may_pass),
             # A sleeping worker can't be stopped, a route can: no wait starts that would end after the budget.
-            stop=stop_before_delay(self.budget_seconds),
+            stop=is_spent if waits_only else stop_before_delay(self.budget_seconds),
             wait=wait,
             before_sleep=before_sleep,
             sleep=sleep,

@@ -275,7 +275,10 @@ def test_stop_during_a_batch_is_no_failure(started):
 
 @pytest.mark.parametrize("rival", ["the same batch", "another schema"])
 def test_append_that_conflicts_with_another_writer_is_retried(world, rival):
-    """The other writer commits during the append of the route. Delta refuses this append, and the retry reads the new version."""
+    """The other writer commits during the append of the route. Delta refuses this append, and the retry reads the new version.
+
+    The append takes longer than the budget, which counts the waits alone.
+    """
     from connectors import load
 
     world.environ |= {"CDF_SINKS__AUDIT__TYPE": "delta_audit", "CDF_SINKS__AUDIT__PATH": str(world.folder / "audit")}
@@ -301,7 +304,7 @@ def test_append_that_conflicts_with_another_writer_is_retried(world, rival):
 
     sink.prepare(frame(F.abs).schema["row"].dataType, spec)
     reasons, results = [], []
-    retrying = RetryPolicy().retrying(lambda error: reasons.append(error.reason))
+    retrying = RetryPolicy(budget_seconds=0.05).retrying(lambda error: reasons.append(error.reason), waits_only=True)
     writer = threading.Thread(target=lambda: results.append(retrying(sink.write, frame(held_up), batch)))
     writer.start()
     until(began.exists)
