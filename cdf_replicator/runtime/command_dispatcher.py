@@ -61,12 +61,15 @@ class Inbox(Interrupt):
 class CommandDispatcher:
     """Dispatches commands from a thread of its own, so that a store without answer does not fail the liveness probe.
 
-    A reload changes ``runners``. A command that a stopped runner has not executed is dispatched again.
+    A reload changes ``runners``. A command that a stopped runner has not executed is dispatched again. A command for a route
+    without a runner is answered as failed. With ``once`` it stays in the queue instead, since such a run may have a part of
+    the routes: the next start of the service executes it.
     """
 
     runners: Mapping[str, RouteRunner]
     state_store: StateStore
     reloads: ReloadRequests
+    once: bool = False
     _given: dict[str, RouteRunner | ReloadRequests] = field(default_factory=dict, init=False)
     """The receiver of each command in the queue, by the command's id."""
     _began: bool = field(default=False, init=False)
@@ -103,6 +106,8 @@ class CommandDispatcher:
 
     def _dispatch(self, folder: StoragePath, request: command_queue.Command) -> None:
         receiver = self.reloads if request.kind == "reload" else self.runners.get(request.route)
+        if receiver is None and self.once:
+            return
         if receiver is None:
             refused = command_queue.CommandStatus("failed", f"this instance does not run route {request.route}")
             command_queue.answer(folder, request.id, refused)

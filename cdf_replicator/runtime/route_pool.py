@@ -87,7 +87,7 @@ class RoutePool:
         for route in self._configuration.routes.values():
             self._add(route, self._configuration.selection.starting_versions.get(route.source.slug))
         self._publish_routes()
-        dispatcher = CommandDispatcher(self._runners, self._factory.state_store, self._reloads)
+        dispatcher = CommandDispatcher(self._runners, self._factory.state_store, self._reloads, self._factory.once)
         dispatcher.poll()  # before the start: with --once a runner may end soon
         for runner in self._runners.values():
             runner.start()

@@ -384,3 +384,15 @@ def test_run_once_refuses_a_reload(world, service):
     world.trouble(None)
     service.thread.join(WITHIN)
     assert service.code == 0
+
+
+def test_run_once_leaves_a_command_of_another_route_in_the_queue(world, service):
+    world.create(rows=["(1, 'a')"])
+    command = Command("resync", LATER)
+    command_queue.enqueue(world.state_path.requests, command)
+    command_queue.accept(world.state_path.requests, command)
+    service.start(once=True)
+    service.thread.join(WITHIN)
+    assert service.code == 0
+    assert command_queue.pending(world.state_path.requests) == [command]
+    assert service.answer(command) == command_queue.CommandStatus("running", "accepted")

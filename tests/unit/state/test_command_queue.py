@@ -98,6 +98,20 @@ def test_command_that_a_stopped_route_did_not_execute_is_dispatched_again(tmp_pa
     assert command_queue.pending(state_path.requests) == []
 
 
+def test_run_once_leaves_commands_of_other_routes_in_the_queue(tmp_path):
+    given, state_path = [], StateStore.open(tmp_path)
+    accepted, waiting, own = Command("resync", "a", at=1.0), Command("replay", "a", 1, at=2.0), Command("resync", "b")
+    for request in (accepted, waiting, own):
+        command_queue.enqueue(state_path.requests, request)
+    command_queue.accept(state_path.requests, accepted)
+    runners = {"b": SimpleNamespace(submit=given.append)}
+    CommandDispatcher(runners, state_path, ReloadRequests(), once=True).poll()
+    assert given == [own]
+    assert command_queue.pending(state_path.requests) == [accepted, waiting, own]
+    assert command_queue.read_status(state_path.requests, accepted.id) == CommandStatus("running", "accepted")
+    assert command_queue.read_status(state_path.requests, waiting.id) is None
+
+
 def test_reload_goes_to_the_main_loop_and_its_answer_is_written(tmp_path):
     state_path, reloads = StateStore.open(tmp_path), ReloadRequests()
     dispatcher = CommandDispatcher({}, state_path, reloads)
