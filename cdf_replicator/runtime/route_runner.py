@@ -70,6 +70,7 @@ class RouteRunner:
         self._inbox = inbox
         self.requested_start_version = requested_start_version
         self._once = context.once
+        self._is_paused = False
         self._failures = 0
         self._last_message = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)
@@ -114,7 +115,7 @@ class RouteRunner:
         except BaseException as error:  # an error in the handling of an error
             log.exception("the thread of a route has failed", route=self.route.name)
             self.fault = f"the thread of route {self.route.name} has failed: {type(error).__name__}"
-        if self.failure is None:
+        if self.failure is None and not (self._once and self._is_paused):
             self._report.state("stopped")
         if self._inbox.ended.is_set():
             self._handler.answer(CommandStatus("failed", RELOADED))
@@ -125,7 +126,8 @@ class RouteRunner:
             try:
                 if command := self._inbox.take():
                     self._execute(command)
-                if self._context.state_store.is_paused(self.route.name):
+                self._is_paused = self._context.state_store.is_paused(self.route.name)
+                if self._is_paused:
                     self._run_paused()
                 else:
                     self._run_stream()

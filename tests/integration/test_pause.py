@@ -102,6 +102,16 @@ def test_route_that_has_never_run_can_be_paused(world, live):
     until(lambda: world.delivered() == world.expected(), WITHIN)
 
 
+def test_run_once_of_a_paused_route_ends_as_paused(world):
+    world.create(rows=["(1, 'a')"])
+    world.state_path.set_paused(ROUTE)
+    assert world.run() is None
+    assert (route(world).state, world.delivered()) == ("paused", {})
+    world.state_path.set_paused(ROUTE, paused=False)
+    assert world.run() is None
+    assert (route(world).state, world.delivered()) == ("stopped", world.expected())
+
+
 def test_resume_retries_a_halted_route(world, runner):
     world.trouble("forbidden")
     world.insert("(2, 'b')")
