@@ -15,12 +15,21 @@ _USERINFO: Final = re.compile(
     r"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?[^@\s,]*)@", re.IGNORECASE
 )
 _PARAMETER: Final = re.compile(
-    r"(?P<name>[?&](?:password|passwd|pwd|secret|token|api_?key|sig)=)[^&\s,]*", re.IGNORECASE
+    r"(?P<name>[?&;](?:\w{0,40}password|passwd|pwd|secret|token|api_?key|sig)=)[^&\s,]*", re.IGNORECASE
 )
 
 # Spark's own redaction (spark.redaction.regex), and the names that cloud stores use.
-_SENSITIVE_CONF: Final = re.compile(
-    r"secret|password|token|access[.]?key|account[.]key|credential|[.]sas[.]|private[.]?key", re.IGNORECASE
+_SENSITIVE: Final = (
+    "secret|password|token|access[.]?key|account[.]key|credential|[.]sas[.]|private[.]?key"
+    r"|encryption[.-]key\b|client-provided[\w.-]*key"
+)
+_SENSITIVE_CONF: Final = re.compile(_SENSITIVE, re.IGNORECASE)
+
+# Matches -Dname=value of a JVM's options, where quotes may enclose the value or the whole option.
+_JVM_OPTION: Final = re.compile(
+    rf"(?P<quote>[\"'])?(?P<name>-D(?=[^\s=]{{0,200}}?(?:{_SENSITIVE}))[^\s=]+=)"
+    r"(?(quote)(?:(?!(?P=quote)).)*|(?:\"[^\"]*\"|'[^']*'|\S)*)",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -30,7 +39,8 @@ def _hide_user(match: re.Match[str]) -> str:
 
 
 def masked(text: str) -> str:
-    """Return the text without credentials in addresses, printable for any bytes of the environment."""
+    """Return the text without credentials in addresses and JVM options, printable for any bytes of the environment."""
+    text = _JVM_OPTION.sub(lambda match: f"{match['quote'] or ''}{match['name']}{HIDDEN}", text)
     text = _PARAMETER.sub(rf"\g<name>{HIDDEN}", _USERINFO.sub(_hide_user, text))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

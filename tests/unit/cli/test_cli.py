@@ -238,7 +238,12 @@ def test_valid_configuration_is_shown_by_its_routes(command: Command) -> None:
 
 
 def test_effective_settings_are_shown_without_secrets(command: Command) -> None:
-    result = command("config", "show", environ=GOOD)
+    conf = {
+        "spark.driver.extraJavaOptions": "-Dhttps.proxyPassword=hunter2 -Djavax.net.ssl.trustStorePassword=hunter2 -Dx=1",
+        "spark.hadoop.fs.s3a.encryption.key": "hunter2",
+        "spark.sql.catalog.db.url": "jdbc:sqlserver://db;user=u;password=hunter2",
+    }
+    result = command("config", "show", environ=GOOD | {"CDF_SPARK__CONF": json.dumps(conf)})
     assert result.returncode == 0
     assert re.search(r"^state_path +/state +environment$", result.stdout, re.MULTILINE)
     assert re.search(r"^sinks.store.password +\*+ +environment$", result.stdout, re.MULTILINE)

@@ -11,7 +11,7 @@ import pytest
 from cdf_replicator.settings import load
 from cdf_replicator.settings.effective import effective
 from cdf_replicator.settings.json_schema import json_schema
-from cdf_replicator.settings.redact import HIDDEN, masked, shown
+from cdf_replicator.settings.redact import HIDDEN, masked, sensitive_conf, shown
 from cdf_replicator.settings.reference import reference
 
 if TYPE_CHECKING:
@@ -126,6 +126,11 @@ def test_effective_values_are_shown_with_origin_and_without_secrets(tmp_path: Pa
         ("https://token@host/x", f"https://{HIDDEN}@host/x"),
         ("http://a:1,http://u:pw@b:2", f"http://a:1,http://u:{HIDDEN}@b:2"),
         ("redis://c?password=pw&db=1", f"redis://c?password={HIDDEN}&db=1"),
+        ("jdbc:sqlserver://db;user=u;password=pw", f"jdbc:sqlserver://db;user=u;password={HIDDEN}"),
+        ("jdbc:postgresql://db/x?user=u&sslpassword=pw", f"jdbc:postgresql://db/x?user=u&sslpassword={HIDDEN}"),
+        ("-Xss4m -Dhttps.proxyPassword=pw -Da=1", f"-Xss4m -Dhttps.proxyPassword={HIDDEN} -Da=1"),
+        ("-Da.password='p w'x -Db=2", f"-Da.password={HIDDEN} -Db=2"),
+        ('"-Da.password=p w" -Db=2', f'"-Da.password={HIDDEN}" -Db=2'),
         ("abfss://container@account.dfs.core.windows.net/x", "abfss://container@account.dfs.core.windows.net/x"),
         ("s3a://lake/orders", "s3a://lake/orders"),
         ("a@b", "a@b"),
@@ -133,6 +138,21 @@ def test_effective_values_are_shown_with_origin_and_without_secrets(tmp_path: Pa
 )
 def test_credentials_in_addresses_are_masked(text: str, safe: str) -> None:
     assert masked(text) == safe
+
+
+@pytest.mark.parametrize(
+    ("name", "sensitive"),
+    [
+        ("spark.hadoop.fs.s3a.encryption.key", True),
+        ("spark.hadoop.fs.s3a.server-side-encryption.key", True),
+        ("spark.hadoop.fs.azure.encryption.encoded.client-provided-key", True),
+        ("spark.hadoop.fs.azure.client-provided-encryption-key", True),
+        ("spark.io.encryption.keySizeBits", False),
+        ("spark.driver.memory", False),
+    ],
+)
+def test_names_of_spark_settings_with_secrets_are_known(name: str, sensitive: bool) -> None:
+    assert sensitive_conf(name) == sensitive
 
 
 def test_long_values_are_cut_and_stay_on_one_line() -> None:
