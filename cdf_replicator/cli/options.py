@@ -50,9 +50,16 @@ def with_route(option: str, name: str, settings: Settings) -> str:
     """Return the name of a route, or of a table that has a route in this instance; else raise a usage error."""
     known(option, name, {*settings.routes, *settings.tables})
     if name not in settings.routes and all(route.source.slug != name for route in settings.routes.values()):
-        hint = f"CDF_ROUTES_INCLUDE limits it to {', '.join(sorted(settings.routes))}"
+        hint = "give it SINKS"
+        if settings.routes_include is not None:
+            hint = f"CDF_ROUTES_INCLUDE limits it to {', '.join(sorted(settings.routes))}"
         raise typer.BadParameter(f"table {name!r} has no route in this instance; {hint}", param_hint=repr(option))
     return name
+
+
+def table_with_route(option: str, name: str, settings: Settings) -> str:
+    """Return the name of a table that has a route in this instance; else raise a usage error."""
+    return with_route(option, known(option, name, settings.tables), settings)
 
 
 StartingVersions = list[tuple[str | None, int]]
@@ -64,13 +71,13 @@ def starting_versions(words: Sequence[str]) -> StartingVersions:
     return [(table if separator else None, _version(version)) for table, separator, version in pairs]
 
 
-def by_table(requested: StartingVersions, tables: Collection[str], names: Collection[str]) -> dict[str, int]:
+def by_table(requested: StartingVersions, tables: Collection[str]) -> dict[str, int]:
     """Return the requested commit version per table; a version given for a table by name overrides the general one."""
     result: dict[str, int] = {}
     for _, version in (pair for pair in requested if pair[0] is None):
         result |= dict.fromkeys(tables, version)
     for table, version in requested:
-        if table is not None and known("--starting-version", table, names) not in tables:
+        if table is not None and table not in tables:
             raise _bad(f"{table!r} is not among the tables of --table")
         if table is not None:
             result[table] = version

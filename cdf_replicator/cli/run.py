@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdf_replicator.cli.options import by_table, known, load_settings, starting_versions, with_route
+from cdf_replicator.cli.options import by_table, load_settings, starting_versions, table_with_route
 from cdf_replicator.cli.status import wide_console
 
 if TYPE_CHECKING:
@@ -47,8 +47,10 @@ def run(
     """  # noqa: D301 - click keeps the line breaks after this mark
     requested = starting_versions(starting_version or [])
     loaded = load_settings(service=True)
-    tables = [with_route("--table", known("--table", name, loaded.tables), loaded) for name in table or ()]
-    versions = by_table(requested, tables or loaded.tables, loaded.tables)
+    tables = [table_with_route("--table", name, loaded) for name in table or ()]
+    for name in (name for name, _ in requested if name is not None):
+        table_with_route("--starting-version", name, loaded)
+    versions = by_table(requested, tables or loaded.tables)
 
     from cdf_replicator.runtime import supervisor
 

@@ -253,6 +253,15 @@ def test_effective_settings_are_shown_without_secrets(command: Command) -> None:
     assert {"variable": "CDF_STATE_PATH", "path": "state_path", "value": "/state", "origin": "environment"} in values
 
 
+def test_starting_version_of_a_table_without_a_route_is_refused(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    unusable = {"CDF_STATE_PATH": str(tmp_path / "file" / "state"), "CDF_TABLES__ITEMS__PATH": "/items"}
+    words = ("run", "--once", "--starting-version", "orders=1", "--starting-version", "items=1")
+    result = command(*words, environ=GOOD | unusable)
+    assert result.returncode == 2, result.stderr
+    assert "'items' has no route in this instance" in " ".join(result.stderr.replace("│", "").split())
+
+
 def test_the_list_of_variables_needs_no_configuration(command: Command) -> None:
     text = command("config", "env").stdout
     assert "CDF_SINKS__<SINK>__HOSTS  (list: a,b or JSON, required)" in text

@@ -16,7 +16,7 @@ versions = st.integers(0, 2**40)
 
 @given(versions, st.sets(slugs, min_size=1))
 def test_a_number_is_for_every_table(version: int, tables: set[str]) -> None:
-    assert by_table(starting_versions([str(version)]), tables, tables) == dict.fromkeys(tables, version)
+    assert by_table(starting_versions([str(version)]), tables) == dict.fromkeys(tables, version)
 
 
 @given(st.dictionaries(slugs, versions, min_size=1), versions)
@@ -24,17 +24,17 @@ def test_named_table_has_precedence_at_any_position(named: dict[str, int], versi
     words = [f"{table}={number}" for table, number in named.items()]
     tables = {*named, "another table"}
     expected = named | {"another table": version}
-    assert by_table(starting_versions([*words, str(version)]), tables, tables) == expected
-    assert by_table(starting_versions([str(version), *words]), tables, tables) == expected
+    assert by_table(starting_versions([*words, str(version)]), tables) == expected
+    assert by_table(starting_versions([str(version), *words]), tables) == expected
 
 
 def test_no_argument_sets_no_start() -> None:
-    assert by_table(starting_versions([]), ["orders"], ["orders"]) == {}
+    assert by_table(starting_versions([]), ["orders"]) == {}
 
 
 def test_a_table_that_is_left_out_cannot_be_started() -> None:
     with pytest.raises(typer.BadParameter, match="not among the tables of --table"):
-        by_table(starting_versions(["items=1"]), ["orders"], ["orders", "items"])
+        by_table(starting_versions(["items=1"]), ["orders"])
 
 
 @given(st.text().filter(lambda text: not text.isdecimal() and "=" not in text))
@@ -63,4 +63,19 @@ def test_table_without_a_route_in_this_instance_is_refused(tmp_path) -> None:
     )
     assert [with_route("--table", name, settings) for name in ("orders", "orders_log")] == ["orders", "orders_log"]
     with pytest.raises(typer.BadParameter, match=r"'items' has no route in this instance; .* limits it to orders_log"):
+        with_route("--table", "items", settings)
+
+
+def test_table_without_a_sink_needs_one(tmp_path) -> None:
+    settings = load(
+        {
+            "CDF_STATE_PATH": str(tmp_path),
+            "CDF_TABLES__ORDERS__PATH": "/lake/orders",
+            "CDF_TABLES__ORDERS__SINKS": "log",
+            "CDF_TABLES__ITEMS__PATH": "/lake/items",
+            "CDF_SINKS__LOG__TYPE": "delta_audit",
+            "CDF_SINKS__LOG__PATH": "/lake/log",
+        }
+    )
+    with pytest.raises(typer.BadParameter, match="'items' has no route in this instance; give it SINKS"):
         with_route("--table", "items", settings)
