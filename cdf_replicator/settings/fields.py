@@ -95,6 +95,13 @@ def is_list(field: FieldInfo) -> bool:
     return any(issubclass(kind, Iterable) and kind not in (dict, Mapping, bytes) for kind in kinds)
 
 
+def check_token(value: SecretStr) -> SecretStr:
+    """Raise ``ValueError`` for a token that no client can send in a header."""
+    if re.search(r"[^!-~]", value.get_secret_value()):
+        raise ValueError("a token of printable ASCII characters without blanks")
+    return value
+
+
 def parse_timestamp(text: str) -> datetime | None:
     """Parse a text such as ``2026-01-31`` or ``2026-01-31T12:00:00.5+02:00``; return None if it is no date or time.
 

@@ -7,9 +7,9 @@ from datetime import date, datetime
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
-from cdf_replicator.settings.fields import AnyCase, JsonObject, MayHoldSecrets, NamePairs, parse_timestamp
+from cdf_replicator.settings.fields import AnyCase, JsonObject, MayHoldSecrets, NamePairs, check_token, parse_timestamp
 
 
 class Group(BaseModel):
@@ -39,6 +39,7 @@ Column = Annotated[str, Field(min_length=1, max_length=1000)]
 UpToADay = Annotated[float, Field(le=86_400, allow_inf_nan=False)]
 Seconds = Annotated[UpToADay, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Token = Annotated[SecretStr, AfterValidator(check_token)]
 
 
 def is_slug(text: str) -> bool:
@@ -165,12 +166,12 @@ class Http(Group):
     bind_port: int = Field(
         9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0 selects any free port."
     )
-    token: SecretStr | None = Field(
+    token: Token | None = Field(
         None,
         min_length=1,
         description="Bearer token of the control endpoints; without a token they are off.",
     )
-    read_token: SecretStr | None = Field(
+    read_token: Token | None = Field(
         None,
         min_length=1,
         description="Token of /metrics, /status and the page, as a bearer token or as the password of a browser; without a token they are open. The control token reads too.",

@@ -311,6 +311,8 @@ def test_slug_has_only_plain_characters(tmp_path: Path, slug: str) -> None:
         ({"PROMETHEUS_MULTIPROC_DIR": "/tmp/x"}, "PROMETHEUS_MULTIPROC_DIR", "not set"),
         ({"CDF_ROUTES_INCLUDE": "orders_lug"}, "CDF_ROUTES_INCLUDE", "did you mean 'orders_log'?"),
         ({"CDF_ROUTES_INCLUDE": "[]"}, "CDF_ROUTES_INCLUDE", "at least one"),
+        ({"CDF_HTTP__TOKEN": "hunter 2"}, "CDF_HTTP__TOKEN", "ASCII characters without blanks"),
+        ({"CDF_HTTP__READ_TOKEN": "hünter2"}, "CDF_HTTP__READ_TOKEN", "ASCII characters without blanks"),
     ],
 )
 def test_impossible_values_are_reported(changes: dict[str, str], variable: str, words: str) -> None:
@@ -401,6 +403,13 @@ def test_field_that_ends_in_file_is_no_secret_file() -> None:
 
 def test_only_secrets_can_be_in_a_secret_file() -> None:
     assert the_problem({"CDF_SINKS__STORE__HOSTS_FILE": "/x"}).variable == "CDF_SINKS__STORE__HOSTS_FILE"
+
+
+def test_token_that_no_client_can_send_is_refused_without_its_value(tmp_path: Path) -> None:
+    problem = the_problem({"CDF_HTTP__TOKEN_FILE": secret_file(tmp_path, "hunter2 \n")})
+    assert (problem.variable, problem.path) == ("CDF_HTTP__TOKEN_FILE", "http.token")
+    assert "without blanks" in problem.expected
+    assert "hunter" not in str(problem)
 
 
 def test_secret_together_with_its_file_is_refused(tmp_path: Path) -> None:
@@ -518,18 +527,18 @@ def test_file_may_merge_mappings_and_names_the_line_of_a_repeated_key(tmp_path: 
 
 
 def test_a_secret_file_of_the_environment_beats_a_secret_in_the_file(tmp_path: Path) -> None:
-    path = secret_file(tmp_path, "from the file")
-    environ = with_file(tmp_path, WHOLE_FILE + "  token: from yaml\n", CDF_HTTP__TOKEN_FILE=path)
+    path = secret_file(tmp_path, "from-the-file")
+    environ = with_file(tmp_path, WHOLE_FILE + "  token: from-yaml\n", CDF_HTTP__TOKEN_FILE=path)
     token = load(environ).http.token
     assert token is not None
-    assert token.get_secret_value() == "from the file"
+    assert token.get_secret_value() == "from-the-file"
 
 
 def test_secret_of_the_environment_beats_a_secret_file_named_in_yaml(tmp_path: Path) -> None:
-    environ = with_file(tmp_path, WHOLE_FILE + "  token_file: /absent\n", CDF_HTTP__TOKEN="from env")
+    environ = with_file(tmp_path, WHOLE_FILE + "  token_file: /absent\n", CDF_HTTP__TOKEN="from-env")
     token = load(environ).http.token
     assert token is not None
-    assert token.get_secret_value() == "from env"
+    assert token.get_secret_value() == "from-env"
 
 
 def test_a_problem_in_the_file_names_the_file_and_the_variable(tmp_path: Path) -> None:
