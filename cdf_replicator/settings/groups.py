@@ -95,7 +95,7 @@ def groups_by_slug(node: RawTree | RawValue | None, path: Path, example: str, pr
 
 def _not_a_group(path: Path, node: RawValue, example: str) -> ConfigProblem:
     """Return the problem of a value in the place of a group, such as ``CDF_TABLES__ORDERS_PATH``."""
-    given = HIDDEN if path[0] in ("sinks", "spark") else node.display
+    given = HIDDEN if path[0] in ("sinks", "http", "spark") else node.display
     meant = _nested(node.variable) if node.origin == ENVIRONMENT and len(path) > 1 else None
     if meant is None or meant.endswith(">"):
         expected = f"its settings one by one: {variable_of((*path, example))}=..."

@@ -134,8 +134,9 @@ def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> Ra
 
 
 def _displayed(path: Path, value: str) -> str:
-    """Return a value for a message; hide it where its field is unknown and may be a secret."""
-    return "(hidden)" if any("conf" in part or path[0] == "sinks" for part in path) else repr(shown(value))
+    """Return a value for a message; hide it where its field, known or not, may be a secret."""
+    known = path[0] in (*General.model_fields, *GROUPS)
+    return repr(shown(value)) if known and path[0] not in ("sinks", "http", "spark") else "(hidden)"
 
 
 def yaml_file(location: str, problems: Problems) -> RawTree:

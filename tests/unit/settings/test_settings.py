@@ -452,6 +452,21 @@ def test_secrets_are_in_no_message() -> None:
     assert "u:********@" in text
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("CDF_HTTP", "CDF_HTTP__TOKEN"),
+        ("CDF_HTTP__TOKEN", "CDF_http__token"),
+        ("CDF_SPARK", "CDF_SPARK__SECRET"),
+        ("CDF_HTTPS__TOKEN", "CDF_https__token"),
+    ],
+)
+def test_secret_that_is_given_twice_is_in_no_message(one: str, other: str) -> None:
+    found = problems({one: "hunter2", other: "hunter3"})
+    assert any("not both" in problem.expected for problem in found)
+    assert "hunter" not in str(ConfigurationError(found))
+
+
 def with_file(folder: Path, text: str, **changes: str) -> dict[str, str]:
     file = folder / "cdf.yaml"
     file.write_text(text)

@@ -35,7 +35,7 @@ def problems(changes: dict[str, str]) -> list[ConfigProblem]:
         ("VERIFY__EVERY_HOURS", "0", "verify.every_hours", "'0'", "greater than 0"),
         ("VERIFY__EVERY_HOURS", "daily", "verify.every_hours", "'daily'", "a number"),
         ("SPARK__CONF", "[1]", "spark.conf", HIDDEN, "a JSON object"),
-        ("HTTP", "1", "http", "'1'", "its settings one by one: CDF_HTTP__HOST=..."),
+        ("HTTP", "1", "http", HIDDEN, "its settings one by one: CDF_HTTP__HOST=..."),
         ("SPARK", "y", "spark", HIDDEN, "its settings one by one: CDF_SPARK__MASTER=..."),
         ("TABLES__ORDERS__STARTING_VERSION", "1.5", "tables.orders.starting_version", "'1.5'", "a whole number"),
         ("TABLES__ORDERS__SINKS", "log,log", "tables.orders.sinks", "'log,log'", "each name once"),
