@@ -78,6 +78,13 @@ def split_map(text: str, *, alone: bool = False) -> dict[str, Any]:
     return split_object(text) if text.startswith("{") else pairs(split_list(text), alone=alone)
 
 
+def split_value(given: RawValue) -> RawTree:
+    """Split a map that is written as one text, so that another map overrides it key by key; raise ``ValueError`` as above."""
+    if not isinstance(given.value, str):
+        raise ValueError("no text")  # noqa: TRY004 - as for a text that is no map
+    return {key: RawValue(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
+
+
 def split_object(text: str) -> dict[str, Any]:
     """Parse a JSON object, whose values may hold commas and equals signs; raise ``ValueError`` for anything else."""
     value = _json(text)

@@ -23,7 +23,7 @@ from cdf_replicator.settings.parsing.raw import (
     Path,
     RawTree,
     RawValue,
-    split_map,
+    split_value,
     variable_of,
 )
 from cdf_replicator.settings.redact import masked, shown
@@ -127,7 +127,7 @@ def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> Ra
     if group or not below or isinstance(below, RawValue):
         return given
     try:
-        return {key: RawValue(value, given.variable, given.origin) for key, value in split_map(given.value).items()}
+        return split_value(given)
     except ValueError:
         problems.add(path, _displayed(path, given.value), "a=b,c=d or a JSON object", given.variable)
         return {}

@@ -33,6 +33,7 @@ from cdf_replicator.settings.parsing.raw import (
     split_list,
     split_map,
     split_object,
+    split_value,
     variable_of,
 )
 from cdf_replicator.settings.redact import HIDDEN, masked
@@ -78,7 +79,10 @@ def validate(
 
 
 def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problems: Problems) -> None:
-    """Replace every ``<field>_file`` of a secret in the tree by the file's content, with the file as its origin."""
+    """Replace every ``<field>_file`` of a secret in the tree by the file's content, with the file as its origin.
+
+    The environment overrides a file named in YAML, and a file that the environment names overrides YAML: a map key by key.
+    """
     for key, node in list(tree.items()):
         field, secret = model.model_fields.get(key), model.model_fields.get(key.removesuffix(FILE))
         inner = submodel(field) if field is not None else None
@@ -89,24 +93,27 @@ def read_secret_files(model: type[BaseModel], tree: RawTree, path: Path, problem
             base = key.removesuffix(FILE)
             if not isinstance(node, RawValue):
                 problems.add((*path, key), None, "the path of a file")
-            elif _outranks(tree.get(base), node, (*path, base), problems):
+                continue
+            value = tree.get(base, {})
+            rival = next((leaf for _, leaf in leaves(value) if leaf.origin == node.origin), None)
+            if rival is not None:
+                problems.add((*path, base), None, f"either this or {rival.variable}, not both", node.variable)
+            elif not value or is_map(secret) or node.origin == ENVIRONMENT:
                 content = _secret(node, (*path, key), problems)
                 if content is not None:
-                    tree[base] = content
+                    ranked = (value, content) if node.origin == ENVIRONMENT else (content, value)
+                    tree[base] = _merged(*ranked) if value and is_map(secret) else content
 
 
-def _outranks(value: RawTree | RawValue | None, file: RawValue, path: Path, problems: Problems) -> bool:
-    """Return whether the file is used: a value of the environment overrides a file named in YAML, and vice versa.
-
-    Both from the same source are a problem.
-    """
-    if value is None:
-        return True
-    rival = value if isinstance(value, RawValue) else next((leaf for _, leaf in leaves(value)), file)
-    if rival.origin != file.origin:
-        return file.origin == ENVIRONMENT
-    problems.add(path, None, f"either this or {rival.variable}, not both", file.variable)
-    return False
+def _merged(lower: RawTree | RawValue, upper: RawTree | RawValue) -> RawTree | RawValue:
+    """Return a map that ``upper`` overrides key by key; a map that can't be parsed is returned alone, as a problem."""
+    trees: list[RawTree] = []
+    for given in (lower, upper):
+        try:
+            trees.append(given if isinstance(given, dict) else split_value(given))
+        except ValueError:
+            return given
+    return trees[0] | trees[1]
 
 
 def _secret(node: RawValue, path: Path, problems: Problems) -> RawValue | None:

@@ -556,6 +556,41 @@ def test_secret_of_the_environment_beats_a_secret_file_named_in_yaml(tmp_path: P
     assert token.get_secret_value() == "from-env"
 
 
+@pytest.mark.parametrize("conf", ["{spark.driver.memory: 2g, spark.task.cpus: 2}", '\'{"spark.task.cpus": "2"}\''])
+def test_secret_file_of_the_environment_overrides_a_map_key_by_key(tmp_path: Path, conf: str) -> None:
+    path = secret_file(tmp_path, '{"spark.driver.memory": "4g", "spark.hadoop.fs.s3a.secret.key": "hunter2"}')
+    environ = with_file(tmp_path, f"spark: {{conf: {conf}}}", CDF_SPARK__CONF_FILE=path)
+    settings = load(GOOD | environ)
+    expected = {"spark.driver.memory": "4g", "spark.task.cpus": "2", "spark.hadoop.fs.s3a.secret.key": "hunter2"}
+    assert settings.spark.conf == expected
+    assert settings.origin(("spark", "conf", "spark.driver.memory")) == f"secret file {path}"
+    assert settings.origin(("spark", "conf", "spark.task.cpus")) == environ["CDF_CONFIG_FILE"]
+
+
+def test_map_of_the_environment_overrides_a_secret_file_key_by_key(tmp_path: Path) -> None:
+    path = secret_file(tmp_path, '{"spark.driver.memory": "2g", "spark.hadoop.fs.s3a.secret.key": "hunter2"}')
+    conf = '{"spark.driver.memory": "4g", "spark.task.cpus": "2"}'
+    environ = GOOD | with_file(tmp_path, f"spark: {{conf_file: {path}}}", CDF_SPARK__CONF=conf)
+    expected = {"spark.driver.memory": "4g", "spark.task.cpus": "2", "spark.hadoop.fs.s3a.secret.key": "hunter2"}
+    assert load(environ).spark.conf == expected
+
+
+@pytest.mark.parametrize("broken", ["file", "variable"])
+def test_broken_map_beside_a_secret_file_is_one_problem(tmp_path: Path, broken: str) -> None:
+    path = secret_file(tmp_path, "{hunter2" if broken == "file" else "{}")
+    conf = "{hunter2" if broken == "variable" else "{}"
+    problem = the_problem(with_file(tmp_path, f"spark: {{conf_file: {path}}}", CDF_SPARK__CONF=conf))
+    assert problem.variable == ("CDF_SPARK__CONF_FILE" if broken == "file" else "CDF_SPARK__CONF")
+    assert (problem.path, problem.expected) == ("spark.conf", "a JSON object")
+    assert "hunter" not in str(problem)
+
+
+def test_map_and_its_secret_file_in_one_source_are_refused(tmp_path: Path) -> None:
+    given = {"CDF_SPARK__CONF": '{"spark.task.cpus": "2"}', "CDF_SPARK__CONF_FILE": secret_file(tmp_path, "{}")}
+    for environ in (given, given | with_file(tmp_path, "spark: {conf: {spark.driver.memory: 2g}}")):
+        assert the_problem(environ).expected == "either this or CDF_SPARK__CONF, not both"
+
+
 def test_a_problem_in_the_file_names_the_file_and_the_variable(tmp_path: Path) -> None:
     environ = with_file(tmp_path, WHOLE_FILE + "  bind_port: many\n")
     with pytest.raises(ConfigurationError) as caught:
