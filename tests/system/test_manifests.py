@@ -279,6 +279,13 @@ def plain(request, based, rendered) -> dict[str, dict[str, Any]]:
     return {found["kind"]: found for found in made}
 
 
+def test_an_update_replaces_a_pod_that_is_not_ready(plain, rendered):
+    """OrderedReady waits until the pod is ready (kubernetes issue 67250), and the field can't be changed later."""
+    assert plain["StatefulSet"]["spec"]["podManagementPolicy"] == "Parallel"
+    (standby,) = (found for found in rendered(VALUES["a standby"]) if found["kind"] == "StatefulSet")
+    assert standby["spec"]["podManagementPolicy"] == "Parallel"
+
+
 def test_chart_runs_one_pod_with_probes_and_grace_period(plain):
     spec = plain["StatefulSet"]["spec"]
     assert spec["replicas"] == 1
