@@ -44,6 +44,8 @@ print(json.dumps(rendered))
 BASE = ROOT / "deploy/kubernetes/base"
 OVERLAY = ROOT / "deploy/kubernetes/overlays/example"
 LAKE = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_TABLES__ORDERS__PATH": "s3a://lake/orders"}
+EXECUTORS = {"sparkOnKubernetes": {"enabled": True}}
+ON_KUBERNETES = EXECUTORS | {"env": LAKE}
 VALUES: dict[str, dict[str, Any]] = {
     "nothing set": {},
     "all of it": {
@@ -314,6 +316,22 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ({"standby": True}, "standby needs a state path that both pods reach"),
         ({"persistence": {"enabled": False}}, "without persistence the state would be lost with the pod"),
         ({"sparkOnKubernetes": {"enabled": True}}, "executors need a state path that they reach"),
+        (
+            {"env": {"CDF_SPARK__CONF": "{}"}, "sparkConf": {"spark.driver.memory": "2g"}},
+            "set sparkConf instead of env.CDF_SPARK",
+        ),
+        (
+            {"secretEnv": {"CDF_SPARK__CONF": "{}"}} | ON_KUBERNETES,
+            "set sparkConf instead of secretEnv.CDF_SPARK__CONF",
+        ),
+        ({"env": LAKE | {"CDF_SPARK__MASTER": "yarn"}} | EXECUTORS, "sparkOnKubernetes sets env.CDF_SPARK__MASTER"),
+        (
+            {"secretEnv": {"CDF_SPARK__MASTER": "yarn"}} | ON_KUBERNETES,
+            "sparkOnKubernetes sets secretEnv.CDF_SPARK__MASTER",
+        ),
+        ({"env": {"CDF_HTTP__BIND_PORT": 8080}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
+        ({"env": {"CDF_HTTP__BIND_PORT": 0}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
+        ({"secretEnv": {"CDF_HTTP__HOST": "127.0.0.1"}}, "remove secretEnv.CDF_HTTP__HOST, or set it to 0.0.0.0 or ::"),
         ({"env": {"TABLES": "x"}}, "invalid propertyName 'TABLES'"),
         ({"replicas": 3}, "replicas"),
     ],
@@ -322,3 +340,10 @@ def test_invalid_values_are_refused_with_a_message(run, values, said):
     refused = run("python", "-c", RENDER, CHART, json.dumps(values), check=False)
     assert refused.returncode != 0
     assert said in refused.stderr
+
+
+def test_variables_that_agree_with_the_chart_are_accepted(rendered):
+    port = {"CDF_HTTP__BIND_PORT": 9102, "CDF_HTTP__HOST": "::"}
+    spark = {"CDF_SPARK__MASTER": "local[4]", "CDF_SPARK__CONF": "{}"}
+    (data,) = (found["data"] for found in rendered({"env": port | spark}) if found["kind"] == "ConfigMap")
+    assert data == port | spark | {"CDF_HTTP__BIND_PORT": "9102"}
