@@ -265,6 +265,17 @@ def test_chart_accepts_settings_of_a_container(rendered):
     assert pod["securityContext"]["runAsNonRoot"] is True
 
 
+def test_numbers_of_env_are_rendered_in_full(rendered):
+    env = {"CDF_SINKS__CACHE__CHUNK_BYTES": 8_000_000, "CDF_DELIVERY__MAX_REJECTED_SHARE": 0.05, "CDF_VERBATIM": "8e6"}
+    (data,) = (found["data"] for found in rendered({"env": env | {"CDF_FLAG": True}}) if found["kind"] == "ConfigMap")
+    assert data == {
+        "CDF_SINKS__CACHE__CHUNK_BYTES": "8000000",
+        "CDF_DELIVERY__MAX_REJECTED_SHARE": "0.05",
+        "CDF_VERBATIM": "8e6",
+        "CDF_FLAG": "true",
+    }
+
+
 def test_a_changed_secret_rolls_the_pods(rendered):
     def annotations(token: str) -> dict[str, str]:
         made = rendered({"secretEnv": {"CDF_HTTP__TOKEN": token}})
