@@ -265,6 +265,23 @@ def test_chart_accepts_settings_of_a_container(rendered):
     assert pod["securityContext"]["runAsNonRoot"] is True
 
 
+def test_service_monitor_sends_the_read_token(rendered):
+    def authorization(secrets: dict[str, str], **monitor: object) -> dict[str, Any] | None:
+        made = rendered({"secretEnv": secrets, "serviceMonitor": {"enabled": True, **monitor}})
+        (endpoint,) = next(found for found in made if found["kind"] == "ServiceMonitor")["spec"]["endpoints"]
+        names = [found["metadata"]["name"] for found in made if found["kind"] == "Secret"]
+        sent: dict[str, Any] | None = endpoint.get("authorization")
+        assert monitor or sent is None or [sent["credentials"]["name"]] == names
+        return sent
+
+    assert authorization({"CDF_HTTP__TOKEN": "hunter2"}) is None
+    sent = authorization({"CDF_HTTP__READ_TOKEN": "hunter2"})
+    assert sent is not None
+    assert sent["credentials"]["key"] == "CDF_HTTP__READ_TOKEN"
+    own = {"credentials": {"name": "passwords", "key": "CDF_HTTP__READ_TOKEN"}}
+    assert authorization({}, authorization=own) == own
+
+
 def test_numbers_of_env_are_rendered_in_full(rendered):
     env = {"CDF_SINKS__CACHE__CHUNK_BYTES": 8_000_000, "CDF_DELIVERY__MAX_REJECTED_SHARE": 0.05, "CDF_VERBATIM": "8e6"}
     (data,) = (found["data"] for found in rendered({"env": env | {"CDF_FLAG": True}}) if found["kind"] == "ConfigMap")
