@@ -47,7 +47,8 @@ class Address:
 def found(url: str | None) -> Address:
     """Return the given address, or the address of this configuration's service.
 
-    The configured port has priority, then the address that a lease holder on this host recorded, then the default port.
+    The configured port has priority unless it is 0, then the address that a lease holder on this host recorded, then the
+    default port.
     """
     if url is not None:
         return Address((url if "://" in url else f"http://{url}").rstrip("/"))
@@ -100,7 +101,9 @@ def _url(host: str, port: str) -> str:
 
 def _folder(state_path: str) -> Path | None:
     text = state_path.removeprefix("file://")
-    return Path(text) if text and "://" not in text and Path(text).is_dir() else None
+    with suppress(OSError):
+        return Path(text) if text and "://" not in text and Path(text).is_dir() else None
+    return None
 
 
 def _owner(root: Path | None) -> str | None:
@@ -110,10 +113,13 @@ def _owner(root: Path | None) -> str | None:
 
 
 def _said_by_holder(root: Path) -> str | None:
-    """Return the URL that the lease holder recorded, if it runs on this host."""
+    """Return the URL that the lease holder recorded, if it runs on this host.
+
+    The lease has no URL if the service selected any free port; ``service.json`` then has the port.
+    """
     from urllib.parse import urlsplit
 
-    from cdf_replicator.state import lease
+    from cdf_replicator.state import lease, service_record
     from cdf_replicator.state.storage_path import LocalPath
 
     with suppress(OSError, ValueError):
@@ -121,4 +127,7 @@ def _said_by_holder(root: Path) -> str | None:
         if said.get("host") == socket.gethostname() and said.get("url"):
             parts = urlsplit(said["url"])
             return _url(parts.netloc.rpartition(":")[0], str(parts.port))
+    with suppress(OSError, service_record.NoServiceError):
+        record = service_record.find(LocalPath(root))
+        return _url(record.address, str(record.port))
     return None

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,11 +17,14 @@ import pytest
 from typer.testing import CliRunner
 
 from cdf_replicator import __version__
+from cdf_replicator.cli.address import Address, found
 from cdf_replicator.cli.app import app
 from cdf_replicator.monitoring.metrics import Metrics
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.server import server
+from cdf_replicator.state import service_record
 from cdf_replicator.state.lease import Lease
+from cdf_replicator.state.service_record import ServiceRecord
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
 from tests.support.waiting import until
@@ -364,6 +368,25 @@ def test_service_is_found_by_address_in_lease(command: Command, service: tuple[S
             assert (result.returncode, result.stderr) == (0, f"service: {service[1]}\n")
     finally:
         held.release()
+
+
+def test_service_on_any_free_port_is_found(command: Command, service: tuple[StatusStore, str], folder: Path) -> None:
+    held, root = Lease.acquire(LocalPath(folder)), LocalPath(folder)
+    port = int(service[1].rpartition(":")[2])
+    service_record.publish(root, ServiceRecord("0.0.0.0", port, socket.gethostname(), held.token, "secret"))
+    try:
+        for words in ("status", "healthcheck"):
+            result = command(words, environ={"CDF_STATE_PATH": str(folder), "CDF_HTTP__BIND_PORT": "0"})
+            assert (result.returncode, result.stderr) == (0, f"service: {service[1]}\n")
+    finally:
+        held.release()
+
+
+def test_state_path_that_cannot_be_searched_leads_to_default_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CDF_CONFIG_FILE", "CDF_HTTP__HOST", "CDF_HTTP__BIND_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CDF_STATE_PATH", f"/{'s' * 300}/")
+    assert found(None) == Address("http://127.0.0.1:9102", None, f"/{'s' * 300}")
 
 
 @pytest.mark.parametrize("words", ["status", "healthcheck"])
