@@ -37,6 +37,7 @@ NOT_RUN = {
     "docker run": "needs a daemon; tests/system/test_image.py runs the image with podman",
     "helm install": "needs a cluster; tests/system/test_manifests.py renders the chart",
     "kubectl exec": "needs a cluster; tests/integration/test_reload.py runs the command that it runs in the pod",
+    "kubectl delete": "needs a cluster, whose controller adopts the pod that stays",
     "kubectl describe": "needs a cluster, and only shows what is there",
     "pip install": "the package is on no index; the image is made of its wheel",
 }
