@@ -290,6 +290,28 @@ def test_columns_changed_between_plan_and_start_of_a_query_are_delivered(world, 
         assert world.delivered()[key] == row
 
 
+def test_insert_into_identity_table_at_a_start_does_not_restart_it(world, monkeypatch):
+    """Each such commit has the table's metadata, with a new highest value of the identity column."""
+    world.sql(
+        "CREATE TABLE {t} (id bigint GENERATED ALWAYS AS IDENTITY, name string) USING delta "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    world.sql("INSERT INTO {t} (name) VALUES ('a')")
+    starts, follow = [], StreamingQueryRunner.follow
+
+    def followed(*arguments):
+        starts.append(world.version())
+        if len(starts) <= 8:
+            world.sql("INSERT INTO {t} (name) VALUES ('b')")
+        return follow(*arguments)
+
+    monkeypatch.setattr(StreamingQueryRunner, "follow", followed)
+    assert world.run() is None
+    assert starts == [1]
+    assert world.delivered() == world.expected()
+    assert len(world.delivered()) == 2
+
+
 def test_temporarily_disabled_change_feed_is_detected(started, live):
     started.insert("(3, 'c', 30)")
     assert started.run() is None
