@@ -94,7 +94,8 @@ class CommandExecutor:
             )
         source.check_range(last)
         # The sink will already hold the versions of the range that the stream has not delivered yet.
-        self.context.state_store.save(replace(state, replay_end_version=max(state.replay_end_version, last)))
+        state = replace(state, replay_end_version=max(state.replay_end_version, last))
+        self.context.state_store.save(state)
         target = self.targets.target(sink)
         state, rows = target.reconcile(state, source, source.changes(first, last), first)
         state = target.prepare(state, rows.schema)

@@ -359,6 +359,15 @@ def test_replay_of_an_undelivered_range_does_not_double_it(world):
     assert [row[0] for row in world.audited("id")] == [1, 2, 3]
 
 
+def test_range_replayed_before_the_first_delivery_is_not_doubled(world):
+    world.environ["CDF_TABLES__ORDERS__STARTING_VERSION"] = "0"
+    world.create(rows=["(1, 'a')"])
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    assert run(world, command=Command("replay", "orders_audit", 2, 3)) is None
+    assert [row[0] for row in world.audited("id")] == [1, 2, 3]
+
+
 def test_audit_restored_to_its_snapshot_gets_the_later_changes_alone(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     assert run(world) is None
