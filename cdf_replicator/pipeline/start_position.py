@@ -91,7 +91,7 @@ def replay_requested(
 def resync_requested(
     route: Route, source: SourceTable, sink: Sink, state_path: StateStore, *, share: float
 ) -> RouteState:
-    """Return the state of an operator's ``resync``: the next epoch, or the present epoch if its sweep was refused."""
+    """Return the state of an operator's ``resync``: the next epoch, or the present epoch if its sweep may now remove more."""
     state = None
     with suppress(StateError):
         state = state_path.load(route.name)
@@ -101,7 +101,8 @@ def resync_requested(
         claim = sink.read_claim(spec)
         same = state.identity == identity and state.table_id == source.metadata.table_id
         readable = state.pinned_version is not None and source.log.available()[0] <= state.pinned_version + 1
-        if same and readable and claim and claim.is_of(spec) and claim.epoch == state.epoch:
+        raised = state.max_removed_share is None or share > state.max_removed_share
+        if raised and same and readable and claim and claim.is_of(spec) and claim.epoch == state.epoch:
             return replace(state, max_removed_share=share)
     return new_epoch(route, source, sink, state_path, share=share)
 

@@ -154,6 +154,17 @@ def test_sweep_of_too_many_entries_is_refused_until_it_is_allowed(followed):
     assert [batch.batch_id for batch in world.board.snapshot().routes[0].batches] == [1], "nothing was loaded again"
 
 
+def test_resync_of_a_corrected_source_after_a_refused_sweep_loads_again(followed):
+    world, held = followed, followed.version()
+    del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
+    world.change("DELETE FROM {t}")
+    assert resynced(world)[0].reason == "too_many_orphans"
+    world.sql(f"RESTORE {{t}} TO VERSION AS OF {held}")
+    assert resynced(world)[0] is None
+    assert world.delivered() == world.expected()
+    assert (len(world.delivered()), world.state().epoch) == (10, 3)
+
+
 def test_resync_overwrites_foreign_entries_of_the_sink(followed):
     world = followed
     forge(world, "1", guard_of(9, 5, upsert=True), {"id": 1, "name": "theirs"})
