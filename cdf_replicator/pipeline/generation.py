@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from cdf_replicator.state.storage_path import StoragePath
     from cdf_replicator.state.store import StateStore
     from connectors import Sink
+
+GIVEN_UP: Final = UNREADABLE | {UNKNOWN_SPARK_ERROR, "table_replaced", "unknown_change", "start_out_of_range"}
+"""Reasons for which a replay is given up. If they concern later versions too, the route halts at its former position."""
 
 
 def delivered_version(state: RouteState, state_path: StateStore) -> int:
@@ -128,7 +131,7 @@ def given_up(route: Route, sink: Sink, state_path: StateStore, decision: ErrorDe
 
     The route continues in a new generation, so that the numbers of micro-batches that a sink has recorded never repeat.
     """
-    state = state_path.load(route.name) if decision.reason in (*UNREADABLE, UNKNOWN_SPARK_ERROR) else None
+    state = state_path.load(route.name) if decision.reason in GIVEN_UP else None
     if state is None or state.phase == "bootstrapping":
         return None
     delivered = delivered_version(state, state_path)

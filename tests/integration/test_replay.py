@@ -283,6 +283,25 @@ def test_replay_of_unreadable_versions_leaves_the_route_unchanged(world, live, m
 
 
 @pytest.mark.usefixtures("delivered")
+def test_replay_from_before_the_table_was_replaced_is_given_up(world, live):
+    world.sql(
+        "CREATE OR REPLACE TABLE {t} USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) "
+        "AS SELECT 5L AS id, 'e' AS name"
+    )
+    assert world.run(command=Command("resync", "orders_files")) is None
+    (runner,) = live("orders_files")
+    replay = Command("replay", "orders_files", 0)
+    world.state_path.requests.mkdir(exist_ok=True)
+    runner.submit(replay)
+    until(lambda: (found := world.answer(replay)) is not None and found.state == "failed")
+    assert "DIFFERENT_DELTA_TABLE" in world.answer(replay).message
+    assert "The replay is given up, and the route continues after version 4" in world.answer(replay).message
+    world.insert("(6, 'f')")
+    until(lambda: runner.failure is not None or world.delivered() == world.expected())
+    assert runner.failure is None
+
+
+@pytest.mark.usefixtures("delivered")
 def test_starting_version_that_skips_changes_is_refused_with_their_range(world):
     state = world.state()
     world.change("DELETE FROM {t} WHERE id = 1")
