@@ -57,15 +57,19 @@ def resolve(
         _verify_identity(state, identity, source)
         _verify_history(state, source, state_path)
         version = requested_start_version if wanted else replay_from
-        requested = replace(state, requested_start_version=requested_start_version) if wanted else state
+        if wanted:
+            state = replace(state, requested_start_version=requested_start_version)
         spec = state_path.route_spec(route, state)
         if version is not None and state.target_prepared and sink.read_claim(spec) is None:
-            state = generation.refilled(route, requested, version, source)
+            state = generation.refilled(route, state, version, source)
         elif wanted and version is not None and state.phase == "streaming":
-            state = generation.replayed(route, requested, version, source, sink, state_path)
+            state = generation.replayed(route, state, version, source, sink, state_path)
         else:
-            if wanted:  # not recorded, so that a later start of the route replays from that version
-                log.warning("the bootstrap continues before --starting-version", route=route.name, version=version)
+            if wanted:
+                hint = f"Run: cdf-replicator replay {route.name} --starting-version {version}, after the bootstrap"
+                log.warning(
+                    "the bootstrap continues: --starting-version has no effect", route=route.name, next_step=hint
+                )
             state = _resumable(state, source, state_path)
     claim = target_claim.verify(route, sink, state, state_path)
     if claim is not None:
