@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EXAMPLES: Final = 3
+WAITED_FOR: Final = ("history_lost", "start_out_of_range", "read_failed")
+"""Reasons that end when the table is recreated or repaired, since a route reads only the newest version of a dimension."""
 NEXT_STEPS: Final = {
+    **dict.fromkeys(WAITED_FOR, "Repair or recreate it, unless another process does so now; the route waits for it."),
     "table_missing": "Create it, or correct its PATH or NAME; the route waits for it.",
     "schema_change": "No action needed: the route restarts with the new columns.",
 }
@@ -151,6 +154,8 @@ class DimensionTable:
 
     def _classified(self, error: Exception) -> EnrichmentError:
         decision = classify_error(error, route=self.route.name)
+        if decision.reason in WAITED_FOR:
+            decision = replace(decision, action="wait")
         next_step = NEXT_STEPS.get(decision.reason, NEXT_STEP)
         return EnrichmentError(replace(decision, message=self._named(decision.message), remedy=next_step))
 

@@ -9,6 +9,7 @@ import pytest
 
 from cdf_replicator.errors.exceptions import EnrichmentError, RouteHaltError
 from cdf_replicator.queries import validation
+from cdf_replicator.source.commit_log import CommitLog
 from cdf_replicator.transform import change_frame
 from cdf_replicator.transform.enrichment import Dimensions
 from connectors import change
@@ -204,6 +205,31 @@ def test_incompatible_joined_table_halts_before_any_write(world, carriers):
     assert [found["carrier_name"] for found in world.delivered().values()] == ["American"]
 
 
+def test_joined_table_recreated_during_its_read_is_retried(world, carriers, monkeypatch):
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    dimensions = frames(world)[2]
+    home, listed = world.folder / "carriers", CommitLog.available
+
+    def recreated(log):
+        """Recreate the table, as another process does between two reads of the route."""
+        found = listed(log)
+        shutil.rmtree(home)
+        assert light_table.created(str(home), "code string, name string, key int, unused string", {})
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "available", recreated)
+        with pytest.raises(EnrichmentError) as caught:
+            dimensions.snapshot_join()
+    assert (caught.value.decision.action, caught.value.decision.reason) == ("wait", "start_out_of_range")
+    assert light_table.inserted(str(home), ["('AA', 'Ace', 1, 'x')"])
+    for file in home.glob("*.parquet"):
+        file.write_bytes(b"a part of a file")
+    with pytest.raises(EnrichmentError) as caught:
+        dimensions.snapshot_join()
+    assert (caught.value.decision.action, caught.value.decision.reason) == ("wait", "read_failed")
+
+
 def test_missing_joined_table_is_retried(world, carriers):
     world.create(COLUMNS, rows=["(1, 'AA', 1)"])
     home = world.folder / "carriers"
@@ -212,5 +238,14 @@ def test_missing_joined_table_is_retried(world, carriers):
     assert (decision.action, decision.reason) == ("wait", "table_missing")
     assert f"Table carriers ({home}), which route orders_files joins: " in decision.message
     shutil.move(world.folder / "moved", home)
+    first = home / "_delta_log" / f"{0:020d}.json"
+    content = first.read_bytes()
+    first.unlink()
+    world.forget()
+    decision = world.run()
+    assert (decision.action, decision.reason) == ("wait", "history_lost"), "as in the middle of DROP and CREATE"
+    assert "the route waits for it" in decision.remedy
+    first.write_bytes(content)
+    world.forget()
     assert world.run() is None
     assert world.delivered() == {"1": row(1, "AA", 1, "American", 1)}
