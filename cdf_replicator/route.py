@@ -115,9 +115,13 @@ class Route:
     def filter_is_joined(self) -> bool:
         """True if the filter may name a column of a joined table, and so must run after the join.
 
-        The check compares text only. A false positive gives the same result and is slower.
+        A false positive gives the same result and is slower.
         """
-        text = (self.filter or "").lower()
+        return self.may_name_joined(self.filter or "")
+
+    def may_name_joined(self, expression: str) -> bool:
+        """Return whether an SQL expression may name a column of a joined table. The check compares text only."""
+        text = expression.lower()
         return any(name.replace("`", "``").lower() in text for name in self.joined_columns)
 
     def spec(self, *, owner: str, epoch: int, fence: int = 0) -> RouteSpec:

@@ -72,9 +72,8 @@ def row_type(frame: DataFrame) -> StructType:
 
 def unverified(route: Route, row: StructType) -> tuple[str, ...]:
     """Return the columns that depend on joined tables: the target holds the values of the time of delivery."""
-    joined = route.joined_columns
-    dependent = [name for name, text in route.computed.items() if any(each in text for each in joined)]
-    names = {*(route.rename.get(name, name) for name in joined), *dependent}
+    dependent = [name for name, text in route.computed.items() if route.may_name_joined(text)]
+    names = {*(route.rename.get(name, name) for name in route.joined_columns), *dependent}
     return tuple(name for name in row.names if name in names)
 
 
