@@ -78,7 +78,13 @@ _REACTIONS: Final = {
     (
         "DELTA_MISSING_FILES_UNEXPECTED_VERSION | DELTA_LOG_FILE_NOT_FOUND | DELTA_TRUNCATED_TRANSACTION_LOG"
         " | DELTA_STATE_RECOVER_ERROR | DELTA_VERSIONS_NOT_CONTIGUOUS"
-    ): _Reaction("halt", "history_lost", "The log no longer holds commits that the route needs. " + RESYNC),
+    ): _Reaction(
+        "retry_then_halt",
+        "history_lost",
+        "The log no longer holds commits that the route needs, or a listing of it missed them. If the route halts, "
+        + RESYNC_CLAUSE,
+        tries=3,
+    ),
     "FAILED_READ_FILE.FILE_NOT_EXIST": _Reaction(
         "retry_then_halt", "history_lost", "VACUUM removed change files that the route needs. " + RESYNC, tries=2
     ),

@@ -100,6 +100,30 @@ def test_log_with_a_gap_halts_the_route(started):
     assert "DELTA_VERSIONS_NOT_CONTIGUOUS" in decision.message
     assert decision.remedy.endswith("resync orders_files")
     assert started.delivered().keys() == {"1", "2", "3"}
+    assert started.board.snapshot().routes[0].last_error.count == 3
+
+
+def test_commit_that_a_listing_missed_is_read_at_the_retry(started, monkeypatch):
+    """A listing of NFS or of a local disk may return a commit and miss the commit before it."""
+    started.insert("(3, 'c')")
+    assert started.run() is None
+    started.insert("(4, 'd')")
+    started.insert("(5, 'e')")
+    gap = commit_file(started, started.version() - 1)
+    hidden = gap.rename(started.folder / "hidden")
+    forget(started)
+    failures = []
+
+    def shown_again(_policy, _attempt):
+        failures.append(started.board.snapshot().routes[0].last_error.condition)
+        if hidden.exists():
+            hidden.rename(gap)
+        return 0.0
+
+    monkeypatch.setattr(RetryPolicy, "backoff", shown_again)
+    assert started.run() is None
+    assert failures == ["history_lost"]
+    assert started.delivered() == started.expected()
 
 
 def test_start_at_a_version_without_change_feed_halts(world):
