@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
 
 _TIMELY: Final = (
-    "a time such as 'now' or 'today' changes every day; delivered rows would not be updated when it changes"
+    "a time such as 'now', 'today' or '12:00' changes every day; delivered rows would not be updated when it changes"
 )
 _TIMELY_TEXTS: Final = ("now", "today", "tomorrow", "yesterday")
 _TO_TIME: Final = ("Cast", "ParseTo", "GetTimestamp")
+_TIME_OF_DAY: Final = re.compile(r"\s*(T\d|\d{1,2}:)")
+"""Spark converts such a text to a timestamp of the present day."""
 _TIMELY_LITERAL: Final = re.compile(
-    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*(now|today|tomorrow|yesterday)\b[^'\"]*\3", re.IGNORECASE
+    r"\b(date|timestamp(_ltz)?)\s*(['\"])\s*((now|today|tomorrow|yesterday)\b|T\d|\d{1,2}:)[^'\"]*\3", re.IGNORECASE
 )
 """Spark's parser replaces such a literal by its present value, so the analysed plan does not show it."""
 
@@ -102,12 +104,15 @@ def _children(expression: Any) -> list[Any]:
 
 
 def _is_time_dependent(node: Any) -> bool:
-    """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``to_date('yesterday')``."""
-    if not node.getClass().getSimpleName().startswith(_TO_TIME):
+    """Return whether a text such as 'today' is converted to a time: ``day > 'today'``, ``ts > '12:00'``."""
+    name = node.getClass().getSimpleName()
+    kind = str(node.dataType().typeName()) if name.startswith(_TO_TIME) else ""
+    if not kind.startswith(("date", "timestamp")):
         return False
     texts = [str(child) for child in _children(node) if child.getClass().getSimpleName() == "Literal"]
-    turns = str(node.dataType().typeName()).startswith(("date", "timestamp"))
-    return turns and any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
+    if kind == "timestamp" and len(texts) == 1 and _TIME_OF_DAY.match(texts[0]):  # a second text is a format
+        return True
+    return any(text.split()[:1] and text.split()[0].lower() in _TIMELY_TEXTS for text in texts)
 
 
 def _invalid(route: Route, setting: str, text: str, why: str) -> RouteHaltError:

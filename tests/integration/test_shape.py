@@ -11,7 +11,7 @@ from cdf_replicator.queries import validation
 from cdf_replicator.transform import change_frame
 
 ROUTE = "CDF_ROUTES__ORDERS_FILES__"
-SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant"
+SOME = "id bigint, name string, qty int, day date, `a.b` int, tags array<string>, v variant, ts timestamp"
 
 
 def judged(world, schema, **settings):
@@ -88,6 +88,12 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
         "try_cast(' now UTC' AS timestamp) > day": "changes every day",
         "day > DATE 'today'": "changes every day",
         'day < timestamp " now "': "changes every day",
+        "ts > '12:00:00'": "changes every day",
+        "ts > ' T7:30+01:00'": "changes every day",
+        "try_cast('12:30:00 Europe/Berlin' AS timestamp) < ts": "changes every day",
+        "to_timestamp('T12:30') < ts": "changes every day",
+        "ts > TIMESTAMP '12:30'": "changes every day",
+        "timestamp('T12') < ts": "changes every day",
         "day >= current_date - 30": "when, where or by whom",
         "day > CURRENT_TIMESTAMP()": "when, where or by whom",
         "day > now()": "when, where or by whom",
@@ -128,6 +134,8 @@ def test_nondeterministic_filter_or_expression_halts_the_route(world):
 def test_deterministic_filter_or_expression_is_accepted(world):
     schema = world.spark.createDataFrame([], SOME).schema
     for text in ("name = 'today'", "`a.b` > 1", "exists(tags, t -> t = name)", "day > '2026-01-01'", "NAME IS NULL"):
+        judged(world, schema, filter=text)
+    for text in ("name > '12:00:00'", "ts > '2026-01-01 12:00:00'", "ts > to_timestamp('12:30', 'HH:mm')"):
         judged(world, schema, filter=text)
     types = judged(
         world, schema, columns="id", computed='{"x": "name", "y": "size(tags)", "z": "CAST(NULL AS string)"}'
