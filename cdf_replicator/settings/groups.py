@@ -20,7 +20,7 @@ from cdf_replicator.settings.parsing.errors import ConfigProblem, Problems
 from cdf_replicator.settings.parsing.raw import ENVIRONMENT, NEST, PREFIX, Path, RawTree, RawValue, leaves, variable_of
 from cdf_replicator.settings.parsing.sources import DICT_GROUPS, GROUPS
 from cdf_replicator.settings.parsing.validation import UNKNOWN, validate
-from cdf_replicator.settings.redact import HIDDEN, shown
+from cdf_replicator.settings.redact import HIDDEN, SECRET_GROUPS, shown
 from cdf_replicator.settings.reference import kinds
 from cdf_replicator.settings.unsupported import unsupported_option
 
@@ -95,7 +95,7 @@ def groups_by_slug(node: RawTree | RawValue | None, path: Path, example: str, pr
 
 def _not_a_group(path: Path, node: RawValue, example: str) -> ConfigProblem:
     """Return the problem of a value in the place of a group, such as ``CDF_TABLES__ORDERS_PATH``."""
-    given = HIDDEN if path[0] in ("sinks", "http", "spark") else node.display
+    given = HIDDEN if path[0] in SECRET_GROUPS else node.display
     meant = _nested(node.variable) if node.origin == ENVIRONMENT and len(path) > 1 else None
     if meant is None or meant.endswith(">"):
         expected = f"its settings one by one: {variable_of((*path, example))}=..."

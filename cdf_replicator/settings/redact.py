@@ -8,6 +8,8 @@ from typing import Any, Final
 from pydantic import SecretBytes, SecretStr
 
 HIDDEN: Final = "********"
+SECRET_GROUPS: Final = ("sinks", "http", "spark")
+"""Groups of settings of which a value in the wrong place may be a secret."""
 SHOWN_LENGTH: Final = 200
 
 # Matches user:password@ in an address. Azure's container@account is an address, not a credential.

@@ -26,7 +26,7 @@ from cdf_replicator.settings.parsing.raw import (
     split_value,
     variable_of,
 )
-from cdf_replicator.settings.redact import masked, shown
+from cdf_replicator.settings.redact import SECRET_GROUPS, masked, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +136,7 @@ def _apart(path: Path, given: RawValue, file: RawTree, problems: Problems) -> Ra
 def _displayed(path: Path, value: str) -> str:
     """Return a value for a message; hide it where its field, known or not, may be a secret."""
     known = path[0] in (*General.model_fields, *GROUPS)
-    return repr(shown(value)) if known and path[0] not in ("sinks", "http", "spark") else "(hidden)"
+    return repr(shown(value)) if known and path[0] not in SECRET_GROUPS else "(hidden)"
 
 
 def yaml_file(location: str, problems: Problems) -> RawTree:

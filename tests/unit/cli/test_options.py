@@ -48,34 +48,24 @@ def test_an_unknown_name_lists_what_there_is() -> None:
         known("--table", "zzz", {"orders", "items"})
 
 
+SETTINGS = {
+    "CDF_TABLES__ORDERS__PATH": "/lake/orders",
+    "CDF_TABLES__ORDERS__SINKS": "log",
+    "CDF_TABLES__ITEMS__PATH": "/lake/items",
+    "CDF_SINKS__LOG__TYPE": "delta_audit",
+    "CDF_SINKS__LOG__PATH": "/lake/log",
+}
+
+
 def test_table_without_a_route_in_this_instance_is_refused(tmp_path) -> None:
-    settings = load(
-        {
-            "CDF_STATE_PATH": str(tmp_path),
-            "CDF_TABLES__ORDERS__PATH": "/lake/orders",
-            "CDF_TABLES__ORDERS__SINKS": "log",
-            "CDF_TABLES__ITEMS__PATH": "/lake/items",
-            "CDF_TABLES__ITEMS__SINKS": "log",
-            "CDF_SINKS__LOG__TYPE": "delta_audit",
-            "CDF_SINKS__LOG__PATH": "/lake/log",
-            "CDF_ROUTES_INCLUDE": "orders_log",
-        }
-    )
+    given = {"CDF_STATE_PATH": str(tmp_path), "CDF_TABLES__ITEMS__SINKS": "log", "CDF_ROUTES_INCLUDE": "orders_log"}
+    settings = load(SETTINGS | given)
     assert [with_route("--table", name, settings) for name in ("orders", "orders_log")] == ["orders", "orders_log"]
     with pytest.raises(typer.BadParameter, match=r"'items' has no route in this instance; .* limits it to orders_log"):
         with_route("--table", "items", settings)
 
 
 def test_table_without_a_sink_needs_one(tmp_path) -> None:
-    settings = load(
-        {
-            "CDF_STATE_PATH": str(tmp_path),
-            "CDF_TABLES__ORDERS__PATH": "/lake/orders",
-            "CDF_TABLES__ORDERS__SINKS": "log",
-            "CDF_TABLES__ITEMS__PATH": "/lake/items",
-            "CDF_SINKS__LOG__TYPE": "delta_audit",
-            "CDF_SINKS__LOG__PATH": "/lake/log",
-        }
-    )
+    settings = load(SETTINGS | {"CDF_STATE_PATH": str(tmp_path)})
     with pytest.raises(typer.BadParameter, match="'items' has no route in this instance; give it SINKS"):
         with_route("--table", "items", settings)
