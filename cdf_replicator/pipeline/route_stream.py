@@ -48,15 +48,21 @@ class RouteStream:
     interrupt: Interrupt
     starts: StartGate
 
-    def run(self, requested_start_version: int | None) -> Generator[Progress, None, None]:
+    def run(self, requested_start_version: int | None, *, retries: bool) -> Generator[Progress, None, None]:
         """Prepare the target, bootstrap it if needed, then follow the source table; yield the progress of each poll.
 
         Ends after an interrupt or, with ``once``, after every commit is delivered. The caller closes the iterator, which
-        stops the query. ``requested_start_version`` is the ``--starting-version`` of this run.
+        stops the query. The caller reports the state ``running``.
+
+        Args:
+            requested_start_version: The ``--starting-version`` of this run.
+            retries: Whether the former run has failed. A check of the sink then does not prove that it accepts writes.
         """
         source = SourceTable(self.context.spark, self.context.route.source)
         with closing(self.targets.new_sink()) as sink:
             self._check(sink)
+            if not retries:
+                self.context.report.sink_up()
             with self.starts.place(self.interrupt) as entered:
                 if not entered or self.interrupt.requested:
                     return
@@ -78,7 +84,6 @@ class RouteStream:
 
     def _check(self, sink: Sink) -> None:
         self.targets.policy.retrying(self._report_unreachable)(sink.check)
-        self.context.report.sink_up()
 
     def _start(self, source: SourceTable, sink: Sink, requested_start_version: int | None) -> RouteState:
         """Return the saved state from which the run starts; raises ``RouteHaltError``."""
@@ -96,6 +101,7 @@ class RouteStream:
     def _bootstrap(self, source: SourceTable, target: RouteTarget, state: RouteState) -> RouteState:
         report, share = self.context.report, self.context.settings.delivery.max_removed_share
         report.state("bootstrapping")
+        report.sink_up()  # the first proof of a write is the end of the load
         report.bootstrap(0.0)
         with self.lag.polled_in_background():
             state = Bootstrap(source, target, share).run(state)

@@ -112,7 +112,8 @@ class StreamingQueryRunner:
         """
         on_batch = ForeachBatch(self._context.spark, deliver, self._interrupt, self._lag.batches)
         query = self._started(position, changes, on_batch)
-        self._context.report.state("running")
+        if self._stalled:
+            self._context.report.state("running")
         self._stalled = False
         tracker = self._lag.tracker(position, query)
         idle = IdleQuery(self._tables, position.source, query)

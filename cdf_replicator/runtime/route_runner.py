@@ -148,10 +148,15 @@ class RouteRunner:
     def _run_stream(self) -> None:
         if not self._failures:  # a retrying route keeps its state
             self._report.state("starting")
-        with closing(self._stream.run(self.requested_start_version)) as run:
+        runs = False
+        with closing(self._stream.run(self.requested_start_version, retries=self._failures > 0)) as run:
             for progress in run:
-                if progress.has_committed:
+                if progress.has_committed and self._failures:
                     self._failures = 0
+                    self._report.sink_up()
+                if not runs and not self._failures:
+                    runs = True
+                    self._report.state("running")
                 self._handler.report_progress(progress)
 
     def _execute(self, command: Command) -> None:

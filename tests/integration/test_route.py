@@ -196,11 +196,11 @@ def test_delta_reads_tables_again_after_an_unknown_spark_error(world, monkeypatc
     world.create(rows=["(1, 'a')"])
     logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, RouteStream.run, []
 
-    def fails_once(stream, *given):
+    def fails_once(stream, *given, **named):
         calls.append(logs.forTable(world.spark._jsparkSession, world.table))
         if len(calls) == 1:
             raise AnalysisException(message="[INTERNAL_ERROR] Executed command failed.")
-        return run(stream, *given)
+        return run(stream, *given, **named)
 
     monkeypatch.setattr(RouteStream, "run", fails_once)
     assert world.run() is None

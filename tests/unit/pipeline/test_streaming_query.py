@@ -126,7 +126,7 @@ def run(stop, closed, monkeypatch):
 def test_each_poll_yields_the_progress_of_the_run(run):
     values = list(run.follow(Query(2)))
     assert values == [Progress(4, 9, version, has_committed=False) for version in (4, 5, 6)]
-    assert run.events == ["running", *["poll", "maintenance", "wait"] * 2, "poll", "release"]
+    assert run.events == [*["poll", "maintenance", "wait"] * 2, "poll", "release"]
 
 
 def test_the_error_of_a_query_is_raised_after_its_last_progress(run):
