@@ -1,4 +1,4 @@
-"""Report the lag of one route: while its query runs, while it loads a snapshot, and between two runs."""
+"""Report the lag of one route: while its query runs, while it loads a snapshot or executes a command, and between runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
+from cdf_replicator.monitoring.stalls import StallDetector
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.spark import jobs
 from cdf_replicator.state import checkpoint
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from cdf_replicator.route import Route
     from cdf_replicator.state.store import StateStore
 
-BOOTSTRAP_SECONDS: Final = 5.0
-"""Interval of reports during a bootstrap."""
+BACKGROUND_SECONDS: Final = 5.0
+"""Interval of reports during a bootstrap or a command."""
 MOST_PROGRESS: Final = 0.99
 """Most progress of a load that has not ended."""
 REOPEN_SECONDS: Final = 60.0
@@ -53,15 +54,41 @@ class Progress:
         return cls(position.first_version, tracker.source_version, tracker.delivered_version, tracker.has_committed)
 
 
+class LoadMonitor:
+    """Reports the progress of a load of a snapshot, and its state ``stalled`` while no task of it makes progress."""
+
+    def __init__(self, load: jobs.TaggedJobs, report: RouteReporter, stall_seconds: float) -> None:
+        self._load = load
+        self._report = report
+        self._stalls = StallDetector(stall_seconds, 0.0)
+        self._stalled = False
+        self._reached = 0.0
+
+    def poll(self) -> None:
+        self._reached = max(self._reached, min(self._load.finished_share(), MOST_PROGRESS))
+        self._report.bootstrap(self._reached)
+        if not self._stalled and not self._stalls.is_due():
+            return
+        stalled = self._stalls.is_stalled(self._load.movement(), delivers=False)
+        if stalled != self._stalled:
+            self._stalled = stalled
+            what = f"no task of the load has read or finished anything for {self._stalls.seconds:.0f} s"
+            self._report.state("stalled" if stalled else "bootstrapping", what if stalled else "")
+
+
 @dataclass(slots=True)
 class LagMonitor:
-    """The trackers of one route, each of which continues from the former tracker in the same generation."""
+    """The trackers of one route, each of which continues from the former tracker in the same generation.
+
+    ``stall_seconds`` is the longest time without progress of a load.
+    """
 
     spark: SparkSession
     route: Route
     state_store: StateStore
     report: RouteReporter
     retention: RetentionMonitor
+    stall_seconds: float
     batches: BatchCount = field(default_factory=BatchCount)
     _former: tuple[int, ProgressTracker] | None = field(default=None, init=False)
     _tracker: ProgressTracker | None = field(default=None, init=False)
@@ -91,9 +118,16 @@ class LagMonitor:
             self._tracker, self._reopen_at = None, time.monotonic() + REOPEN_SECONDS
 
     @contextmanager
-    def polled_in_background(self) -> Iterator[None]:
+    def load_polled(self) -> Iterator[None]:
         """Report the lag and the progress from another thread while the route's own thread loads a snapshot."""
-        ended, load = threading.Event(), jobs.TaggedJobs(self.spark, jobs.load_tag(self.route.name))
+        load = jobs.TaggedJobs(self.spark, jobs.load_tag(self.route.name))
+        with self.polled_in_background(LoadMonitor(load, self.report, self.stall_seconds)):
+            yield
+
+    @contextmanager
+    def polled_in_background(self, load: LoadMonitor | None = None) -> Iterator[None]:
+        """Report the lag from another thread while the route's own thread executes a command, or a load."""
+        ended = threading.Event()
         name = f"lag-{self.route.name}"
         thread = threading.Thread(target=self._poll_until, args=(ended, load), name=name, daemon=True)
         thread.start()
@@ -104,17 +138,17 @@ class LagMonitor:
             thread.join()  # its last report must precede the reports of the query's tracker
             self.reopen()  # an earlier tracker does not know the version that the bootstrap has pinned
 
-    def _poll_until(self, ended: threading.Event, load: jobs.TaggedJobs) -> None:
-        reached = 0.0
+    def _poll_until(self, ended: threading.Event, load: LoadMonitor | None) -> None:
         source = None  # not shared with the route's thread: an object of a commit log belongs to a single thread
-        while not ended.wait(BOOTSTRAP_SECONDS):
-            with suppress(Exception):  # the bootstrap reports a fault of the table or of the state path
+        while not ended.wait(BACKGROUND_SECONDS):
+            with suppress(Exception):  # the route's thread reports a fault of the table or of the state path
                 source = source or SourceTable(self.spark, self.route.source)
                 tracker = self._saved(source)  # reads the state again: the bootstrap may pin a newer snapshot
                 if tracker is not None:
                     tracker.poll_source()
-                reached = max(reached, min(load.finished_share(), MOST_PROGRESS))
-                self.report.bootstrap(reached)
+            if load is not None:
+                with suppress(Exception):  # Spark may forget a job meanwhile
+                    load.poll()
 
     def _saved(self, source: SourceTable) -> ProgressTracker | None:
         """Return a tracker of the source from the saved position on; None before the route's first start."""

@@ -1,6 +1,7 @@
-"""Detect a running query that makes no progress while its source is ahead: a hung connection or a lost wake-up.
+"""Detect a running query that makes no progress while its source is ahead, and a load that makes none.
 
-The query is restarted once. If it stalls again, the route is reported as stalled until it progresses.
+The cause is a hung connection or a lost wake-up. The query is restarted once. If it stalls again, and for a load at once,
+the route is reported as stalled until it progresses.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -47,7 +48,7 @@ class StallDetector:
     def __init__(self, seconds: float, trigger_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self.seconds = max(seconds, TRIGGERS * trigger_seconds)
         self._now = now
-        self._seen: QueryActivity | None = None
+        self._seen: Hashable = None
         self._since = self._due_at = now()
         self.restarted = False
 
@@ -58,11 +59,11 @@ class StallDetector:
         self._due_at = now + self.seconds / COMPARISONS
         return True
 
-    def is_stalled(self, seen: QueryActivity | None, *, delivers: bool) -> bool:
-        """Return whether the query has made no progress for too long.
+    def is_stalled(self, seen: Hashable, *, delivers: bool) -> bool:
+        """Return whether the query or the load has made no progress for too long.
 
         Args:
-            seen: Present progress; None if the query is not behind its source.
+            seen: Present progress; None if the query is not behind its source, or if no job of the load runs.
             delivers: True if this run of the query has committed a micro-batch, so that a restart has helped.
         """
         if seen is None or seen != self._seen:

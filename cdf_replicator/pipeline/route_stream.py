@@ -103,7 +103,7 @@ class RouteStream:
         report.state("bootstrapping")
         report.sink_up()  # the first proof of a write is the end of the load
         report.bootstrap(0.0)
-        with self.lag.polled_in_background():
+        with self.lag.load_polled():
             state = Bootstrap(source, target, share).run(state)
         report.bootstrap(1.0)
         return state

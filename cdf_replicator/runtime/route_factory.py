@@ -61,7 +61,8 @@ class RouteFactory:
         inbox = Inbox(self.stop)
         targets = TargetFactory(context, sink, self.dead_letters)
         retention = RetentionMonitor(report, self.settings.trigger_seconds, self.retention)
-        lag = LagMonitor(self.spark, route, self.state_store, report, retention)
+        stall_seconds = self.settings.delivery.stall_seconds
+        lag = LagMonitor(self.spark, route, self.state_store, report, retention, stall_seconds)
         stream = RouteStream(
             context, targets, StreamingQueryRunner(context, inbox, lag, self.tables), lag, inbox, self.starts
         )

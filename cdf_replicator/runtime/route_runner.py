@@ -40,6 +40,8 @@ POLL_SECONDS: Final = 2.0
 RELOADED: Final = (
     "a reload stopped the route: if it is still configured, it continues the command's work, see its status"
 )
+SHORT: Final = ("pause", "resume", "discard")
+"""Commands that write nothing to the target."""
 BETWEEN_RUNS: Final = RetryPolicy(first_seconds=1.0, cap_seconds=30.0)
 
 
@@ -160,13 +162,19 @@ class RouteRunner:
                 self._handler.report_progress(progress)
 
     def _execute(self, command: Command) -> None:
+        writes = command.kind not in SHORT and not self._is_paused
+        if writes:
+            self._report.state("retrying" if self._failures else "running", f"executing {command.title}")
         try:
-            if self._handler.handle(command):
-                self.requested_start_version = None
+            with self._stream.lag.polled_in_background():
+                if self._handler.handle(command):
+                    self.requested_start_version = None
         except OSError:  # the state path does not answer
             self._inbox.put_back(command)
             self._inbox.wait_stop(BETWEEN_RUNS.first_seconds)
             raise
+        if writes and self._failures:
+            self._report.state("retrying", self._last_message)
 
     def _run_paused(self) -> None:
         """Deliver nothing until an operator sends a command; with ``once``, end. The lag is still reported."""

@@ -66,5 +66,12 @@ class TaggedJobs:
                 self._rows[stage] = self._store.lastStageAttempt(stage).inputRecords()
         return sum(self._rows.values())
 
+    def movement(self) -> tuple[float, int] | None:
+        """Return values that change while the jobs progress; None while no job runs."""
+        infos = [self._tracker.getJobInfo(number) for number in self._numbers()]
+        if not any(info.isDefined() and info.get().status().toString() == "RUNNING" for info in infos):
+            return None
+        return self.finished_share(), self.rows_read()
+
     def _numbers(self) -> set[int]:
         return set(self._tracker.getJobIdsForTag(self._tag)) - self._former

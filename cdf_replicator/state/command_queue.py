@@ -58,6 +58,13 @@ class Command:
     at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
+    @property
+    def title(self) -> str:
+        """Return the name of the command, with the versions of a replay with an end."""
+        if self.ending_version is None:
+            return self.kind
+        return f"{self.kind} of versions {self.starting_version} to {self.ending_version}"
+
 
 _PARSER: Final = TypeAdapter(Command)
 

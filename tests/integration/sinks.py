@@ -54,8 +54,7 @@ class PickySink(ResyncableFolderSink, Watermarked):
         return super().delete_orphans(route, below_guard)
 
     def write_rows(self, changes):
-        while _said(self.settings.path) == "hang":
-            time.sleep(0.1)
+        _hang(self.settings.path)
         after = _trouble(self.settings.path)
         if after is not None:
             super().write_rows(changes[:after])
@@ -116,7 +115,7 @@ class LinesSettings(ArrowSettings):
 
 
 class LinesSink(RowSink):
-    """An append sink: one line per change; refuses as ``PickySink`` does."""
+    """An append sink: one line per change; refuses and hangs as ``PickySink`` does."""
 
     Settings, mode = LinesSettings, "append"
 
@@ -140,6 +139,7 @@ class LinesSink(RowSink):
         self.file = Path(self.target(route))
 
     def write_rows(self, changes):
+        _hang(self.settings.path)
         refused = _refused(changes)
         with self.file.open("a") as lines:
             for position, change in enumerate(changes):
@@ -150,6 +150,11 @@ class LinesSink(RowSink):
 
 def _refused(changes):
     return [p for p, c in enumerate(changes) if not c.deleted and str(c.row.get("name")).startswith("bad")]
+
+
+def _hang(folder):
+    while _said(folder) == "hang":
+        time.sleep(0.1)
 
 
 def _trouble(folder):

@@ -96,7 +96,7 @@ def test_changes_of_a_micro_batch_count_once_it_is_delivered(world):
 
 
 def test_progress_of_a_load_is_the_share_of_its_finished_tasks(world, monkeypatch):
-    monkeypatch.setattr(lag, "BOOTSTRAP_SECONDS", 0.02)
+    monkeypatch.setattr(lag, "BACKGROUND_SECONDS", 0.02)
     world.create()
     world.overwrite(world.spark.range(40).selectExpr("id", "cast(id AS string) AS name"), files=4)
     seen = []

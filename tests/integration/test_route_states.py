@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from cdf_replicator.state import command_queue
+from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
 ROUTE = "orders_files"
@@ -18,6 +20,16 @@ def route(world):
 def shown(world):
     status = world.board.snapshot()
     return status.routes[0].state, status.sinks[0].up
+
+
+def submit(world, runner, command):
+    command_queue.enqueue(world.state_path.requests, command)
+    command_queue.accept(world.state_path.requests, command)
+    runner.submit(command)
+
+
+def ended(world, command):
+    return world.answer(command).state != "running"
 
 
 def test_route_whose_writes_fail_stays_retrying_until_one_succeeds(world, live):
@@ -44,3 +56,37 @@ def test_route_without_changes_runs_again_after_an_idle_trigger(world, live):
     until(lambda: route(world).state == "retrying", WITHIN)
     moved.rename(world.table)
     until(lambda: shown(world) == ("running", True), WITHIN)
+
+
+def test_replay_with_an_end_is_named_and_the_lag_grows_meanwhile(world, live):
+    world.into_lines()
+    world.create(rows=["(1, 'a')"])
+    (runner,) = live("orders_lines")
+    until(lambda: route(world).state == "running" and route(world).lag_versions == 0, WITHIN)
+    world.trouble("hang")
+    replay = Command("replay", "orders_lines", 0, 1)
+    submit(world, runner, replay)
+    try:
+        until(lambda: route(world).reason == "executing replay of versions 0 to 1", WITHIN)
+        assert route(world).state == "running"
+        world.insert("(2, 'b')")
+        until(lambda: route(world).lag_versions == 1 and route(world).lag_seconds > 0, 10)
+        assert "replay" in route(world).reason
+    finally:
+        world.trouble(None)
+    until(lambda: ended(world, replay) and route(world).lag_versions == 0, WITHIN)
+    assert world.answer(replay).state == "done"
+    until(lambda: (route(world).state, route(world).reason) == ("running", ""), WITHIN)
+
+
+def test_load_that_hangs_is_stalled_until_it_moves(world, live):
+    world.environ["CDF_DELIVERY__STALL_SECONDS"] = "2"
+    world.create(rows=["(1, 'a')"])
+    world.trouble("hang")
+    live(ROUTE)
+    try:
+        until(lambda: route(world).state == "stalled", WITHIN)
+        assert "no task of the load has read or finished anything for 2 s" in route(world).reason
+    finally:
+        world.trouble(None)
+    until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)

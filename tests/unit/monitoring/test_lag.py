@@ -36,7 +36,7 @@ def world(monkeypatch, tmp_path):
     store = SimpleNamespace(load=lambda _: world.state, checkpoint=lambda *_: tmp_path)
     report = SimpleNamespace(versions=lambda *position: world.versions.append(position[:2]))
     route = SimpleNamespace(name="orders_search", source=None)
-    world.monitor = LagMonitor(None, route, store, report, SimpleNamespace(update=lambda *_: None))
+    world.monitor = LagMonitor(None, route, store, report, SimpleNamespace(update=lambda *_: None), 600)
     world.position = StreamPosition(world.source, STATE, tmp_path, None)
     return world
 
@@ -89,7 +89,7 @@ def test_bootstrap_that_failed_leaves_no_tracker_from_before_it(world, monkeypat
     monkeypatch.setattr(lag.jobs, "TaggedJobs", lambda *_: None)
     world.monitor.poll()
     world.state = replace(STATE, generation=1, start_version=8)
-    with world.monitor.polled_in_background():
+    with world.monitor.load_polled():
         pass
     world.monitor.poll()
     assert world.versions == [(9, 3), (9, 7)]
