@@ -1,11 +1,15 @@
-"""Define what the classes of one route share: its surroundings, the request to stop, and the gate of all routes' starts."""
+"""Define what the classes of one route share: its surroundings, the request to stop, and the gate of all routes' starts.
+
+Cancel a load for which a command can't wait.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +28,7 @@ STARTS_AT_ONCE: Final = 16
 """A start takes about 3 MB of the JVM's heap for its plans, and all cores for most of its time."""
 LONGEST_START_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
+ENDING_A_LOAD: Final = ("pause", "resync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,42 @@ class Interrupt:
         """Return whether the service or this route stops, or a command waits."""
         return self.stopping or bool(self._commands)
 
+    @property
+    def ends_load(self) -> bool:
+        """Return whether a command waits that takes the place of a load; every other command needs the loaded target."""
+        return any(command.kind in ENDING_A_LOAD for command in tuple(self._commands))
+
     def wait(self, seconds: float) -> None:
         """Wait for the given time; an interrupt ends the wait."""
         self._wake.wait(seconds)
         self._wake.clear()
+
+
+@contextmanager
+def cancelled_for_command(context: RouteContext, interrupt: Interrupt) -> Iterator[threading.Event]:
+    """Cancel a load if a command that ends it has waited for ``CDF_SHUTDOWN_SECONDS``; yield the event that records it."""
+    ended, cancelled = threading.Event(), threading.Event()
+    given = context, interrupt, ended, cancelled
+    thread = threading.Thread(target=_cancel_when_due, args=given, name=f"load-{context.route.name}", daemon=True)
+    thread.start()
+    try:
+        yield cancelled
+    finally:
+        ended.set()
+        thread.join()  # a later cancellation would concern the jobs of the next run
+
+
+def _cancel_when_due(
+    context: RouteContext, interrupt: Interrupt, ended: threading.Event, cancelled: threading.Event
+) -> None:
+    due_at = math.inf
+    while not ended.wait(POLL_SECONDS):
+        if interrupt.ends_load:
+            due_at = min(due_at, time.monotonic() + context.settings.shutdown_seconds)
+        if time.monotonic() >= due_at:  # again at each poll, since the load may have been between two jobs
+            cancelled.set()
+            with suppress(Exception):  # the next poll cancels again
+                context.spark.sparkContext.cancelJobGroup(context.job_group)
 
 
 class StartGate:

@@ -13,6 +13,7 @@ from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.monitoring.progress import StreamPosition
 from cdf_replicator.pipeline import generation, start_position
 from cdf_replicator.pipeline.bootstrap import Bootstrap
+from cdf_replicator.pipeline.context import cancelled_for_command
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
 from cdf_replicator.source import schema_evolution
 from cdf_replicator.source.table import SourceTable
@@ -72,7 +73,10 @@ class RouteStream:
                 target = self.targets.target(sink)
                 self._set_job_group()
                 if state.phase == "bootstrapping":
-                    state = self._bootstrap(source, target, state)
+                    loaded = self._bootstrap(source, target, state)
+                    if loaded is None:
+                        return
+                    state = loaded
             spec = self.context.state_store.route_spec(self.context.route, state)
             maintenance = MaintenanceRunner(self.context.spark, sink, spec, self.context.report)
             try:
@@ -98,13 +102,20 @@ class RouteStream:
         report.checkpoint_location(state.generation, state.epoch, str(folder))
         return state
 
-    def _bootstrap(self, source: SourceTable, target: RouteTarget, state: RouteState) -> RouteState:
+    def _bootstrap(self, source: SourceTable, target: RouteTarget, state: RouteState) -> RouteState | None:
+        """Load the snapshot; return None if a command has ended the load, which the next run of the route repeats."""
         report, share = self.context.report, self.context.settings.delivery.max_removed_share
         report.state("bootstrapping")
         report.sink_up()  # the first proof of a write is the end of the load
         report.bootstrap(0.0)
-        with self.lag.load_polled():
-            state = Bootstrap(source, target, share).run(state)
+        with cancelled_for_command(self.context, self.interrupt) as cancelled, self.lag.load_polled():
+            try:
+                state = Bootstrap(source, target, share).run(state)
+            except Exception:
+                if not cancelled.is_set():
+                    raise
+                report.event("the load was cancelled for a command, and starts again after it")
+                return None
         report.bootstrap(1.0)
         return state
 

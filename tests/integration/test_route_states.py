@@ -79,6 +79,40 @@ def test_replay_with_an_end_is_named_and_the_lag_grows_meanwhile(world, live):
     until(lambda: (route(world).state, route(world).reason) == ("running", ""), WITHIN)
 
 
+def test_pause_ends_a_load_which_is_done_after_resume(world, live):
+    world.environ["CDF_SHUTDOWN_SECONDS"] = "1"
+    world.create(rows=["(1, 'a')"])
+    world.trouble("hang")
+    (runner,) = live(ROUTE)
+    pause, resume = Command("pause", ROUTE), Command("resume", ROUTE)
+    try:
+        until(lambda: route(world).state == "bootstrapping", WITHIN)
+        time.sleep(3)  # the sink hangs in the middle of the load
+        submit(world, runner, pause)
+        until(lambda: ended(world, pause) and route(world).state == "paused", 10)
+        assert (route(world).last_error, world.state().phase) == (None, "bootstrapping")
+    finally:
+        world.trouble(None)
+    submit(world, runner, resume)
+    until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
+
+
+def test_redrive_waits_for_a_load_and_does_not_end_it(world, live):
+    world.environ["CDF_SHUTDOWN_SECONDS"] = "1"
+    world.create(rows=["(1, 'a')"])
+    world.trouble("hang")
+    (runner,) = live(ROUTE)
+    redrive = Command("redrive", ROUTE)
+    try:
+        until(lambda: route(world).state == "bootstrapping", WITHIN)
+        submit(world, runner, redrive)
+        time.sleep(5)
+        assert (route(world).state, ended(world, redrive)) == ("bootstrapping", False)
+    finally:
+        world.trouble(None)
+    until(lambda: world.delivered() == world.expected() and ended(world, redrive), WITHIN)
+
+
 def test_load_that_hangs_is_stalled_until_it_moves(world, live):
     world.environ["CDF_DELIVERY__STALL_SECONDS"] = "2"
     world.create(rows=["(1, 'a')"])
