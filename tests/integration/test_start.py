@@ -228,7 +228,7 @@ def test_batches_after_a_replay_are_not_dropped_by_txn_version(world):
 
 
 def test_running_bootstrap_reports_its_lag(world, live, monkeypatch):
-    monkeypatch.setattr("cdf_replicator.monitoring.lag.BOOTSTRAP_SECONDS", 0.2)
+    monkeypatch.setattr("cdf_replicator.monitoring.lag.BACKGROUND_SECONDS", 0.2)
     world.create(rows=["(1, 'a')"])
     world.trouble("hang")
     live(ROUTE)
