@@ -57,9 +57,10 @@ def root(
       0   done, or stopped by SIGTERM
       1   failed, or verify found differences
       2   wrong usage
-      75  another process holds the state path, run --once gave up on something outside, verify could not compare, or
-          there is no service to reload
-      78  the configuration is wrong
+      75  another process holds the state path or has taken the lease over, the state path's object store does not
+          answer, run --once gave up on something outside, verify could not compare, or there is no service to reload
+      78  the configuration is wrong, the port is in use, the state path can't be written or has another format, or
+          Spark could not start
     """  # noqa: D301 - click keeps the line breaks after this mark
 
 

@@ -71,12 +71,14 @@ def wide_console() -> Console:
 
 
 def _print_json(address: Address, *, watch: bool) -> None:
-    """Print the answer unchanged; with ``watch``, as one line every two seconds."""
-    while True:
-        typer.echo(json.dumps(_fetch(address), indent=None if watch else 2))
-        if not watch:
-            return
+    """Print the answer unchanged; with ``watch``, as one line every two seconds, and a later missed answer on stderr."""
+    typer.echo(json.dumps(_fetch(address), indent=None if watch else 2))
+    while watch:
         time.sleep(WATCH_SECONDS)
+        try:
+            typer.echo(json.dumps(_fetch(address)))
+        except NoAnswerError as error:
+            typer.echo(str(error), err=True)
 
 
 def _print_table(address: Address, *, watch: bool) -> None:
@@ -89,7 +91,17 @@ def _print_table(address: Address, *, watch: bool) -> None:
     with Live(_view(_fetch(address)), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(WATCH_SECONDS)
-            live.update(_view(_fetch(address)), refresh=True)
+            live.update(_view_or_error(address), refresh=True)
+
+
+def _view_or_error(address: Address) -> RenderableType:
+    """Return the table, or the error of a missed answer in its place: a service that restarts answers again."""
+    from rich.text import Text
+
+    try:
+        return _view(_fetch(address))
+    except NoAnswerError as error:
+        return Text(str(error), style="red")
 
 
 def _view(answer: dict[str, Any]) -> RenderableType:

@@ -150,7 +150,7 @@ class ProgressTracker:
         assert self.source_version is not None
         state = self.position.state
         pinned = state.pinned_version if state.phase == "bootstrapping" else None
-        due = self.delivered_version + 1 if pinned is None else pinned
+        due = 1 + (self.delivered_version if pinned is None else pinned)  # VACUUM keeps the files of the newest version
         position = (self.source_version, self.delivered_version)
         moved = position != self._reported
         if moved:

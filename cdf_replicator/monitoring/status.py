@@ -94,7 +94,7 @@ class RouteStatus:
     """The status of a route.
 
     ``reason`` explains the state where needed. ``lag_*`` is None until the source version and the delivered version are
-    known. ``checkpoint`` is the folder of the present generation's checkpoint; empty before the first start.
+    known. ``lag_seconds`` is also None while the newest snapshot is loaded. ``checkpoint`` is the folder of the present generation's checkpoint; empty before the first start.
     ``bootstrap_progress`` is the ratio of the last load of a snapshot; 0 if there was none.
     ``replay_progress`` is that of the last replay; 0 if there was none or it failed. ``verify_deadline`` is the time
     at which no comparison has ended for two periods; None if the service compares the route with no period.
@@ -160,7 +160,7 @@ class RouteStatus:
 class SinkStatus:
     """The status of a sink.
 
-    ``up`` is None until the first request. ``since`` is the time of the last change of ``up``. ``request_seconds_*`` are
+    ``up`` is None until the first request, and after a failure if all routes of the sink are paused. ``since`` is the time of the last change of ``up``. ``request_seconds_*`` are
     quantiles of the latest requests; None before the first request, and for sinks that write through Spark.
     """
 

@@ -139,6 +139,15 @@ class StatusStore:
                 what = f"{was.state} → {state}" + (f": {reason}" if reason else "")
                 self.events.add(Event(now.since, what, route))
             self._routes[route] = now
+            if state == "paused":
+                self._forget_failure(now.sink)
+
+    def _forget_failure(self, sink: str) -> None:
+        """Set a sink that was down to unknown if all of its routes are paused: no request finds that it answers again."""
+        was = self._sinks.get(sink)
+        paused = all(route.state == "paused" for route in self._routes.values() if route.sink == sink)
+        if was is not None and was.up is False and paused:
+            self._sinks[sink] = replace(was, up=None, since=self._now())
 
     def replay(self, route: str, starting: int, ending: int, ratio: float) -> None:
         """Set the progress of a replay. Ratio 1 ends it."""

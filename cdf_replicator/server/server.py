@@ -134,11 +134,14 @@ def application(
     def readiness() -> Response:
         """Return 200 if every route runs and its sink answered, or in a standby; else 503 with the waiting routes."""
         status = board.snapshot()
+        service = status.service
         routes = [{name: getattr(route, name) for name in WAITING_FIELDS} for route in unready_routes(status)]
         runs = bool(status.routes) and not routes
-        ready = (runs or status.service.standing_by) and status.service.state != "stopping"
-        details = {} if read_tokens else {"waiting": routes}
-        return _json({"ready": ready, "reason": status.service.summary, **details}, 200 if ready else 503)
+        ready = (runs or service.standing_by) and service.state != "stopping"
+        named = {"reason": service.summary, "waiting": routes}  # only for callers that may read
+        state = "standby" if service.standing_by and service.state == "starting" else service.state
+        details = {"reason": state} if read_tokens else named
+        return _json({"ready": ready, **details}, 200 if ready else 503)
 
     def status() -> Response:
         """Return everything that the page shows, as JSON."""
@@ -190,6 +193,7 @@ def _json(content: object, status_code: int) -> Response:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    host = host.strip("[]")  # as in a URL
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

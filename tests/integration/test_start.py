@@ -237,11 +237,13 @@ def test_running_bootstrap_reports_its_lag(world, live, monkeypatch):
         route = world.board.snapshot().routes[0]
         metrics = {name: world.sample(name) for name in ("cdf_source_version", "cdf_lag_versions")}
         expected = {"cdf_source_version": source, "cdf_lag_versions": source + 1}
-        return route.state == "bootstrapping" and metrics == expected and 0 < world.sample("cdf_lag_seconds") < math.inf
+        return route.state == "bootstrapping" and metrics == expected
 
     until(lambda: behind(1))
+    assert math.isnan(world.sample("cdf_lag_seconds")), "the newest snapshot is loaded"
     world.insert("(2, 'b')")
     until(lambda: behind(2))
+    assert 0 < world.sample("cdf_lag_seconds") < math.inf
     assert world.sample("cdf_headroom_seconds") < math.inf
     world.trouble(None)
     until(lambda: world.delivered() == world.expected())

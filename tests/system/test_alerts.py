@@ -48,14 +48,32 @@ def test_scraped_metrics_are_clean(promtool):
     promtool("check", "metrics", given=generate_latest(Metrics(board).registry).decode())
 
 
-def test_every_query_of_the_dashboard_is_promql(promtool, tmp_path):
-    queries = [
-        target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel.get("targets", ())
-    ]
-    assert queries
+def panels() -> list[tuple[str, str]]:
+    """Return the title and the query of each target of the dashboard, with its variables replaced."""
+    text = DASHBOARD.read_text()
     chosen = {"$__rate_interval": "5m", "$job": ".+", "$instance": ".+", "$table": ".+", "$sink": ".+"}
     for name, value in chosen.items():
-        queries = [query.replace(name, value) for query in queries]
-    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+        text = text.replace(name, value)
+    return [
+        (panel["title"], target["expr"]) for panel in json.loads(text)["panels"] for target in panel.get("targets", ())
+    ]
+
+
+def test_every_query_of_the_dashboard_is_promql(promtool, tmp_path):
+    assert panels()
+    rules = [{"record": f"panel:{number}", "expr": query} for number, (_, query) in enumerate(panels())]
     (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     promtool("check", "rules", "panels.yml")
+
+
+@pytest.mark.parametrize(("search", "down"), [("0x5", 1), ("1x5", 0)])
+def test_sinks_down_are_counted_beside_a_sink_without_a_request(promtool, tmp_path, search, down):
+    labels = 'job="cdf", instance="a"'
+    series = [
+        {"series": f'cdf_sink_up{{{labels}, sink="search"}}', "values": search},
+        {"series": f'cdf_sink_up{{{labels}, sink="cache"}}', "values": "NaN+0x5"},
+    ]
+    sample = {"expr": dict(panels())["Sinks down"], "eval_time": "3m", "exp_samples": [{"value": down}]}
+    world = {"interval": "1m", "input_series": series, "promql_expr_test": [sample]}
+    (tmp_path / "panel.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [world]}))
+    promtool("test", "rules", "panel.yml")

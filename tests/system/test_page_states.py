@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,16 @@ def test_healthy_service_with_dead_letters_is_amber(small: StatusStore, browser:
     small.update("orders_search", dead_letters=6)
     with served(small, tmp_path / "state") as url:
         looked_at(browser, url, "dead-letters", showing="Healthy, 6 open dead letters")
+
+
+def test_icon_has_the_colour_of_the_newest_state(small: StatusStore, browser: Browser, tmp_path: Path):
+    with served(small, tmp_path / "state") as url, opened(browser, url) as page:
+        icon = page.locator("link[rel=icon]")
+        expect(icon).to_have_attribute("href", re.compile("2e8b57"))
+        small.state("orders_search", "halted", "the index is gone")
+        page.clock.run_for(6000)
+        expect(page).to_have_title(re.compile("^Failed"))
+        expect(icon).to_have_attribute("href", re.compile("c4382f"))
 
 
 def test_dead_letters_are_listed_and_selected(small: StatusStore, browser: Browser, tmp_path: Path):

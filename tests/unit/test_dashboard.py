@@ -59,6 +59,14 @@ def test_queries_use_existing_metrics_of_the_selected_jobs(query):
     assert all("[$__rate_interval]" in part for part in re.findall(r"\b(?:rate|increase)\((.*?\])", query))
 
 
+def test_no_query_adds_values_that_may_be_unknown():
+    unknown = [metric.name for metric in all_metrics() if "NaN" in metric.help]
+    assert "cdf_sink_up" in unknown
+    sums = [query for query in QUERIES if re.match(r"(?:sum|avg)\b", query)]
+    assert sums
+    assert not [query for query in sums if any(name in query for name in unknown)]
+
+
 def test_panels_do_not_overlap():
     taken = set()
     for panel in BOARD["panels"]:

@@ -33,12 +33,14 @@ NOT_RUN = {
     "docker build": "needs a daemon; buildah builds the same Dockerfile in tests/system/test_image.py",
     "docker compose": "needs a daemon; podman-compose runs the same file in tests/nightly/test_compose.py",
     "docker exec": "needs a daemon; tests/system/test_image.py runs commands of the image with podman",
+    "docker inspect": "needs a daemon, and only shows what is there",
     "docker logs": "needs a daemon; tests/system/test_image.py reads the log of a container of podman's",
     "docker run": "needs a daemon; tests/system/test_image.py runs the image with podman",
     "helm install": "needs a cluster; tests/system/test_manifests.py renders the chart",
     "kubectl exec": "needs a cluster; tests/integration/test_reload.py runs the command that it runs in the pod",
     "kubectl delete": "needs a cluster, whose controller adopts the pod that stays",
     "kubectl describe": "needs a cluster, and only shows what is there",
+    "kubectl logs": "needs a cluster, and only shows what is there",
     "pip install": "the package is on no index; the image is made of its wheel",
 }
 """Other commands on the pages that can't be run here, and why. tests/process/test_operator.py runs the lines of curl."""

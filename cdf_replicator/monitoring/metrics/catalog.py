@@ -32,6 +32,11 @@ def _versions(status: Status) -> Iterator[Series]:
     yield (status.service.version, spark, delta, java, platform.python_version()), 1
 
 
+def _known(value: float | None) -> float:
+    """Return NaN for an unknown value: 0 would say that everything is delivered."""
+    return math.nan if value is None else value
+
+
 BATCH_DURATION: Final = MetricSpec(
     "cdf_batch_duration_seconds",
     "Duration of the phases of a micro-batch: planning by Spark, then prepare, write and record.",
@@ -70,20 +75,24 @@ METRICS: Final = (
         "state",
     ),
     per_route(
-        "cdf_source_version", "Newest commit version of the source table.", lambda route: route.source_version or 0
+        "cdf_source_version",
+        "Newest commit version of the source table; NaN if not known.",
+        lambda route: _known(route.source_version),
     ),
     per_route(
         "cdf_delivered_version",
-        "Commit version up to which everything is delivered; -1 until the first delivery and while a snapshot is loaded.",
-        lambda route: route.delivered_version or 0,
+        "Commit version up to which everything is delivered; -1 until the first delivery and while a snapshot is loaded; NaN if not known.",
+        lambda route: _known(route.delivered_version),
     ),
     per_route(
-        "cdf_lag_versions", "Newest source version minus last delivered version.", lambda route: route.lag_versions or 0
+        "cdf_lag_versions",
+        "Newest source version minus last delivered version; NaN if not known.",
+        lambda route: _known(route.lag_versions),
     ),
     per_route(
         "cdf_lag_seconds",
-        "Age of the oldest commit that is not delivered; 0 if all are delivered.",
-        lambda route: route.lag_seconds or 0,
+        "Age of the oldest commit that is not delivered, while a snapshot is loaded of the first commit after it; 0 if all are delivered; NaN if not known, or while the newest snapshot is loaded.",
+        lambda route: _known(route.lag_seconds),
     ),
     per_route(
         "cdf_last_delivery_timestamp_seconds",
@@ -199,7 +208,7 @@ METRICS: Final = (
     ),
     per_sink(
         "cdf_sink_up",
-        "1 if the sink answered the last request, 0 if it did not, NaN before the first request.",
+        "1 if the sink answered the last request, 0 if it did not; NaN before the first request, and after a failure if all routes of the sink are paused.",
         lambda sink: math.nan if sink.up is None else sink.up,  # 0 would raise an alert before the first request
     ),
     REQUEST_DURATION,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -325,6 +327,47 @@ def test_watching_ends_well_with_ctrl_c(service: tuple[StatusStore, str]) -> Non
         watching.send_signal(signal.SIGINT)
         _, errors = watching.communicate(timeout=30)
     assert (watching.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+@pytest.mark.usefixtures("hearing_ctrl_c")
+def test_watching_continues_after_a_missed_answer(form: str) -> None:
+    board = StatusStore()
+    board.add_route("orders_search", "orders", "search")
+    running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None)
+    port = running.port
+    words = [
+        sys.executable,
+        "-m",
+        "cdf_replicator",
+        "status",
+        "--watch",
+        "--format",
+        form,
+        "--url",
+        f"127.0.0.1:{port}",
+    ]
+    terminal, inner = pty.openpty()
+    shown = ""
+
+    def shows(text: str) -> bool:
+        nonlocal shown
+        while select.select([terminal], [], [], 0)[0]:
+            shown += os.read(terminal, 65_536).decode(errors="replace")
+        return text in shown
+
+    with subprocess.Popen(words, stdout=inner, stderr=inner, env={**os.environ, "COLUMNS": "200"}) as watching:
+        until(lambda: shows("orders_search"), 30)
+        running.stop()
+        until(lambda: shows("does not answer"), 30)
+        running = server.start(board, Metrics(board), "127.0.0.1", port, lambda: None)
+        shown = ""
+        until(lambda: shows("orders_search"), 30)
+        watching.send_signal(signal.SIGINT)
+    running.stop()
+    for end in (terminal, inner):
+        os.close(end)
+    assert watching.returncode == 0
 
 
 def test_status_finds_the_service_of_this_host(command: Command, service: tuple[StatusStore, str]) -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from cdf_replicator.monitoring import progress
 from cdf_replicator.monitoring.progress import BatchCount, ProgressTracker, StreamPosition
+from cdf_replicator.monitoring.retention import RetentionMonitor, RetentionReader
 from cdf_replicator.state.checkpoint import Offset
 
+DAY = 86_400.0
 IDLE = {"isDataAvailable": False, "isTriggerActive": False}
 
 
@@ -70,6 +72,23 @@ def test_lag_keeps_its_age_and_headroom_is_zero_after_log_cleanup(world):
     restarted.delivered_version = 3
     restarted.poll_source()
     assert (oldest[-1], headroom[-1]) == (500.0, None), "the oldest commit that is left"
+
+
+def test_snapshot_of_the_newest_version_leaves_the_whole_headroom(world):
+    """VACUUM keeps the files of the newest version, whatever its age, and those of an older version from its replacement on."""
+    now, oldest, left, warnings = 30 * DAY, [], [], []
+    world.watch.position.state.phase, world.watch.position.state.pinned_version = "bootstrapping", 3
+    world.source.location, world.source.retention_seconds = "file:/lake/orders", lambda: 7 * DAY
+    world.source.log.first_since = lambda _: 2
+    world.source.log.committed_at = {3: now - 8 * DAY, 4: now - DAY, 5: now}.get
+    report = world.watch.report
+    report.versions, report.headroom = lambda *found: oldest.append(found[2]), lambda *found: left.append(found)
+    report.warning = warnings.append
+    world.watch.headroom = RetentionMonitor(report, 1, RetentionReader(), lambda: now)
+    for world.source.latest in (3, 5):
+        world.watch.poll_source()
+    assert left == [(7 * DAY, 2), (6 * DAY, 2)]
+    assert (oldest, warnings) == ([None, now - DAY], [])
 
 
 def test_query_that_has_delivered_everything_is_not_polled(world):

@@ -223,6 +223,21 @@ def test_sink_is_unchecked_then_up_or_down_since_a_time(board, clock):
     ]
 
 
+def test_failed_sink_of_paused_routes_is_unknown(board):
+    """A paused route sends no request that would find that the sink answers again."""
+    board.add_route("items_search", "items", "search")
+    board.state("orders_cache", "running")
+    board.sink_down("search", "connection refused", "unreachable")
+    board.state("orders_search", "paused")
+    assert board.snapshot().sinks[0].up is False, "another route may contact it"
+    board.state("items_search", "paused")
+    assert board.snapshot().sinks[0].up is None
+    assert board.snapshot().service.summary == "Paused: orders_search, items_search."
+    board.sink_up("cache")
+    board.state("orders_cache", "paused")
+    assert board.snapshot().sinks[1].up, "its last answer"
+
+
 def test_all_errors_of_the_last_hour_are_counted(board, clock):
     board.failed("orders_search", "no answer", "unreachable", "wait")
     clock.tick(3000)

@@ -18,9 +18,15 @@ PROBES = ("/livez", "/healthz", "/readyz")
 
 
 @pytest.fixture
-def client(tmp_path):
+def board():
     board = StatusStore()
+    board.add_sink("search", "elasticsearch", "http://search")
     board.add_route("orders_search", "orders", "search")
+    return board
+
+
+@pytest.fixture
+def client(tmp_path, board):
     control = Control(CONTROL, ["orders_search"], board)
     control.open_to(StateStore.open(LocalPath(tmp_path / "state")))
     running = server.start(board, Metrics(board), "127.0.0.1", 0, lambda: None, control, (READ, CONTROL))
@@ -60,7 +66,27 @@ def test_probes_need_no_token_and_name_no_error(client):
         "/healthz": 200,
         "/readyz": 503,
     }
-    assert answers["/readyz"].json().keys() == {"ready", "reason"}
+    assert answers["/readyz"].json() == {"ready": False, "reason": "starting"}
+
+
+def test_readiness_without_the_token_names_no_route_and_no_sink(client, board):
+    def reason():
+        answer = client.get("/readyz")
+        assert answer.json().keys() == {"ready", "reason"}
+        assert not any(name in answer.text for name in ("orders", "search", "host a"))
+        return answer.status_code, answer.json()["reason"]
+
+    board.state("orders_search", "running")
+    board.sink_up("search")
+    assert reason() == (200, "healthy")
+    board.sink_down("search", "connection refused", "unreachable")
+    assert reason() == (503, "degraded")
+    board.state("orders_search", "halted", "the index of orders_search is gone")
+    assert reason() == (503, "failed")
+    board.set_standby("host a, pid 1")
+    assert reason() == (200, "standby")
+    board.stopping()
+    assert reason() == (503, "stopping")
 
 
 def test_read_token_does_not_control(client):

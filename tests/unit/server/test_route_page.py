@@ -73,6 +73,17 @@ def test_loading_snapshot_is_not_a_delivered_version(board, clock):
     assert '<progress max="1" value="0.25">' in page(board)
 
 
+@pytest.mark.parametrize("state", ["halted", "retrying", "paused"])
+def test_load_that_has_stopped_shows_no_bar_and_no_estimate(board, clock, state):
+    board.state(ROUTE, "bootstrapping")
+    clock.tick(100)
+    board.update(ROUTE, bootstrap_progress=0.99)
+    board.state(ROUTE, state, "too many orphans")
+    shown = page(board)
+    assert "The load stopped at 99 %" in text(shown)
+    assert not any(words in shown for words in ("Loading a snapshot", "<progress", "about 1 s left"))
+
+
 def test_running_replay_shows_progress_and_time_left(board, clock):
     board.replay(ROUTE, 3, 1009, 0.0)
     clock.tick(60)

@@ -277,6 +277,12 @@ def test_a_port_in_use_names_the_port_and_the_variable(world):
         server.start(world.board, world.metrics, "127.0.0.1", world.server.port, lambda: None)
 
 
+def test_host_in_brackets_is_an_ipv6_address(world):
+    running = server.start(world.board, world.metrics, "[::1]", 0, lambda: None)
+    assert world.client.get(f"http://[::1]:{running.port}/livez").status_code == 200
+    running.stop()
+
+
 def test_an_address_of_another_machine_names_the_variable(world):
     with pytest.raises(server.BindError, match="CDF_HTTP__HOST"):
         server.start(world.board, world.metrics, "192.0.2.1", 0, lambda: None)

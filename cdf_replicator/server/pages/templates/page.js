@@ -38,6 +38,7 @@ const refresh = async () => {
       if (!isSelecting()) {
         replaceBy(new DOMParser().parseFromString(main, "text/html"));
         document.title = new DOMParser().parseFromString(text.match(/<title>.*<\/title>/)[0], "text/html").title;
+        document.querySelector("link[rel=icon]").href = text.match(/<link rel="icon" href="([^"]*)"/)[1];
         answered = performance.now();
       }
     }
