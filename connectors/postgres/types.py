@@ -55,9 +55,7 @@ def postgres_type(data_type: DataType) -> str:
         return "jsonb"
     if isinstance(data_type, DecimalType):
         return f"numeric({data_type.precision},{data_type.scale})"
-    if isinstance(data_type, StringType):  # char(n) and varchar(n) too
-        return "text"
-    return _NAMES[str(data_type.jsonValue())]
+    return _NAMES.get(str(data_type.jsonValue()), "text")  # char(n), varchar(n), intervals, times of day
 
 
 def accepts(held: str, wanted: str) -> bool:
