@@ -83,13 +83,17 @@ class TableView(ScannedView):
     def read(self, schema: StructType) -> Column:
         """Return the row, from the JSON object of the texts of its columns."""
         from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql.types import TimeType
 
         from connectors.postgres.types import value_of
         from connectors.rendering import json_type
 
         texts = F.from_json(F.col(BODY), "map<string, string>")
         values = ((f.name, value_of(texts.getItem(f.name), f.dataType), json_type(f.dataType)) for f in schema.fields)
-        return F.struct(*(value.cast(kind).alias(name) for name, value, kind in values))
+        # Spark has no cast to a time of day.
+        return F.struct(
+            *((value if isinstance(kind, TimeType) else value.cast(kind)).alias(name) for name, value, kind in values)
+        )
 
     def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """Return the rows, each with its key text in place of the texts of its key columns."""

@@ -21,12 +21,13 @@ def test_column_with_the_name_of_an_alias_is_read(spark, sink, deliver, route, n
     assert entry[1] == {"id": "a", "name": "one", **values}
 
 
-def test_computed_interval_is_text(spark, sink, db, route):
+def test_computed_interval_and_time_of_day_are_text(spark, sink, db, route):
     computed = {
         "took": "TIMESTAMP'2024-01-02 03:04:05.678901' - TIMESTAMP'2024-01-01 00:00:00'",
         "before": "TIMESTAMP'2024-01-01 00:00:00' - TIMESTAMP'2024-01-01 00:00:01'",
         "age": "DATE'2024-03-01' - DATE'2024-02-01'",
         "term": "INTERVAL '1-2' YEAR TO MONTH",
+        "clock": "TIME'12:34:56.789012'",
         "none": "CAST(NULL AS INTERVAL DAY TO SECOND)",
         "steps": "array(INTERVAL '1' DAY, NULL)",
     }
@@ -50,6 +51,7 @@ def test_computed_interval_is_text(spark, sink, db, route):
         "before": "INTERVAL '-0 00:00:01' DAY TO SECOND",
         "age": "INTERVAL '29' DAY",
         "term": "INTERVAL '1-2' YEAR TO MONTH",
+        "clock": "12:34:56.789012",
         "none": None,
         "steps": ["INTERVAL '1' DAY", None],
     }
