@@ -25,6 +25,10 @@ LONGEST_PAUSE_SECONDS: Final = 10.0
 SLOT_MILLISECONDS: Final = 100
 ROWS_BETWEEN_CHECKS: Final = 16
 """Rows that a paced task reads before it checks the clock again."""
+FIRST_PAGE: Final = 16
+"""Entries of the first page of a scan."""
+PAGE_BYTES: Final = 8 * 2**20
+"""Bytes of a page of a scan, about."""
 
 
 class View(ABC):
@@ -116,6 +120,18 @@ def paced(frame: DataFrame) -> DataFrame:
     checks = F.monotonically_increasing_id() % ROWS_BETWEEN_CHECKS == 0
     is_over = F.expr(f"{within} >= {SLOT_MILLISECONDS // (PAUSE + 1)}")
     return frame.coalesce(1).where(F.when(checks & is_over, F.expr(f"{sleep} IS NOT NULL")).otherwise(True))
+
+
+def next_page(entries: int, size: int, most: int) -> int:
+    """Return the number of entries of the next page: as many as have ``PAGE_BYTES`` if they are like those of the last page.
+
+    Args:
+        entries: The number of entries of the last page.
+        size: Their bytes.
+        most: The largest result.
+
+    """
+    return min(max(PAGE_BYTES * entries // max(size, 1), 1), most)
 
 
 def entry_batch(identities: list[str], guards: list[int | None], bodies: list[str | None]) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ import orjson
 from connectors.elasticsearch.index import leaves_out_vectors
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.result import EntryCount
-from connectors.view import BODY, ScannedView, entry_batch
+from connectors.view import BODY, FIRST_PAGE, ScannedView, entry_batch, next_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE: Final = "5m"
 RENEW_SECONDS: Final = 60.0
-FIRST_PAGE: Final = 16
 PAGE: Final = 2000
-PAGE_BYTES: Final = 8 * 2**20
 SLICES: Final = 4
 PAGE_OF_IDS: Final = 5000
 GTE: Final = {"version_type": "external_gte"}
@@ -116,7 +114,7 @@ def pages(
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the hits of a point in time in pages, with the version of each document.
 
-    A page has ``size`` hits at most, and as many as had ``PAGE_BYTES`` in the page before. With ``exact`` a number that orjson
+    A page has ``size`` hits at most, and about ``PAGE_BYTES``. With ``exact`` a number that orjson
     would round is an ``orjson.Fragment``.
     """
     after: dict[str, Any] = {}
@@ -130,7 +128,7 @@ def pages(
             return
         yield hits
         after = {"search_after": hits[-1]["sort"]}
-        hits_wanted = min(max(PAGE_BYTES * len(hits) // len(reply.body), 1), size)
+        hits_wanted = next_page(len(hits), len(reply.body), size)
 
 
 def _exact(body: bytes) -> Any:

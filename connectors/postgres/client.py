@@ -15,7 +15,7 @@ import psycopg
 from psycopg.sql import SQL, Literal
 
 from connectors.errors import PermanentError, RetryableError, certificate_error
-from connectors.postgres.errors import classified
+from connectors.postgres.errors import classified, classify
 from connectors.postgres.settings import hosts
 
 if TYPE_CHECKING:
@@ -58,14 +58,17 @@ class Database:
         return f"PostgreSQL at {self.settings.endpoint}"
 
     @contextmanager
-    def transaction(self, *, bounded: bool = True, snapshot: bool = False) -> Iterator[psycopg.Cursor[Any]]:
-        """Run a transaction; raises ``SinkError``, or a ``psycopg.Error`` that a row may be to blame for.
+    def transaction(
+        self, *, bounded: bool = True, snapshot: bool = False, rows: bool = False
+    ) -> Iterator[psycopg.Cursor[Any]]:
+        """Run a transaction; raises ``SinkError``.
 
         Args:
             bounded: Whether its statements end after the settings' ``timeout_seconds``. Waits for locks always do.
             snapshot: Whether all statements see the database at one moment, and change nothing.
+            rows: Whether an error that a row is to blame for stays a ``psycopg.Error``.
         """
-        with classified(self.server):
+        with classified(self.server, rows=rows):
             connection = self._connected()
             level = psycopg.IsolationLevel
             connection.isolation_level = level.REPEATABLE_READ if snapshot else level.READ_COMMITTED
@@ -157,19 +160,23 @@ def _certificate_refusal(settings: PostgresSettings) -> str:
     return "certificate verify failed"
 
 
-def identity_of(database: Database) -> tuple[str, ...] | None:
+def identity_of(cursor: psycopg.Cursor[Any]) -> tuple[str, ...] | None:
     """Return an identity of the server that a loss of acknowledged writes changes; None if the server has none.
 
     A fail-over or a restore starts another timeline. A restart of the machine loses writes only if the server never waits for
     its disk (``fsync=off``).
     """
-    with suppress(PermanentError), database.transaction() as cursor:
-        cursor.execute(
-            "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), "
-            "CASE WHEN current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"
-        )
-        return cursor.fetchone()
-    return None
+    try:
+        with cursor.connection.transaction():
+            cursor.execute(
+                "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), "
+                "CASE WHEN current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"
+            )
+            return cursor.fetchone()
+    except psycopg.Error as error:
+        if isinstance(classify(error, ""), PermanentError):
+            return None
+        raise
 
 
 def _cut(connection: psycopg.Connection[Any]) -> None:

@@ -14,18 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RETRYABLE: Final = {
-    "25006": "read_only", "55000": "read_only", "40001": "conflict", "40P01": "conflict", "53300": "overloaded",
-    "53100": "unavailable", "53200": "out_of_memory", "53400": "overloaded", "55P03": "timeout", "57014": "timeout",
-    "25P03": "timeout", "25P04": "timeout",
+    "25006": "read_only", "55000": "read_only", "53100": "unavailable", "53200": "out_of_memory", "55P03": "timeout",
+    "55006": "conflict", "57014": "timeout", "25P03": "timeout", "25P04": "timeout", "XX000": "unavailable",
 }  # fmt: skip
-"""Reasons by SQLSTATE: read-only transaction, standby, serialization, deadlock, connections, disk, memory, limit of the
-configuration, lock, statement, idle transaction, transaction."""
-_AWAY: Final = ("08", "57P", "58")
-_PERMANENT: Final = ("0A", "3D", "3F", "42", "54")
+"""Reasons by SQLSTATE: read-only transaction, standby, disk, memory, lock, object in use, statement, idle transaction,
+transaction, internal error of the server (a concurrent change of the catalog, or a file that it can't read)."""
+_RETRYABLE_CLASSES: Final = {
+    "08": "unreachable",
+    "40": "conflict",
+    "53": "overloaded",
+    "57P": "unavailable",
+    "58": "unavailable",
+}
+"""Reasons by class: connection, transaction rollback, resources, shutdown, system error."""
 _ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (the route checks the table)"
 _HINTS: Final = {
     "42501": "Grant the user TEMPORARY on the database and CREATE on the schema. It must own an existing table to add columns.",
     "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
+    "23503": "Delete the rows that refer to it, then run: cdf-replicator resume {route}",
 }  # fmt: skip
 _OTHER_HINT: Final = (
     "Correct the table, then run: cdf-replicator resume {route}. Or correct the columns of the route, then "
@@ -37,37 +43,53 @@ _CODES: Final = {
     "22001": "too_large", "54000": "too_large", "23": "constraint",
 }  # fmt: skip
 """22007 is a Julian day before the first one, 4714-11-24 BC."""
+# The texts of a connection that fails, which has no SQLSTATE. Those of the server are in the language of its lc_messages.
 _REFUSED: Final = re.compile(
-    r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) \".*\" does not exist|is not permitted to log in"
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects connection|permission denied for database|"
+    r"(role|database) \".*\" does not exist|is not permitted to log in|no such (database|user)"
 )
-_MISCONFIGURED: Final = re.compile(r"does not support SSL|certificate file \".*\" does not exist|invalid sslmode")
+_MISCONFIGURED: Final = re.compile(
+    r"does not support SSL|certificate file \".*\" does not exist|invalid sslmode|private key file \"|unsupported startup parameter"
+)
+_OVERLOADED: Final = re.compile(r"too many|remaining connection slots|no more connections allowed")
+_SHORT: Final = re.compile(
+    r"starting up|shutting down|in recovery mode|not (yet )?accepting connections|server closed the connection|reset by peer"
+)
+"""Causes that pass. libpq may add the refusal of a second attempt, without TLS, which is then no cause of its own."""
+_ABSENT: Final = re.compile(
+    r"connection refused|timed out|timeout expired|no route to host|unreachable|could not translate", re.IGNORECASE
+)
+_HOST: Final = re.compile(r"- host: ([^,]*, port: [^,]*),")
+"""A server in psycopg's list of the addresses that failed."""
 _LINE: Final = re.compile(r"line (\d+)")
 
 
 @contextmanager
-def classified(server: str) -> Iterator[None]:
-    """Raise an error of psycopg as a ``SinkError``; an error of a row, or an unknown error, stays unchanged."""
+def classified(server: str, *, rows: bool = False) -> Iterator[None]:
+    """Raise an error of psycopg as a ``SinkError``. With ``rows`` an error that a row is to blame for stays unchanged."""
     try:
         yield
     except psycopg.Error as error:
-        other = classify(error, server)
+        other = classify(error, server, rows=rows)
         if other is error:
             raise
         raise other from error
 
 
-def classify(error: psycopg.Error, server: str) -> Exception:
-    """Return the ``SinkError`` for an error of psycopg, or the error itself."""
+def classify(error: psycopg.Error, server: str, *, rows: bool = False) -> Exception:
+    """Return the ``SinkError`` for an error of psycopg, or the error itself: of a row, or of the use of psycopg."""
     state, text = error.sqlstate or "", _first_line(error)
-    if state in _RETRYABLE:
-        return RetryableError(_RETRYABLE[state], f"{server}: {text}")
-    if state.startswith(_AWAY):
-        return RetryableError("unreachable" if state.startswith("08") else "unavailable", f"{server}: {text}")
+    if not state:
+        return _no_state(error, server)
+    classes = (reason for start, reason in _RETRYABLE_CLASSES.items() if state.startswith(start))
+    reason = _RETRYABLE.get(state) or next(classes, None)
+    if reason is not None:
+        return RetryableError(reason, f"{server}: {text}")
     if state == "42P01":
         return target_missing(f"{server}: {text}")
-    if state.startswith(_PERMANENT) and not state.startswith(_ROW_CLASSES):
-        return PermanentError(f"{server}: {text}.", _HINTS.get(state, _OTHER_HINT))
-    return error if state else _no_state(error, server, text)
+    if rows and is_row_error(error):
+        return error
+    return PermanentError(f"{server}: {text}.", _HINTS.get(state, _OTHER_HINT))
 
 
 def is_row_error(error: psycopg.Error) -> bool:
@@ -100,21 +122,32 @@ def line_of(error: psycopg.Error) -> int | None:
     return int(found[1]) if found and (error.diag.context or "").startswith("COPY") else None
 
 
-def _no_state(error: psycopg.Error, server: str, text: str) -> Exception:
+def _no_state(error: psycopg.Error, server: str) -> Exception:
     """Classify an error of the connection or of the protocol, which has a text only."""
     if not isinstance(error, (psycopg.OperationalError, psycopg.InternalError)):
         return error
     everything = " ".join(str(error).split())
-    if "does not match host name" in everything:
-        return certificate_error(server, f"certificate verify failed: mismatch: {everything}") or error
-    if _MISCONFIGURED.search(everything):
-        return PermanentError(f"{server}: {everything}.", "Correct CA_CERTS, or the TLS options of the URL.")
-    if _REFUSED.search(everything):
-        return PermanentError(f"{server} refuses this user: {text}.", "Correct the user, the password or the database.")
-    if "too many" in everything or "remaining connection slots" in everything:
+    if _OVERLOADED.search(everything):
         return RetryableError("overloaded", f"{server}: {everything}")
+    if not _passes(everything):
+        if "does not match host name" in everything:
+            return certificate_error(server, f"certificate verify failed: mismatch: {everything}") or error
+        if _MISCONFIGURED.search(everything):
+            return PermanentError(f"{server}: {everything}.", "Correct CA_CERTS, or the options of the URL.")
+        if _REFUSED.search(everything):
+            return PermanentError(
+                f"{server} refuses this user: {everything}.", "Correct the user, the password or the database."
+            )
     away = isinstance(error, psycopg.errors.ConnectionTimeout)
     return RetryableError("timeout" if away else "unreachable", f"{server}: {everything}")
+
+
+def _passes(text: str) -> bool:
+    """Return whether a cause of a failed connection passes: a server that starts, or one of several hosts that is away.
+
+    An address of the same host that does not answer is no such cause: ``localhost`` often has two, of which a server has one.
+    """
+    return bool(_SHORT.search(text) or (_ABSENT.search(text) and len(set(_HOST.findall(text))) > 1))
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from connectors import names
-from connectors.settings import ArrowSettings, VectorOptions
+from connectors.settings import ArrowSettings, VectorOptions, parse_vectors
 
 SCHEMES: Final = ("postgresql", "postgres")
 PORT: Final = 5432
@@ -19,6 +19,8 @@ LONGEST_NAME: Final = 63
 TOMBSTONES: Final = "__cdf_deleted"
 OPERATORS: Final = {"cosine": "vector_cosine_ops", "l2": "vector_l2_ops", "ip": "vector_ip_ops"}
 """pgvector's operators by metric."""
+LARGEST_INDEXED: Final = 2_000
+"""Numbers of the largest vector that an HNSW index of pgvector takes."""
 
 
 def hosts(url: str) -> list[tuple[str, int]]:
@@ -97,3 +99,13 @@ class PostgresOptions(VectorOptions):
     target_table: Annotated[str, AfterValidator(_identifier)] | None = Field(
         None, description="table to write to, in the sink's schema (default: the table's slug)"
     )
+
+    @field_validator("vectors")
+    @classmethod
+    def _index_takes_the_vectors(cls, text: str) -> str:
+        for column, (dimension, metric) in parse_vectors(text, cls.largest_vector).items():
+            if metric is not None and dimension > LARGEST_INDEXED:
+                raise ValueError(
+                    f"an HNSW index takes at most {LARGEST_INDEXED} numbers; declare {column}:{dimension} without a metric"
+                )
+        return text

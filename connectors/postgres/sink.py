@@ -81,8 +81,8 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         from connectors.postgres import target
         from connectors.postgres.client import identity_of
 
-        self._server = identity_of(self._connected())
         with self._connected().transaction() as cursor:
+            self._server = identity_of(cursor)
             return target.read(cursor, self._target(route), route)
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:
@@ -106,7 +106,8 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         """Return whether the server has another timeline than at the acknowledged writes, or restarted without them."""
         from connectors.postgres.client import identity_of
 
-        former, self._server = self._server, identity_of(self._connected())
+        with self._connected().transaction() as cursor:
+            former, self._server = self._server, identity_of(cursor)
         return None not in {former, self._server} and former != self._server
 
     def render(self, schema: StructType, route: RouteSpec) -> list[Column]:
@@ -152,11 +153,11 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         from connectors.postgres import load, target
         from connectors.postgres.client import identity_of
 
-        if self._server is not None and identity_of(self._connected()) != self._server:
-            raise lost(f"PostgreSQL at {self.endpoint} was restarted, or failed over")
         if route.watermark is None:
             load.finish(self._connected(), self._target(route), route)
-        with self._connected().transaction() as cursor:
+        with self._connected().transaction() as cursor:  # a pooler may lead the next one to another server
+            if self._server is not None and identity_of(cursor) != self._server:
+                raise lost(f"PostgreSQL at {self.endpoint} was restarted, or failed over")
             target.save_mark(cursor, self._target(route), route, watermark)
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:

@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Identifier
 from connectors.errors import PermanentError
 from connectors.postgres.load import make_key
 from connectors.postgres.settings import LONGEST_NAME, OPERATORS
-from connectors.postgres.target import GUARD_COLUMN
+from connectors.postgres.target import GUARD_COLUMN, Target
 from connectors.postgres.types import accepts, is_widening, postgres_type
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql.types import StructType
 
-    from connectors.postgres.target import Target
     from connectors.settings import Vectors
 
 ORDINARY: Final = "r"
@@ -34,6 +33,8 @@ class Held:
     required: bool
     default: bool
     generated: bool
+    deterministic: bool
+    """True unless its collation may take different texts as equal."""
 
 
 def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[str, str]:
@@ -76,7 +77,7 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
                 _alter(cursor, target, "ALTER TABLE {table} ADD COLUMN {name} {kind}", name, kind)
             elif not accepts(held[name].type, _plain(kind)):
                 _alter(cursor, target, "ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind}", name, kind)
-    _align_tombstones(cursor, target)
+    _align_tombstones(cursor, target, types)
     if held is None and cursor.execute(target.query("SELECT FROM {tombstones} LIMIT 1")).rowcount:
         make_key(cursor, target)  # a former table left tombstones, with which a merge compares each row
     for name, (_, metric) in vectors.items():
@@ -88,9 +89,10 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
     """Return the columns of a table by name; None if the table is absent. Raises ``PermanentError`` if it is no table."""
     cursor.execute(
         "SELECT c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
-        "a.attgenerated <> '' OR a.attidentity = 'a' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true) "
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
-        "WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
+        "LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
         [target.schema, table or target.table],
     )
     found = cursor.fetchall()
@@ -118,6 +120,8 @@ def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held]
             wrong.append(f"column {name} is generated")
         elif column.required and name not in target.keys:
             wrong.append(f"column {name} is NOT NULL, and a delete writes the key alone before it removes the row")
+        elif name in target.keys and not column.deterministic:
+            wrong.append(f"key column {name} has a nondeterministic collation, in which two keys may be equal")
     wrong += [
         f"column {name} is NOT NULL without a default, and the route does not send it"
         for name, column in held.items()
@@ -150,20 +154,39 @@ def _wrong_indexes(cursor: psycopg.Cursor[Any], target: Target) -> list[str]:
     return wrong if key else [*wrong, f"it has no primary key ({', '.join(target.keys)})"]
 
 
-def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target) -> None:
-    """Create the table of tombstones, or give its key columns the types of the table."""
+def _align_tombstones(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str]) -> None:
+    """Create the table of tombstones, or give its key columns the types of the table.
+
+    The tombstones of another key are dropped: a change of the key starts an epoch, whose guards are higher than theirs.
+    """
     table = held_columns(cursor, target) or {}
-    cursor.execute(
-        target.query(
-            "CREATE TABLE IF NOT EXISTS {tombstones} ({columns}, {guard} bigint NOT NULL, "
-            "deleted_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY ({keys}))",
-            columns=SQL(", ").join(SQL("{} {}").format(Identifier(key), _type(table[key].type)) for key in target.keys),
+    held = held_columns(cursor, target, target.tombstones)
+    if held is not None and not _have_the_key(cursor, target, held, types):
+        cursor.execute(target.query("DROP TABLE {tombstones}"))
+        held = None
+    if held is None:
+        declared = (SQL("{} {}").format(Identifier(key), _type(table[key].type)) for key in target.keys)
+        cursor.execute(
+            target.query(
+                "CREATE TABLE {tombstones} ({columns}, {guard} bigint NOT NULL, "
+                "deleted_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY ({keys}))",
+                columns=SQL(", ").join(declared),
+            )
         )
-    )
-    tombstones = held_columns(cursor, target, target.tombstones) or {}
+        return
     for key in target.keys:
-        if tombstones[key].type != table[key].type:
-            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, table[key].type)
+        kind = table[key].type
+        if held[key].type != kind and not is_widening(kind, held[key].type):  # a wider column holds every key
+            _alter(cursor, target, "ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {kind}", key, kind)
+
+
+def _have_the_key(
+    cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held], types: Mapping[str, str]
+) -> bool:
+    """Return whether the tombstones have the key columns, with types that hold the route's values or may be widened to do so."""
+    if _wrong_indexes(cursor, Target(target.schema, target.tombstones, target.keys)):
+        return False
+    return all(accepts(held[key].type, types[key]) or is_widening(held[key].type, types[key]) for key in target.keys)
 
 
 def _index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str) -> None:

@@ -23,8 +23,11 @@ from pyspark.sql.types import (
     NullType,
     NumericType,
     StringType,
+    StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from connectors.rendering import NESTED, json_of, json_type, parsed_text
@@ -55,9 +58,7 @@ def postgres_type(data_type: DataType) -> str:
         return "jsonb"
     if isinstance(data_type, DecimalType):
         return f"numeric({data_type.precision},{data_type.scale})"
-    if isinstance(data_type, StringType):  # char(n) and varchar(n) too
-        return "text"
-    return _NAMES[str(data_type.jsonValue())]
+    return _NAMES.get(str(data_type.jsonValue()), "text")  # char(n), varchar(n), intervals, times of day
 
 
 def accepts(held: str, wanted: str) -> bool:
@@ -197,4 +198,7 @@ def value_of(text: Column, data_type: DataType) -> Column:
         text = F.when(F.endswith(text, F.lit(" BC")), before).otherwise(text)
         long_year = F.concat(F.lit("+"), text)
         text = F.when(F.regexp_like(text, F.lit(r"^\d{5}")), long_year).otherwise(text)
+    if isinstance(data_type, TimeType):  # a cast to it is no part of Spark 4.2, and a parser of JSON reads it
+        value = StructType([StructField("value", data_type)])
+        return F.from_json(F.to_json(F.struct(text.alias("value"))), value).getField("value")
     return text.try_cast(data_type)

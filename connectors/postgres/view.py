@@ -13,7 +13,7 @@ from connectors.postgres.client import Database
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import GUARD_COLUMN, columns, hold
 from connectors.result import EntryCount
-from connectors.view import BODY, IDENTITY, ScannedView, entry_batch
+from connectors.view import BODY, FIRST_PAGE, IDENTITY, ScannedView, entry_batch, next_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ class TableView(ScannedView):
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:
         names = [name for name in self.held if name != GUARD_COLUMN]
         query = self.target.query(
-            "SELECT to_json(ARRAY[{key_texts}])::text, {guard}, row_to_json(r)::text FROM (SELECT {texts}, {guard} FROM {table} t "
+            "SELECT to_json(ARRAY[{key_texts}])::text, {guard}, row_to_json(r.*)::text FROM (SELECT {texts}, {guard} FROM {table} t "
             "WHERE {blocks}) r",
             key_texts=columns(self.target.keys),
             texts=SQL(", ").join(_text(name, self.held[name]) for name in names),
@@ -78,20 +78,22 @@ class TableView(ScannedView):
         )
         with closing(Database(self.settings)) as database, database.transaction(bounded=False, snapshot=True) as cursor:
             cursor.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot)))
-            for page in pages(cursor, query):
-                keys, guards, bodies = ([row[at] for row in page] for at in range(3))
-                yield entry_batch(keys, guards, bodies)
+            yield from batches(cursor, query)
 
     def read(self, schema: StructType) -> Column:
         """Return the row, from the JSON object of the texts of its columns."""
         from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql.types import TimeType
 
         from connectors.postgres.types import value_of
         from connectors.rendering import json_type
 
         texts = F.from_json(F.col(BODY), "map<string, string>")
         values = ((f.name, value_of(texts.getItem(f.name), f.dataType), json_type(f.dataType)) for f in schema.fields)
-        return F.struct(*(value.cast(kind).alias(name) for name, value, kind in values))
+        # Spark has no cast to a time of day.
+        return F.struct(
+            *((value if isinstance(kind, TimeType) else value.cast(kind)).alias(name) for name, value, kind in values)
+        )
 
     def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """Return the rows, each with its key text in place of the texts of its key columns."""
@@ -172,14 +174,14 @@ def block_range(start: int, end: int | None) -> Composable:
     return lower if end is None else SQL("{} AND t.ctid < {}::tid").format(lower, Literal(f"({end},0)"))
 
 
-def pages(cursor: psycopg.Cursor[Any], query: Composable) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a query in pages, by a cursor of the server."""
+def batches(cursor: psycopg.Cursor[Any], query: Composable) -> Iterator[pa.RecordBatch]:
+    """Yield the entries of a query in pages, by a cursor of the server."""
     cursor.execute(SQL("DECLARE cdf_rows NO SCROLL CURSOR FOR {}").format(query))
-    while True:
-        page = cursor.execute(SQL("FETCH {} FROM cdf_rows").format(Literal(PAGE))).fetchall()
-        if not page:
-            return
-        yield page
+    rows = FIRST_PAGE
+    while page := cursor.execute(SQL("FETCH {} FROM cdf_rows").format(Literal(rows))).fetchall():
+        batch = entry_batch(*([row[at] for row in page] for at in range(3)))
+        yield batch
+        rows = next_page(batch.num_rows, batch.nbytes, PAGE)
 
 
 def _text(name: str, kind: str) -> Composable:

@@ -124,7 +124,7 @@ class Writer:
 
     def _write(self, part: pa.RecordBatch, body: memoryview, offset: int, names: list[str], outcome: Outcome) -> None:
         load, stale, absent = is_load(part), set[int](), set[int]()
-        with self.database.transaction() as cursor:
+        with self.database.transaction(rows=True) as cursor:
             loading = hold(cursor, self.target, self.route, self._query(STAGE, names))
             if load or not loading:
                 into = INTO_TABLE if loading else INTO_STAGE

@@ -16,7 +16,7 @@ from connectors.redis.errors import classified
 from connectors.redis.keys import guard_of_value, is_internal
 from connectors.redis.script import GUARD_DIGITS
 from connectors.redis.settings import address, is_cluster
-from connectors.view import BODY, IDENTITY, ScannedView
+from connectors.view import BODY, FIRST_PAGE, IDENTITY, ScannedView, next_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
 SCAN_PAGE: Final = 1000
 """Keys that a SCAN inspects, about half of which are guards. The server needs about half a millisecond for them."""
-FIRST_ROWS: Final = 16
 MOST_ROWS: Final = 1000
 """Lua passes at most 8000 values to a command, and a longer MGET would keep the server from other clients."""
-BATCH_BYTES: Final = 8 * 2**20
 GUARD_PATTERN: Final = rf"^\d{{{GUARD_DIGITS}}}$"
 HIGHEST_GUARD: Final = b"%d" % (2**63 - 1)
 
@@ -89,11 +87,11 @@ class ValueView(ScannedView):
     def _batches(
         self, connection: Server | Cluster, wire: Any, pages: Iterator[list[bytes]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a master, as many at once as had ``BATCH_BYTES`` last time, and at most ``MOST_ROWS``.
+        """Yield the entries of a master, ``PAGE_BYTES`` at once, about, and at most ``MOST_ROWS``.
 
         A batch is built while the server reads the next values, and while it scans for the keys of the next page.
         """
-        former, rows = None, FIRST_ROWS
+        former, rows = None, FIRST_PAGE
         for page in pages:
             left = page
             while left:
@@ -102,7 +100,7 @@ class ValueView(ScannedView):
                 wire.send_packed_command([self._command(part) for part in parts], check_health=False)
                 if former:
                     batch = self._batch(*former)
-                    rows = min(max(BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1), 1), MOST_ROWS)
+                    rows = next_page(batch.num_rows, batch.nbytes, MOST_ROWS)
                     yield batch
                 former = parts, [wire.read_response(disable_decoding=True) for _ in parts]
         if former:

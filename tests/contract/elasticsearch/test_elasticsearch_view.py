@@ -35,7 +35,7 @@ def test_page_has_as_many_documents_as_its_bytes_allow(sink, route, write, monke
 
     monkeypatch.setattr(view, "_search", measured)
     monkeypatch.setattr(view, "FIRST_PAGE", 2)
-    monkeypatch.setattr(view, "PAGE_BYTES", 200_000)
+    monkeypatch.setattr("connectors.view.PAGE_BYTES", 200_000)
     sink.prepare(SCHEMA, route)
     write(route, *(upsert(str(number), 1, "x" * 50_000) for number in range(40)))
     with sink.view(route) as held:

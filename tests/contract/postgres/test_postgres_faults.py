@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from itertools import chain, repeat
 from random import Random
 from threading import Barrier
 
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 from pyspark.sql.types import DateType, DecimalType, LongType, StringType, StructField, StructType
 
-from connectors import PermanentError, RetryableError, Watermark
+from connectors import PermanentError, RetryableError, SinkError, Watermark, guard_of
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.contract import assert_applied
 from deploy.local.servers import Postgres
@@ -208,6 +209,45 @@ def test_wrong_password_or_database_halts_and_names_the_cure(locked_server):
         assert "s3cret" not in str(caught.value)
 
 
+def test_server_that_refuses_the_database_or_the_host_halts(own_server):
+    rules = own_server.home / "data" / "pg_hba.conf"
+    with psycopg.connect(own_server.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE barred LOGIN; CREATE ROLE rejected LOGIN")
+        admin.execute("CREATE DATABASE private")
+        admin.execute("REVOKE CONNECT ON DATABASE private FROM PUBLIC")
+        former = rules.read_text()
+        rules.write_text("host all rejected 127.0.0.1/32 reject\n" + former)
+        admin.execute("SELECT pg_reload_conf()")
+        for user, database in (("barred", "private"), ("rejected", "postgres")):
+            url = own_server.url.replace("cdf@", f"{user}@").replace("/postgres", f"/{database}")
+            with closing(sink_to(url)) as sink, pytest.raises(PermanentError, match="refuses this user"):
+                sink.check()
+        rules.write_text(former)
+        admin.execute("SELECT pg_reload_conf()")
+
+
+def test_watermark_is_saved_on_the_server_whose_identity_was_read(postgres_server, written, monkeypatch):
+    """A pooler may lead each transaction to another server."""
+    with (
+        Postgres.start(config={"fsync": "off"}) as another,
+        closing(sink_to(postgres_server.url)) as sink,
+        closing(sink_to(another.url)) as other,
+    ):
+        first, route = Watermark(0, 1, 1), route_to()
+        for each in (sink, other):
+            written(each, route)
+            each.save_watermark(route, first)
+        route = replace(route, watermark=first)
+        sink.read_claim(route)
+        database, later = sink._connected(), other._connected()._connected()
+        connections = chain([database._connected()], repeat(later))
+        monkeypatch.setattr(database, "_connected", lambda: next(connections))
+        sink.save_watermark(route, Watermark(0, 2, 2))
+        assert other.read_claim(route).watermark == first
+        with pytest.raises(RetryableError, match="lost"):
+            sink.save_watermark(route, Watermark(0, 3, 3))
+
+
 def test_wrong_option_of_the_url_is_refused_without_the_url(locked_server):
     url = f"{locked_server.url}?sslmod=require"
     with closing(sink_to(url)) as sink, pytest.raises(PermanentError, match="libpq") as caught:
@@ -357,6 +397,36 @@ def test_delete_that_a_foreign_key_refuses_is_a_dead_letter(sink, written, route
     result = write(deletion("b", 2), deletion("a", 2))
     assert [(entry.position, entry.code) for entry in result.rejected] == [(1, "constraint")]
     assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
+
+
+def test_sweep_that_a_foreign_key_refuses_halts_with_its_name(sink, written, route, db):
+    write = written(sink, route)
+    write(upsert("a", 1), upsert("b", 1))
+    db(f'CREATE TABLE "{route.table}_lines" (id text CONSTRAINT line_of REFERENCES "{route.table}")')
+    db(f"INSERT INTO \"{route.table}_lines\" VALUES ('a')")
+    below = guard_of(2, 0, upsert=False)
+    with pytest.raises(PermanentError, match='foreign key constraint "line_of"') as caught:
+        sink.delete_orphans(route, below)
+    assert "Delete the rows that refer to it, then run: cdf-replicator resume" in caught.value.hint
+    db(f'DELETE FROM "{route.table}_lines"')
+    assert sink.delete_orphans(route, below) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("53000", "overloaded"), ("40000", "conflict"), ("55006", "conflict"), ("XX000", "unavailable"), ("38000", None)],
+)
+def test_error_without_a_rule_of_its_own_is_classified(sink, written, route, db, state, expected):
+    write = written(sink, route)
+    write(upsert("a", 1))
+    db(
+        f"CREATE FUNCTION fail_{state}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"RAISE EXCEPTION 'the text of the server' USING ERRCODE = '{state}'; END $$"
+    )
+    db(f'CREATE TRIGGER fail BEFORE INSERT ON "{route.table}" FOR EACH ROW EXECUTE FUNCTION fail_{state}()')
+    with pytest.raises(SinkError, match="the text of the server") as caught:
+        write(upsert("b", 1))
+    assert getattr(caught.value, "reason" if expected else "hint", "").startswith(expected or "Correct the table")
 
 
 def test_positions_of_a_chunk_with_bad_rows_stay_those_of_the_chunk(sink, written, route):

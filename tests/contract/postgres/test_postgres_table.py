@@ -246,6 +246,57 @@ def test_widened_key_column_is_widened_in_both_tables(sink, db, route):
     assert db.types(route.table)["id"] == db.types(f"{route.table}__cdf_deleted")["id"] == "bigint"
 
 
+SHOP = StructType([*SCHEMA.fields, StructField("shop", StringType())])
+
+
+@pytest.mark.parametrize(
+    ("former", "keys", "schema", "row", "key"),
+    [
+        (("id",), ("shop", "id"), SHOP, {"id": "1", "shop": "a"}, "a:1"),
+        (("shop", "id"), ("id",), SHOP, {"id": "1", "shop": "a"}, "1"),
+        (("id",), ("id",), keyed(LongType()), {"id": 1}, "1"),
+    ],
+    ids=["more columns", "fewer columns", "another type"],
+)
+def test_tombstones_of_a_former_key_do_not_block_the_new_one(sink, deliver, db, former, keys, schema, row, key):
+    first = route_to(keys=former)
+    sink.prepare(SHOP, first)
+    deliver(first, replace(deletion("x", 1), key=":".join("former" for _ in former)), schema=SHOP)
+    assert len(db(f'SELECT * FROM "{first.table}__cdf_deleted"')) == 1
+    db(f'DROP TABLE "{first.table}"')
+    route = replace(first, keys=keys, epoch=2)
+    sink.prepare(schema, route)
+    written = replace(upsert("x", 1, "one", epoch=2), key=key, row={"name": "one", **row})
+    assert_applied(deliver(route, written, schema=schema))
+    assert_applied(deliver(route, replace(deletion("x", 2, epoch=2), key=key, row={}), schema=schema))
+    assert len(db(f'SELECT * FROM "{route.table}__cdf_deleted"')) == 1
+    assert_applied(deliver(route, replace(written, guard=guard_of(2, 3, upsert=True)), schema=schema))
+    assert sink.delete_orphans(route, guard_of(3, 0, upsert=False)) == 1
+    assert db(f'SELECT * FROM "{route.table}"') == []
+
+
+def test_tombstones_stay_if_the_key_stays(sink, deliver, db, route):
+    sink.prepare(SCHEMA, route)
+    deliver(route, deletion("a", 5))
+    db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE varchar(20)')
+    sink.prepare(SCHEMA, route)
+    assert db.types(f"{route.table}__cdf_deleted")["id"] == "character varying(20)"
+    assert list(deliver(route, upsert("a", 4)).stale) == [0]
+
+
+def test_key_with_a_collation_that_merges_keys_is_refused(sink, db, route):
+    name = f"loose_{route.table}"
+    db(f'CREATE COLLATION {name} FROM "C"')
+    db(
+        "UPDATE pg_collation SET collisdeterministic = false WHERE collname = %s", name
+    )  # the build of the tests has no ICU
+    db(f'CREATE TABLE "{route.table}" (id text COLLATE {name} PRIMARY KEY, name text COLLATE {name})')
+    with pytest.raises(PermanentError, match="column id has a nondeterministic collation"):
+        sink.prepare(SCHEMA, route)
+    db(f'ALTER TABLE "{route.table}" ALTER COLUMN id TYPE text COLLATE "C"')
+    sink.prepare(SCHEMA, route)
+
+
 def test_table_of_the_user_keeps_its_rows_and_gets_the_guard(sink, deliver, db, route):
     db(
         f"CREATE TABLE \"{route.table}\" (name varchar(20), note text NOT NULL DEFAULT '-', seq serial, id text, PRIMARY KEY (id))"

@@ -70,12 +70,12 @@ def test_value_of_another_type_has_no_body(redis_server, client):
 
 
 def test_batches_of_large_values_are_bounded(redis_server, client, monkeypatch):
-    monkeypatch.setattr(view, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr("connectors.view.PAGE_BYTES", 10_000)
     for number in range(300):
         client.set(f"rows:{number}", "x" * 1000)
     batches = list(ValueView(RedisSettings(type="redis", url=redis_server.url), NAMES).scan(0))
     assert sum(batch.num_rows for batch in batches) == 300
-    assert max(batch.nbytes for batch in batches) <= (view.FIRST_ROWS + 1) * 1100
+    assert max(batch.nbytes for batch in batches) <= (view.FIRST_PAGE + 1) * 1100
     assert pa.Table.from_batches(batches).column("body").unique().to_pylist() == ["x" * 1000]
 
 

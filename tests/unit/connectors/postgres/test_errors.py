@@ -26,6 +26,10 @@ from connectors.postgres.sink import PostgresSink
         (errors.ConnectionFailure, "unreachable"),
         (errors.IoError, "unavailable"),
         (errors.ConnectionTimeout, "timeout"),
+        (errors.InsufficientResources, "overloaded"),
+        (errors.TransactionRollback, "conflict"),
+        (errors.ObjectInUse, "conflict"),
+        (errors.InternalError_, "unavailable"),
         (psycopg.OperationalError, "unreachable"),
     ],
 )
@@ -44,6 +48,9 @@ def test_temporary_fault_is_retried_with_its_reason(error, reason):
         (errors.DatatypeMismatch, "cdf-replicator resume"),
         (errors.InvalidCatalogName, "Correct the table"),
         (errors.TooManyColumns, "Correct the table"),
+        (errors.ExternalRoutineException, "Correct the table"),
+        (errors.ProgramLimitExceeded, "Correct the table"),
+        (errors.ForeignKeyViolation, "Delete the rows that refer to it"),
     ],
 )
 def test_fault_of_the_table_or_the_user_halts_with_the_next_step(error, hint):
@@ -71,7 +78,58 @@ def test_fault_of_the_table_or_the_user_halts_with_the_next_step(error, hint):
 )
 def test_fault_of_a_row_has_a_code_of_the_sink(error, code):
     found = error("the server's text")
-    assert classify(found, "PostgreSQL at db") is found
+    assert classify(found, "PostgreSQL at db", rows=True) is found
     assert is_row_error(found)
     assert code_of(found) == code
     assert code in PostgresSink.capabilities.rejection_codes
+
+
+def failed(why, address="10.0.0.1"):
+    return f'connection failed: connection to server at "{address}", port 5432 failed: {why}'
+
+
+def listed(*attempts):
+    """Return the text of psycopg for attempts at several addresses: the last one, then each with its host."""
+    lines = [f"- host: '{host}', port: '5432', hostaddr: '10.0.0.1': {text}" for host, text in attempts]
+    return "\n".join([attempts[-1][1], "Multiple connection attempts failed. All failures were:", *lines])
+
+
+NO_ENTRY = 'FATAL:  no pg_hba.conf entry for host "10.0.0.9", user "cdf", database "shop", no encryption'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        failed('FATAL:  permission denied for database "shop"\nDETAIL:  User does not have CONNECT privilege.'),
+        failed(
+            'FATAL:  pg_hba.conf rejects connection for host "10.0.0.9", user "cdf", database "shop", no encryption'
+        ),
+        failed("FATAL:  no such database: shop"),
+        failed("FATAL:  no such user: cdf"),
+        failed("FATAL:  unsupported startup parameter: options"),
+        failed('private key file "/run/secrets/key" has group or world access; file must have permissions u=rw (0600)'),
+        listed(("localhost", failed("Connection refused", "::1")), ("localhost", failed(NO_ENTRY))),
+    ],
+)
+def test_refused_connection_halts(text):
+    found = classify(psycopg.OperationalError(text), "PostgreSQL at db")
+    assert isinstance(found, PermanentError)
+    assert "\n" not in found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (failed("FATAL:  sorry, too many clients already\n") + failed(NO_ENTRY), "overloaded"),
+        (failed("FATAL:  the database system is starting up\n") + failed(NO_ENTRY), "unreachable"),
+        (failed("FATAL:  the database system is shutting down\n") + failed(NO_ENTRY), "unreachable"),
+        (failed("server closed the connection unexpectedly\n") + failed(NO_ENTRY), "unreachable"),
+        (listed(("other", failed("Connection refused")), ("db", failed(NO_ENTRY))), "unreachable"),
+        (listed(("other", "connection timeout expired"), ("db", failed(NO_ENTRY))), "unreachable"),
+    ],
+)
+def test_refusal_beside_a_cause_that_passes_is_retried(text, reason):
+    """libpq joins the texts of its attempts with TLS and without, and psycopg those of each host."""
+    found = classify(psycopg.OperationalError(text), "PostgreSQL at db")
+    assert isinstance(found, RetryableError)
+    assert found.reason == reason

@@ -65,3 +65,9 @@ def test_slug_that_is_too_long_for_a_table_names_the_option():
 def test_vectors_are_parsed_with_and_without_a_metric():
     assert parse_vectors("embedding:256:cosine, title:64", 256) == {"embedding": (256, "cosine"), "title": (64, None)}
     assert parse_vectors("", 256) == {}
+
+
+def test_vector_that_no_index_takes_is_refused_with_a_metric():
+    with pytest.raises(ValidationError, match="at most 2000 numbers; declare embedding:2001 without a metric"):
+        PostgresOptions(vectors="embedding:2001:cosine")
+    assert PostgresOptions(vectors="a:2000:l2,b:16000").parsed_vectors == {"a": (2000, "l2"), "b": (16_000, None)}
