@@ -29,8 +29,8 @@ from connectors.change import (
 from connectors.delta import merge, tombstones
 from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
 from connectors.delta.sink import DeltaSettings, DeltaSink
-from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables import completeness, table, transactions
+from connectors.delta.tables import schema as delta_schema
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
