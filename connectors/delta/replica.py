@@ -21,17 +21,16 @@ from pydantic import Field
 from connectors.change import (
     DELETES,
     FEED_COLUMNS,
+    GUARD,
     KEY,
     SNAPSHOT,
-    commit_version_of,
-    guard_of,
     is_delete,
 )
 from connectors.delta import merge, tombstones
 from connectors.delta.merge import DELETED, HELD_GUARD, HELD_KEY
 from connectors.delta.sink import DeltaSettings, DeltaSink
+from connectors.delta.tables import completeness, table, transactions
 from connectors.delta.tables import schema as delta_schema
-from connectors.delta.tables import table, transactions
 from connectors.delta.tables.errors import classified
 from connectors.delta.tables.session import session
 from connectors.delta.tables.snapshot import Snapshot
@@ -144,12 +143,7 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
             raise classified(error, path) from error
 
     def complete(self, route: RouteSpec, restored_at: int) -> int | None:
-        """Return the version before the commit of the newest row: every commit up to it is in the table."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        rows = table.at(self.target(route), restored_at)
-        found = rows.where(F.col(HELD_GUARD) >= guard_of(route.epoch, 0, upsert=False)).agg(F.max(HELD_GUARD)).first()
-        return None if found is None or found[0] is None else commit_version_of(found[0]) - 1
+        return completeness.complete(self.target(route), restored_at, route.epoch)
 
     def count_entries(self, route: RouteSpec, below_guard: int) -> EntryCount:
         """Count rows by their guard, without soft-deleted rows and tombstones."""
@@ -205,6 +199,8 @@ class DeltaReplicaSink(DeltaSink, Resyncable, Repairable):
             given, oldest = merge.count(changes)
             if not given:
                 return FrameResult()
+            if batch.request:
+                completeness.record_request(path, batch.route.epoch, changes.agg({GUARD: "max"}).collect()[0][0])
             fresh = changes
             if not self.settings.soft_delete:
                 fresh = self._remember(changes, batch, given, oldest)

@@ -2,7 +2,7 @@
 
 The requests use the transport below Elastic's client, whose media types belong to one major version and which refuses
 OpenSearch. A plain content type and an authorization header built here work with each. Bodies are bytes. Nothing is retried
-here, with one exception: if a host can't be reached, the request goes to another host.
+here, with one exception: if a host can't be reached, the request goes to another host. An answer ends the request, whatever its status.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Reply:
 
     @property
     def error(self) -> tuple[str, str]:
-        """Return type and reason of the error; without them an empty type and the first 200 characters of the body."""
+        """Return type and reason of the error; without a type an empty type and the first 200 characters of the body."""
         try:
             error = orjson.loads(self.body)["error"]
-            return (error["type"], error["reason"]) if isinstance(error, dict) else ("", str(error))
+            return (error["type"] or "", error.get("reason") or "") if isinstance(error, dict) else ("", str(error))
         except (ValueError, KeyError, TypeError):
             return "", self.body[:200].decode(errors="replace")
 
@@ -101,6 +101,7 @@ class Cluster:
             self._transport = elastic_transport.Transport(
                 [_node(host, settings) for host in settings.hosts],
                 node_class=ProbedNode if self._others else elastic_transport.Urllib3HttpNode,
+                retry_on_status=(),
                 serializers=dict.fromkeys((JSON, NDJSON, "text/plain", "text/*", "application/*"), raw),
             )
         except OSError as error:
@@ -216,10 +217,7 @@ def refusal(reply: Reply, request: str) -> SinkError:
             f"{product} refused the credentials ({said}).", "Set API_KEY, or USERNAME and PASSWORD, of the sink."
         )
     if reply.status == FORBIDDEN:
-        return PermanentError(
-            f"not allowed ({said}).",
-            f"Grant the user {reply.dialect.privileges}.",
-        )
+        return PermanentError(f"not allowed ({said}).", f"Grant the user {reply.dialect.privileges}.")
     if NO_VECTORS.search(reason):
         return PermanentError(
             f"{product} can't keep vectors: {reason}.",

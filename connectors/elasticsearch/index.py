@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KEEP_VECTORS: Final = "mapping.exclude_source_vectors"
 META: Final = "cdf_replicator"
+WRITER: Final = "CDF-writer-"
 SHORTEST_GC_DELETES: Final = 600
 SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -83,9 +84,9 @@ def write_alias(index: str, fence: int | None = None) -> str:
     """Return the alias to write through under a lease; without a lease, the prefix of all these aliases.
 
     The prefix has capital letters, which the name of an index may not have. ``require_alias`` does not apply to a delete
-    with an external version, which would otherwise create an index if the alias is gone.
+    with an external version, which would otherwise create an index if the alias is gone. See ``bulk`` for an alias of a user.
     """
-    return f"CDF-writer-{index}-" + ("" if fence is None else str(fence))
+    return f"{WRITER}{index}-" + ("" if fence is None else str(fence))
 
 
 def identity_of(cluster: Cluster, index: str) -> str | None:

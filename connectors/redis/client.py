@@ -139,7 +139,8 @@ def _client(settings: RedisSettings, server: str) -> redis.Redis:
         if place.kind == "server":
             return redis.Redis.from_url(place.plain, **options)
         given = {**options, **redis.connection.parse_url(place.plain)}  # type: ignore[no-untyped-call]
-        del given["host"], given["port"]
+        for part in ("host", "port"):  # of the first sentinel; redis-py leaves out a port that the URL lacks
+            given.pop(part, None)
         asking = {name: option for name, option in options.items() if name in {"retry", *_WAITS}}
         sentinels: Any = Sentinel(place.servers, sentinel_kwargs=asking, **given)  # type: ignore[no-untyped-call]
         master: redis.Redis = sentinels.master_for(place.service)
@@ -172,10 +173,9 @@ class Identity:
 
 
 def identity_of(info: dict[str, Any]) -> Identity | None:
-    """Return the identity in a server's INFO; None if the user may not read INFO."""
-    if not info:
-        return None
-    return Identity(info["run_id"], info["master_replid"], int(info["master_repl_offset"]))
+    """Return the identity in a server's INFO; None if the user may not read INFO, or the server leaves a part out."""
+    run, data, offset = (info.get(name) for name in ("run_id", "master_replid", "master_repl_offset"))
+    return None if run is None or data is None or offset is None else Identity(str(run), str(data), int(offset))
 
 
 @contextmanager

@@ -84,12 +84,16 @@ class RedisSink(ArrowSink, Resyncable, Watermarked, Addressed, Repairable):
         return replace(claim, txn_version=reached.txn_version) if reached is not None and claim.is_of(route) else claim
 
     def prepare(self, schema: StructType, route: RouteSpec) -> Sequence[str]:  # noqa: ARG002 - Redis has no schema
+        from connectors.redis.client import identity_of
+
         with self._classified():
             self._connected().claim(_names(route), _holder(route), route.epoch, route.fence)
             infos = self._connected().infos()
-        if not all(infos):
+        if any(identity_of(info) is None for info in infos):
             unseen = "a restart or fail-over that loses the newest writes may remain undetected"
-            return [f"The user of Redis at {self.endpoint} may not read INFO: {unseen}. Grant +info."]
+            return [
+                f"INFO of Redis at {self.endpoint} does not show the server's ids: {unseen}. Grant +info to the user."
+            ]
         policies = (info.get("maxmemory_policy", "noeviction") for info in infos if info.get("maxmemory"))
         policy = next((policy for policy in policies if policy != "noeviction"), None)
         if policy is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdf_replicator.state.command_queue import Command
+from connectors.delta.tables import table
 from connectors.delta.tables.snapshot import Snapshot
 from tests.support import light_table
 from tests.support.waiting import until
@@ -138,5 +139,24 @@ def test_range_replayed_ahead_of_the_stream_hides_no_loss(world, target):
     assert target.ids() == [1, 2, 3, 4, 5]
     world.spark.sql(f"RESTORE delta.`{target.path}` TO VERSION AS OF {ahead}")
     assert target.ids() == [1, 2, 4, 5]
+    assert target.run() is None
+    assert target.ids() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("target", ["replica"], indirect=True)
+def test_row_repaired_ahead_of_the_stream_hides_no_loss(world, target):
+    """RESTORE takes back what the stream delivered after the repair of a row with the source's newest version."""
+    for id_ in (3, 4):
+        world.insert(f"({id_}, 'c')")
+    repair = Command("repair", target.route, identities=("1",))
+    assert target.run(command=repair) is None
+    assert world.answer(repair).message == "1 entries written as of version 3"
+    path = str(target.path)
+    repaired = next(v for v in range(Snapshot(path).version) if repair.id in (table.commit_text(path, v) or ""))
+    world.insert("(5, 'd')")
+    assert target.run() is None
+    assert target.ids() == [1, 2, 3, 4, 5]
+    world.spark.sql(f"RESTORE delta.`{path}` TO VERSION AS OF {repaired}")
+    assert target.ids() == [1, 2], "the repaired row is ahead of the stream"
     assert target.run() is None
     assert target.ids() == [1, 2, 3, 4, 5]

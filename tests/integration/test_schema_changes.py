@@ -209,6 +209,28 @@ def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, cha
     assert world.delivered() == {}
 
 
+@pytest.mark.parametrize("kind", ["replica", "audit"])
+def test_column_without_a_type_has_one_after_a_resync(world, kind):
+    world.into_delta(kind)
+    route = f"orders_{kind}"
+    world.sql(
+        "CREATE TABLE {t} (id bigint, note void) USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    world.sql("INSERT INTO {t} (id) VALUES (1)")
+    assert world.run(route) is None
+    typed = world.spark.sql("SELECT CAST(2 AS bigint) AS id, 'a' AS note")
+    typed.write.format("delta").mode("append").option("mergeSchema", "true").save(world.table)
+    assert world.run(route).reason == "schema_change"
+    assert world.run(route, command=Command("resync", route)) is None
+    rows = world.spark.read.format("delta").load(str(world.folder / kind / "orders"))
+    present = [(row.id, row.note) for row in rows.collect()]
+    assert sorted(set(present)) == [(1, None), (2, "a")]
+    world.sql("INSERT INTO {t} VALUES (3, 'b')")
+    assert world.run(route) is None
+    rows = world.spark.read.format("delta").load(str(world.folder / kind / "orders"))
+    assert (3, "b") in [(row.id, row.note) for row in rows.collect()]
+
+
 def test_column_mapping_enabled_under_a_route_is_followed(started, live):
     (runner,) = live("orders_files")
     started.sql(

@@ -1,3 +1,3 @@
 """Create, read and change Delta tables: sessions, snapshots, schemas, commits and transactions, for any sink."""
 
-__all__ = ["commits", "schema", "session", "snapshot", "table", "transactions"]
+__all__ = ["commits", "completeness", "schema", "session", "snapshot", "table", "transactions"]

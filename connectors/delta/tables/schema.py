@@ -87,7 +87,7 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
         PermanentError: The type of a column can't become the new type.
 
     """
-    from pyspark.sql.types import ArrayType, MapType, StructType
+    from pyspark.sql.types import ArrayType, MapType, NullType, StructType
 
     from connectors.delta.tables import shape
 
@@ -97,7 +97,9 @@ def _lacking(path: str, schema: StructType) -> list[StructField]:
     lacking = [field for field in wanted if not _is(held.get(field.name.lower()), field.dataType)]
     for field in lacking:
         known = held.get(field.name.lower())
-        if known is not None and not isinstance(field.dataType, StructType | ArrayType | MapType):
+        if known is None or isinstance(known, NullType):  # Delta lets a void column take any type
+            continue
+        if not isinstance(field.dataType, StructType | ArrayType | MapType):
             raise unfit(path, f"{field.name} is {known.simpleString()} there, {field.dataType.simpleString()} now")
     return lacking
 

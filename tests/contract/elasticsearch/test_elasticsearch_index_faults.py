@@ -86,3 +86,17 @@ def test_unresponsive_host_delays_one_start_and_next_run_avoids_it(elasticsearch
             tried += 1
         assert 1 <= tried <= 3, "by few of the fourteen requests"
         assert cluster_of(sink.settings) is cluster_of(sink_to(hosts, request_timeout=15).settings)
+
+
+def test_deletes_create_no_index_in_place_of_a_removed_alias(sink, es, route, write):
+    es("PUT", f"/{route.table}-1", {"aliases": {route.table: {}}})
+    sink.prepare(SCHEMA, route)
+    write(route, upsert("a", 1, "one"), upsert("b", 1, "two"))
+    result = write(route, deletion("a", 2), deletion("c", 2))
+    assert list(result.noop) == [1]
+    assert [*result.stale, *result.rejected, *result.retry] == []
+    es("DELETE", f"/{route.table}-1/_alias/{route.table}")
+    with pytest.raises(PermanentError, match="the index is gone"):
+        write(route, deletion("b", 2), deletion("c", 3))
+    assert es.missing(f"/{route.table}")
+    assert es.document(f"{route.table}-1", "b") == {"id": "b", "name": "two"}

@@ -405,3 +405,12 @@ def test_promoted_replica_is_found_and_its_lost_writes_are_detected(spark, route
         assert not sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("1", 2, "b")])).stale
         assert json.loads(new.get("orders:1"))["name"] == "b"
         assert sink.endpoint == f"127.0.0.1:{watched.sentinel.port}/cache/0"
+
+
+def test_sentinel_without_a_port_has_the_default_port():
+    with started_with_sentinel() as watched:
+        known = f"127.0.0.1:{watched.sentinel.port}"
+        for hosts in (f"127.0.0.1,{known}", f"{known},127.0.0.1"):  # no sentinel listens on the default port
+            url = watched.url.replace(known, hosts)
+            with closing(RedisSink(RedisSettings(type="redis", url=url))) as sink:
+                sink.check()

@@ -3,7 +3,8 @@ import pyarrow as pa
 import pytest
 
 from connectors import PermanentError, Rejected, RetryableError, WriteResult
-from connectors.elasticsearch.bulk import all_applied, body_of, merge, refused_alike, result_of
+from connectors.elasticsearch.bulk import all_applied, merge, refused_alike, result_of
+from connectors.elasticsearch.sink import body_of
 
 
 def index(status, kind=None, reason=""):

@@ -53,6 +53,16 @@ def test_status_that_needs_an_operator_is_permanent(answer, word):
     assert error.hint
 
 
+@pytest.mark.parametrize(
+    "error", [{"type": "null_pointer_exception", "reason": None}, {"type": "null_pointer_exception"}]
+)
+def test_error_without_a_reason_is_temporary_and_named_by_its_type(error):
+    answer = Reply(ELASTICSEARCH, 500, PRODUCT, json.dumps({"error": error, "status": 500}).encode())
+    found = refusal(answer, "bulk")
+    assert isinstance(found, RetryableError)
+    assert (found.reason, found.detail) == ("unavailable", "bulk: HTTP 500 null_pointer_exception")
+
+
 def test_retry_after_of_the_server_is_kept():
     assert refusal(reply(503, reason="", headers={"retry-after": "7"}), "bulk").retry_after == 7.0
     assert (
