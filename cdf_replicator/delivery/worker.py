@@ -11,6 +11,7 @@ import traceback
 from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -65,11 +66,16 @@ def partition_function(
             batches = (_of_snapshot(batch, snapshot_guard) for batch in batches)
         opened = _opened(sink, route, run_number)
         outcome = write_partition(opened.sink, opened.pressure, route, policy, batches, known=known)
-        if not gc.get_freeze_count():
-            gc.freeze()  # PySpark's daemon collects garbage after each task: 22 ms for the objects of all modules
+        _freeze_modules()
         yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json().decode()]})
 
     return run
+
+
+@cache
+def _freeze_modules() -> None:
+    """Exclude the objects of all modules from collections, once a process: PySpark collects garbage after each task, in 22 ms."""
+    gc.freeze()
 
 
 def write_partition(

@@ -11,12 +11,16 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyspark
 import structlog
 
-from cdf_replicator.spark.java import java_home
+from cdf_replicator.spark.class_archive import JARS
+from cdf_replicator.spark.java import SparkStartError, java_home
+
+if TYPE_CHECKING:
+    from cdf_replicator.settings.models import Spark
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +33,12 @@ IVY: Final = """<ivy-module version="2.0">
 </ivy-module>
 """
 DEPENDENCY: Final = '    <dependency org="{}" name="{}" rev="{}" transitive="false" conf="default"/>'
+
+
+_DELTA_HINT: Final = (
+    "The Delta jars can be supplied in three ways: in pyspark's own jars folder, in a folder named by CDF_SPARK__JARS, or "
+    "fetched once from Maven Central into the user's cache folder (behind a proxy or a CA of your own, set JAVA_TOOL_OPTIONS)."
+)
 
 
 class JarsError(Exception):
@@ -51,6 +61,24 @@ def listed() -> list[Jar]:
     """Return the tested jars."""
     lines = (line.split() for line in LIST.read_text("utf-8").splitlines())
     return [Jar(digest, *coordinates.split(":")) for digest, coordinates in lines]
+
+
+def for_delta(settings: Spark) -> dict[str, str]:
+    """Return Spark's setting for the jars that Delta needs, empty if pyspark has them; raises ``SparkStartError``."""
+    # Jars in pyspark's own folder are on this machine only.
+    is_sent = settings.jars is not None and not settings.master.startswith("local")
+    if not is_sent and any(JARS.glob("delta-spark_*.jar")):
+        return {}
+    if settings.jars is None:
+        try:
+            found = cached()
+        except JarsError as error:
+            raise SparkStartError(f"{error} {_DELTA_HINT}") from error
+    else:
+        found = sorted(Path(settings.jars).glob("*.jar"))
+        if not any(jar.name.startswith("delta-spark_") for jar in found):
+            raise SparkStartError(f"no delta-spark_*.jar in CDF_SPARK__JARS={settings.jars}. {_DELTA_HINT}")
+    return {"spark.jars": ",".join(map(str, found))}
 
 
 def cached(folder: Path | None = None) -> list[Path]:

@@ -35,7 +35,6 @@ __all__ = [
     "SparkStartError",
     "clear_delta_cache",
     "context_stopped",
-    "delta_jars",
     "is_spark_exit",
     "jvm_alive",
     "jvm_pid",
@@ -45,8 +44,6 @@ __all__ = [
 ]
 
 log = structlog.get_logger(__name__)
-
-_JARS: Final = class_archive.JARS
 
 JVM_ENVIRON: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -107,6 +104,9 @@ DEFAULTS: Final = {
     "spark.ui.retainedTasks": "500",
 }
 
+LOCAL: Final = {"spark.python.daemon.module": "cdf_replicator.spark.worker_daemon"}
+"""Defaults of workers beside the driver. A daemon on another machine can't import the packages, since the driver sends them to workers alone."""
+
 LEFTOVER_SECONDS: Final = 3600
 """Age of a properties file that no start still reads."""
 
@@ -118,8 +118,9 @@ def start(settings: Spark) -> SparkSession:
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    conf = {**DEFAULTS, **settings.conf, **FIXED, "spark.master": settings.master}
-    for name, own in delta_jars(settings).items():  # in addition to the operator's
+    local = LOCAL if settings.master.startswith("local") else {}
+    conf = {**DEFAULTS, **local, **settings.conf, **FIXED, "spark.master": settings.master}
+    for name, own in jars.for_delta(settings).items():  # in addition to the operator's
         conf[name] = ",".join(filter(None, (conf.get(name), own)))
     conf = {**jvm_settings(conf), **conf}
     with _properties_file(conf) as path:
@@ -202,29 +203,6 @@ def _ship_packages(session: SparkSession) -> None:
                 if file.is_file() and file.suffix != ".pyc":  # a sink may read a file of its package
                     packages.write(file, file.relative_to(root.parent))
     context.addPyFile(str(archive))
-
-
-_DELTA_HINT: Final = (
-    "The Delta jars can be supplied in three ways: in pyspark's own jars folder, in a folder named by CDF_SPARK__JARS, or "
-    "fetched once from Maven Central into the user's cache folder (behind a proxy or a CA of your own, set JAVA_TOOL_OPTIONS)."
-)
-
-
-def delta_jars(settings: Spark) -> dict[str, str]:
-    # Jars in pyspark's own folder are on this machine only.
-    is_sent = settings.jars is not None and not settings.master.startswith("local")
-    if not is_sent and any(_JARS.glob("delta-spark_*.jar")):
-        return {}
-    if settings.jars is None:
-        try:
-            found = jars.cached()
-        except jars.JarsError as error:
-            raise SparkStartError(f"{error} {_DELTA_HINT}") from error
-    else:
-        found = sorted(Path(settings.jars).glob("*.jar"))
-        if not any(jar.name.startswith("delta-spark_") for jar in found):
-            raise SparkStartError(f"no delta-spark_*.jar in CDF_SPARK__JARS={settings.jars}. {_DELTA_HINT}")
-    return {"spark.jars": ",".join(map(str, found))}
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import psycopg
 import redis
 from psycopg.sql import SQL, Identifier
 
+from cdf_replicator.spark.session import LOCAL
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def jvm_killed(world: World) -> AbstractContextManager[None]:
 
 
 def worker_killed(world: World) -> AbstractContextManager[None]:
-    return _killed(world, lambda driver: _child(driver, "pyspark.daemon", leaf=True), ends=False)
+    return _killed(world, lambda driver: _child(driver, LOCAL["spark.python.daemon.module"], leaf=True), ends=False)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from cdf_replicator.spark.class_archive import settings as archive_settings
 from cdf_replicator.spark.java import java_home
 from cdf_replicator.spark.jvm_classes import keep
-from cdf_replicator.spark.session import DEFAULTS, FIXED
+from cdf_replicator.spark.session import DEFAULTS, FIXED, LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,6 +57,7 @@ def started(folder: Path, plans: Mapping[str, str] = SMALL_PLANS) -> Iterator[Sp
     archive_option, class_path = archive_settings("", {})
     settings = {
         **DEFAULTS,
+        **LOCAL,
         **class_path,
         **FIXED,
         **plans,

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cdf_replicator.settings.models import Spark
-from cdf_replicator.spark import jars, session
+from cdf_replicator.spark import SparkStartError, jars
 from deploy.local.jars import fetch
 
 CLUSTER = "spark://master:7077"
@@ -22,24 +22,24 @@ def folder(tmp_path):
 
 @pytest.fixture
 def beside_pyspark(folder, monkeypatch):
-    monkeypatch.setattr(session, "_JARS", folder)
+    monkeypatch.setattr(jars, "JARS", folder)
     return folder
 
 
 def test_jars_in_pyspark_folder_are_enough_for_local_mode(beside_pyspark):
-    assert session.delta_jars(Spark(jars=str(beside_pyspark))) == {}
+    assert jars.for_delta(Spark(jars=str(beside_pyspark))) == {}
 
 
 def test_executors_elsewhere_are_sent_those_of_the_folder_that_is_named(beside_pyspark):
-    assert session.delta_jars(Spark(master=CLUSTER)) == {}
-    sent = session.delta_jars(Spark(master=CLUSTER, jars=str(beside_pyspark)))["spark.jars"]
+    assert jars.for_delta(Spark(master=CLUSTER)) == {}
+    sent = jars.for_delta(Spark(master=CLUSTER, jars=str(beside_pyspark)))["spark.jars"]
     assert sent.split(",") == sorted(map(str, beside_pyspark.glob("*.jar")))
 
 
 def test_a_folder_without_them_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_JARS", tmp_path / "none")
-    with pytest.raises(session.SparkStartError, match="no delta-spark_"):
-        session.delta_jars(Spark(jars=str(tmp_path)))
+    monkeypatch.setattr(jars, "JARS", tmp_path / "none")
+    with pytest.raises(SparkStartError, match="no delta-spark_"):
+        jars.for_delta(Spark(jars=str(tmp_path)))
 
 
 @pytest.fixture
@@ -48,15 +48,15 @@ def cache(tmp_path, monkeypatch):
     folder = tmp_path / "cache" / "cdf-replicator" / "jars"
     folder.mkdir(parents=True)
     for jar in jars.listed():
-        shutil.copy(session._JARS / jar.file, folder)
+        shutil.copy(jars.JARS / jar.file, folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(session, "_JARS", tmp_path / "none")
+    monkeypatch.setattr(jars, "JARS", tmp_path / "none")
     return folder
 
 
 def test_wheel_fetches_exactly_the_tested_jars_once(cache, monkeypatch):
     monkeypatch.setattr(jars, "_fetch", lambda *_: pytest.fail("they are there"))
-    conf = session.delta_jars(Spark())
+    conf = jars.for_delta(Spark())
     assert conf.keys() == {"spark.jars"}, "no packages, whose dependencies Spark would fetch at each start"
     assert conf["spark.jars"].split(",") == [str(cache / jar.file) for jar in jars.listed()]
 
