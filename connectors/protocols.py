@@ -186,8 +186,9 @@ class Auditable(ABC):
         A column that a change lacks is null. Changes nothing.
 
         Args:
-            snapshot: The batch that wrote the route's snapshot. It names the route and the source table. Rows of other
-                snapshots are not returned.
+            snapshot: The first batch that wrote the route's snapshot. It names the route and the source table. Batches of the
+                same number in later generations may have written rows of the snapshot too. Rows of earlier snapshots are
+                not returned.
             schema: The type of ``row``.
             versions: The first and the last commit version to return. A change without a version, or of no source
                 table, has no commit version in the result: another writer wrote it.

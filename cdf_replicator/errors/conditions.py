@@ -21,7 +21,7 @@ class ErrorCondition:
         action: The reaction of the route.
         reason: Label of the metrics and of the status.
         next_step: The operator's next step; ``{route}`` becomes the route's name.
-        tries: Failures in a row after which ``retry_then_halt`` halts.
+        tries: Failures in a row with the same reason after which ``retry_then_halt`` halts.
     """
 
     patterns: tuple[str, ...]

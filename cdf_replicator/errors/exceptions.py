@@ -21,7 +21,7 @@ class ErrorDecision:
         message: The error in one line.
         remedy: The operator's next step; never empty.
         from_sink: True if the sink is unavailable or refuses requests.
-        max_failures: Failures in a row after which ``retry_then_halt`` halts.
+        max_failures: Failures in a row with the same reason after which ``retry_then_halt`` halts.
     """
 
     action: Action

@@ -1,8 +1,10 @@
-"""Compute the generations of a route's stream: their position, the start and the abandonment of a replay."""
+"""Compute the generations of a route's stream: their position and its end, the start and the abandonment of a replay."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
@@ -15,6 +17,7 @@ from cdf_replicator.transform import change_frame
 
 if TYPE_CHECKING:
     from cdf_replicator.errors.exceptions import ErrorDecision
+    from cdf_replicator.monitoring.progress import ProgressTracker
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
@@ -24,6 +27,33 @@ if TYPE_CHECKING:
 
 GIVEN_UP: Final = UNREADABLE | {UNKNOWN_SPARK_ERROR, "table_replaced", "unknown_change", "start_out_of_range"}
 """Reasons for which a replay is given up. If they concern later versions too, the route halts at its former position."""
+IDLE_SECONDS: Final = 600.0
+"""How long a query has nothing to read before its state records that; a write is a paid request in an object store."""
+
+
+@dataclass(slots=True)
+class EndRecord:
+    """Records in the state that the offset of a query ends its commit, so that a restart does not need that commit.
+
+    Spark does not record it: the offset of an update is a file of the commit.
+    """
+
+    state_path: StateStore
+    state: RouteState
+    _idle_since: float | None = field(default=None, init=False)
+
+    def update(self, tracker: ProgressTracker, *, ends: bool = False) -> None:
+        """Record the offset if the query has had nothing to read for long, or has nothing to read when it ends."""
+        offset = tracker.offset if tracker.has_read_all else None
+        if offset is None or offset.index < 0 or str(offset) == self.state.completed_offset:
+            self._idle_since = None
+            return
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if ends or now - self._idle_since >= IDLE_SECONDS:
+            with suppress(OSError):  # the state path does not answer: a later call repeats the write
+                self.state = replace(self.state, completed_offset=str(offset))
+                self.state_path.save(self.state)
 
 
 def delivered_version(state: RouteState, state_path: StateStore) -> int:
@@ -46,7 +76,8 @@ def following(state: RouteState, version: int, source: SourceTable, state_path: 
     if is_damaged(state, folder):
         may_hold = source.log.available()[1]
     known = watermark.known(state, state_path)
-    return state.next_generation(version, replay_end_version=-1 if may_hold is None else may_hold, watermark=known)
+    further = state.next_generation(version, replay_end_version=-1 if may_hold is None else may_hold, watermark=known)
+    return further.having_read(version - 1, source.log.committed_at(version - 1))
 
 
 def replayed(

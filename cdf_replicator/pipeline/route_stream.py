@@ -15,7 +15,7 @@ from cdf_replicator.pipeline import generation, start_position
 from cdf_replicator.pipeline.bootstrap import Bootstrap
 from cdf_replicator.pipeline.context import cancelled_for_command
 from cdf_replicator.pipeline.maintenance import MaintenanceRunner
-from cdf_replicator.source import schema_evolution
+from cdf_replicator.source import continuity, schema_evolution
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
@@ -141,6 +141,7 @@ class RouteStream:
         if schema_log and committed is None and not (yield from self.query.await_commit(position)):
             return
         newest = source.newest_of(state.table_id)
+        continuity.verify_last_read(source, state)
         frame = source.stream(state.start_version, schema_log)
         first = position.delivered_version + 1
         guard = schema_evolution.CommitGuard(route, source, frame, first, newest)

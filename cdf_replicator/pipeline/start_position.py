@@ -138,21 +138,24 @@ def new_epoch(
         newest = state_path.newest_generation(route.name)
         state = RouteState(route.name, identity, source.metadata.table_id, epoch=claimed, generation=newest)
     fresh = state.next_epoch(latest, table_id=source.metadata.table_id, above=claimed, share=share)
-    return replace(fresh, identity=identity)
+    return replace(fresh, identity=identity).having_read(latest, source.log.committed_at(latest))
 
 
 def _resumable(state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
     """Return the state, in a new generation if Spark can't continue the old; raises ``RouteHaltError`` if commits are lost.
 
     On a restart Spark plans the last committed micro-batch again, without running it. Spark fails if log cleanup has
-    removed the commits of that batch, although they are delivered. The route uses the readable part of a damaged
-    checkpoint and delivers again what it may have delivered since.
+    removed the commits of that batch, although they are delivered. The batch may end within a commit, which is needed unless the
+    state records that the batch ends it. The route uses the readable part of a damaged checkpoint and delivers again what it
+    may have delivered since.
     """
     folder = state_path.checkpoint(state.route, state.generation)
     committed, damaged = checkpoint.last_committed(folder), generation.is_damaged(state, folder)
     if committed is None and not damaged:
         return state
     needed = committed.version if committed else state.start_version or 0
+    if committed and str(committed) == state.completed_offset:
+        needed = committed.version + 1
     earliest = source.log.available()[0]
     if needed < earliest:
         raise RouteHaltError(
@@ -199,8 +202,10 @@ def _initial_state(
     if version is None and route.source.starting_timestamp is not None:
         version = source.version_at(route.source.starting_timestamp)
     state = RouteState(route.name, identity, source.metadata.table_id, requested_start_version=requested_start_version)
+    state = replace(state, first_generation=state.generation)
     if version is None:
-        return replace(state, pinned_version=source.log.available()[1])
+        latest = source.log.available()[1]
+        return replace(state, pinned_version=latest).having_read(latest, source.log.committed_at(latest))
     source.check_range(version)
     return replace(state, phase="streaming", start_version=version)
 
@@ -217,10 +222,12 @@ def _verify_identity(state: RouteState, identity: dict[str, object], source: Sou
 
 def _verify_history(state: RouteState, source: SourceTable, state_path: StateStore) -> None:
     """Check that the table still has the last commit that the route has read; raises ``RouteHaltError``."""
+    continuity.verify_last_read(source, state)
     folder = state_path.checkpoint(state.route, state.generation)
     planned = checkpoint.last_planned(folder)
     if planned is None:
         version, read_at = (state.start_version or 0) - 1, checkpoint.first_started_at(folder)
     else:
         version, read_at = planned[0].started_version, planned[1]
-    continuity.verify_read(source, version, read_at)
+    if state.read_version is None or version > state.read_version:
+        continuity.verify_read(source, version, read_at)

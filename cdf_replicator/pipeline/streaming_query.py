@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from cdf_replicator.errors.exceptions import QueryStalledError
 from cdf_replicator.monitoring.lag import Progress
 from cdf_replicator.monitoring.stalls import StallDetector, movement
+from cdf_replicator.pipeline.generation import EndRecord
 from cdf_replicator.source import continuity
 from cdf_replicator.source.table_watch import IdleQuery, free_poll_seconds
 from cdf_replicator.spark import callback
@@ -117,10 +118,12 @@ class StreamingQueryRunner:
         self._stalled = False
         tracker = self._lag.tracker(position, query)
         idle = IdleQuery(self._tables, position.source, query)
+        end = EndRecord(self._context.state_store, position.state)
         try:
             while query.isActive and not self._interrupt.requested:
                 tracker.poll()
                 yield Progress.of(position, tracker)
+                end.update(tracker)
                 self._check_stall(query, tracker)
                 if mark := idle.take_replaced():
                     continuity.verify_mark(position.source, mark, position.state.table_id)
@@ -136,6 +139,7 @@ class StreamingQueryRunner:
                 yield Progress.of(position, tracker)
                 if error is not None:
                     raise on_batch.error or error
+            end.update(tracker, ends=True)
         finally:
             tracker.release()
             idle.close()
@@ -147,7 +151,7 @@ class StreamingQueryRunner:
         """Wait for the first commit to follow, and yield progress; return False if it is absent.
 
         It is absent after an interrupt and, with ``once``, at once. Raises the error that a query raises for an absent
-        table, and ``RouteHaltError`` if another table has replaced it.
+        table, and ``RouteHaltError`` if another table or a copy has replaced it.
         """
         source, first = position.source, position.first_version
         if source.log.latest_version() < first:
@@ -157,6 +161,7 @@ class StreamingQueryRunner:
             while source.log.latest_version() < first:
                 if time.monotonic() >= compare_at:
                     source.newest_of(position.state.table_id)
+                    continuity.verify_last_read(source, position.state)
                     compare_at = time.monotonic() + self._settings.trigger_seconds
                 tracker.poll_source()
                 yield Progress.of(position, tracker)

@@ -61,7 +61,7 @@ def apply(
     state = _redelivering_lost(claim, state, source, state_path)
     if state.pinned_version is not None and _is_restored(claim, state, state_path):
         check_resyncable(route, sink, claim)
-        state = state.next_epoch(state.pinned_version, table_id=state.table_id, share=share)
+        state = _loading_again(sink, state, state.pinned_version, source, share)
     return _skip_recorded_txns(claim, state, source, state_path)
 
 
@@ -114,6 +114,17 @@ def _is_restored(claim: Claim, state: RouteState, state_path: StateStore) -> boo
     """
     ours = (claim.owner, claim.route or state.route, claim.epoch) == (state_path.owner, state.route, state.epoch)
     return ours and state.phase == "bootstrapping" and not state.target_prepared
+
+
+def _loading_again(sink: Sink, state: RouteState, pinned: int, source: SourceTable, share: float | None) -> RouteState:
+    """Return the next epoch with the same snapshot. An append sink may hold the snapshot and every commit since."""
+    return replace(
+        state.next_epoch(pinned, table_id=state.table_id, share=share),
+        replay_end_version=source.log.available()[1] if sink.mode == "append" else -1,
+        first_generation=state.snapshot_generation,
+        read_version=state.read_version,
+        read_modified_at=state.read_modified_at,
+    )
 
 
 def _skip_recorded_txns(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:

@@ -73,8 +73,8 @@ class RouteRunner:
         self.requested_start_version = requested_start_version
         self._once = context.once
         self._is_paused = False
-        self._failures = 0
-        self._last_message = ""
+        self._failures = self._same_failures = 0
+        self._last_message = self._last_reason = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)
 
     # Called by other threads.
@@ -189,8 +189,10 @@ class RouteRunner:
     def handle_failure(self, decision: ErrorDecision, error: BaseException) -> bool:
         """Act on the decision for an error; return False if the thread must end (``--once`` only)."""
         another_change = decision.reason == "schema_change" and decision.message != self._last_message
+        is_same = self._failures > 0 and decision.reason == self._last_reason and not another_change
+        self._same_failures = self._same_failures + 1 if is_same else 1
         self._failures = 1 if another_change else self._failures + 1  # a failure at a later version is progress
-        self._last_message = decision.message
+        self._last_message, self._last_reason = decision.message, decision.reason
         if decision.reason == "schema_change" and decision.action != "halt" and self._failures == 1:
             self._report.event("the table's schema changed: the stream restarts with the new schema")
         else:
@@ -199,7 +201,7 @@ class RouteRunner:
             self._report.sink_down(decision)
         if decision.reason == UNKNOWN_SPARK_ERROR:
             clear_delta_cache(self._context.spark)
-        if decision.action == "retry_then_halt" and self._failures >= decision.max_failures:
+        if decision.action == "retry_then_halt" and self._same_failures >= decision.max_failures:
             decision = replace(decision, action="halt")
         if decision.action == "halt":
             back = self._handler.abandon_replay(decision)

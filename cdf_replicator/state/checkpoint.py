@@ -32,6 +32,9 @@ class Offset:
         fields = json.loads(text)
         return cls(fields["reservoirId"], int(fields["reservoirVersion"]), int(fields["index"]))
 
+    def __str__(self) -> str:
+        return f"{self.version}:{self.index}"
+
     @property
     def started_version(self) -> int:
         """The newest version of which any file was read."""

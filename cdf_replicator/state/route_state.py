@@ -33,6 +33,10 @@ class RouteState:
         held_version: highest version that the sink held in full when an operator's replay started; -1 before the first
             replay of the epoch.
         target_watermark: the target's watermark, as text, when a replay started.
+        first_generation: generation in which the epoch began; None in a file of an older service.
+        read_version: a commit that the route has read as a whole, and later commits may follow; None if none is known.
+        read_modified_at: modification time of that commit's file in epoch seconds.
+        completed_offset: offset of this generation, as text, that is known to end its commit.
 
     """
 
@@ -53,6 +57,21 @@ class RouteState:
     table_schema: dict[str, Any] | None = None
     held_version: int = -1
     target_watermark: str | None = None
+    first_generation: int | None = None
+    read_version: int | None = None
+    read_modified_at: float | None = None
+    completed_offset: str | None = None
+
+    @property
+    def snapshot_generation(self) -> int:
+        """Return the first generation that may have written the epoch's snapshot."""
+        return self.generation if self.first_generation is None else self.first_generation
+
+    def having_read(self, version: int, modified_at: float | None) -> RouteState:
+        """Return the state with a commit that the route has read, unless a later one or no time of its file is known."""
+        if modified_at is None or (self.read_version is not None and version < self.read_version):
+            return self
+        return replace(self, read_version=version, read_modified_at=modified_at)
 
     def next_generation(
         self, start_version: int, *, replay_end_version: int, watermark: Watermark | None = None
@@ -70,6 +89,7 @@ class RouteState:
             replay_end_version=max(replay_end_version, self.replay_end_version),
             query_started=False,
             target_watermark=None if watermark is None else str(watermark),
+            completed_offset=None,
         )
 
     def next_epoch(
@@ -92,4 +112,8 @@ class RouteState:
             table_schema=None,
             held_version=-1,
             target_watermark=None,
+            first_generation=self.generation + 1,
+            read_version=None,
+            read_modified_at=None,
+            completed_offset=None,
         )

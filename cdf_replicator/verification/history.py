@@ -109,7 +109,7 @@ class History:
 
     def _held(self, row: StructType, pinned: int | None, first: int, begin: int) -> DataFrame:
         """Return the entries of the same versions, each with the guard of its change."""
-        batch = Batch(self.spec, self.table.state.generation, 0, self.table.state.table_id)
+        batch = Batch(self.spec, self.table.state.snapshot_generation, 0, self.table.state.table_id)
         version, kind = F.col(change.COMMIT_VERSION), F.col(change.CHANGE_TYPE)
         of_snapshot = version == F.lit(pinned) if pinned is not None else F.lit(False)
         compared = F.when(kind == change.SNAPSHOT, of_snapshot).otherwise(version >= first)

@@ -61,7 +61,7 @@ def audited(path: str, snapshot: Batch, schema: StructType, versions: tuple[int,
 
     rows = table.at(path, newest_version(path))
     of_table, version = F.col("source_table_id"), F.col(COMMIT_VERSION)
-    written = F.col("generation").eqNullSafe(snapshot.generation) & F.col("batch").eqNullSafe(snapshot.number)
+    written = (F.col("generation") >= snapshot.generation) & (F.col("batch") == snapshot.number)
     rows = rows.where(of_table.isNull() | (of_table == snapshot.table_id))
     rows = rows.where(version.isNull() | version.between(*versions))
     rows = rows.where(written | ~F.col(CHANGE_TYPE).eqNullSafe(SNAPSHOT))

@@ -7,7 +7,9 @@ import shutil
 
 import pytest
 
+from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
+from cdf_replicator.verification import verify
 from tests.support.tiers import nightly
 
 FILES = {"offsets/{}": 1, "commits/{}": 2, "metadata": 10, "offsets/.{}.crc": 11}
@@ -100,6 +102,31 @@ def test_state_path_restored_from_before_the_first_start_leaves_no_deleted_row(b
     assert both.delivered() == both.expected()
     last = [row for row in both.audited("id", "change_type", "commit_version") if row[0] == 30]
     assert last == [(30, "insert", both.version())]
+
+
+def test_state_path_restored_from_before_the_first_write_doubles_no_audit_row(world):
+    """The copy has the pinned version; the audit has the snapshot and what followed."""
+    world.into_delta("audit")
+    world.create(rows=["(1, 'twin')", "(1, 'twin')", "(2, 'b')"])
+    route = world.settings.routes[ROUTES[1]]
+    pinned = start_position.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path)
+    assert (pinned.phase, pinned.target_prepared) == ("bootstrapping", False)
+    copy = world.folder / "copy"
+    shutil.copytree(world.folder / "state", copy)
+    assert world.run(ROUTES[1]) is None
+    for number in range(3):
+        world.insert(f"({10 + number}, 'more')")
+        assert world.run(ROUTES[1]) is None
+    columns = ("id", "name", "change_type", "commit_version")
+    held = world.audited(*columns)
+    shutil.rmtree(world.folder / "state")
+    copy.rename(world.folder / "state")
+    assert world.run(ROUTES[1]) is None
+    assert world.audited(*columns) == held
+    world.insert("(20, 'and on')")
+    assert world.run(ROUTES[1]) is None
+    assert world.audited(*columns) == sorted([*held, (20, "and on", "insert", world.version())], key=repr)
+    assert verify(world.spark, route, world.settings.sink(route.sink), world.state_path).comparison.equal
 
 
 def test_resync_after_a_restored_state_path_loads_the_snapshot(both):

@@ -59,6 +59,7 @@ def test_recreated_table_halts_the_route(started):
 def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch, commits, followed):
     """Its id is the same. The commits after the copy differ from those that the route has read."""
     monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.0)
     world.create(rows=["(1, 'a')"])
     copy = world.folder / "copy"
     shutil.copytree(world.table, copy)
@@ -80,8 +81,69 @@ def test_table_restored_from_a_copy_of_files_halts_the_route(world, monkeypatch,
     assert world.delivered().keys() == {"1", *(str(10 + number) for number in range(commits))}
 
 
+def go_back(world, copy, *rows):
+    """Replace the files of the table by a copy, and commit rows after it."""
+    shutil.rmtree(world.table)
+    copy.rename(world.table)
+    clear_delta_cache(world.spark)
+    for row in rows:
+        world.insert(row)
+
+
+def test_table_restored_from_a_copy_during_a_bootstrap_halts_the_route(world, monkeypatch):
+    """The other snapshot lacks a row that the first load has written."""
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.0)
+    world.create(rows=["(1, 'a')"])
+    copy = world.folder / "copy"
+    shutil.copytree(world.table, copy)
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    world.trouble("3")
+    assert world.run().reason == "bug"
+    world.trouble(None)
+    written = world.delivered().keys()
+    assert written
+    go_back(world, copy, "(4, 'other')", "(5, 'other')")
+    assert "has read version 3" in halted(world, "history_lost").message
+    assert world.delivered().keys() == written
+    resynced(world)
+
+
+def test_mapped_table_restored_before_its_first_commit_halts_the_route(world, live, monkeypatch):
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.0)
+    world.create(rows=["(1, 'a')"], delta__columnMapping__mode="name")
+    copy = world.folder / "copy"
+    shutil.copytree(world.table, copy)
+    world.insert("(2, 'b')")
+    world.insert("(3, 'c')")
+    (runner,) = live("orders_files")
+    until(lambda: len(world.delivered()) == 3 and world.board.snapshot().routes[0].state == "running")
+    go_back(world, copy, "(4, 'other')", "(5, 'other')", "(6, 'other')")
+    until(lambda: runner.failure is not None or len(world.delivered()) > 3)
+    assert world.delivered().keys() == {"1", "2", "3"}
+    assert (runner.failure.action, runner.failure.reason) == ("halt", "history_lost")
+    assert "restored from a copy" in runner.failure.message
+
+
+def test_snapshot_read_with_a_slow_clock_does_not_halt_the_route(started, monkeypatch):
+    """The state names the time of the commit file, by the clock of its storage."""
+    monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", -3600.0)
+    assert started.run() is None
+
+
+def test_clock_is_named_that_a_later_commit_was_compared_with(started, monkeypatch):
+    started.insert("(3, 'c')")
+    assert started.run() is None
+    monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", -3600.0)
+    assert (
+        "by the clock of the machine that ran the route (if that clock was slow"
+        in halted(started, "history_lost").message
+    )
+
+
 def test_moved_files_of_a_table_do_not_halt_the_route(started, monkeypatch):
     monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(continuity, "WRITER_CLOCK_SECONDS", 0.0)
     for commit in (Path(started.table) / "_delta_log").glob("*.json"):
         commit.touch()
     started.insert("(3, 'c')")

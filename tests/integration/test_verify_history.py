@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -10,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.commands.verify import summary
 from cdf_replicator.errors.exceptions import RouteHaltError
+from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.transform import change_frame
 from cdf_replicator.verification import verify
@@ -179,6 +183,25 @@ def test_replay_and_resync_keep_the_audit_equal(world):
     replayed = verified(world)
     whole = (replayed.first_version, replayed.comparison.rows, replayed.comparison.kinds)
     assert whole == (1, 3, {}), "a replay appends what is missing"
+
+
+def test_second_load_of_an_epoch_keeps_the_audit_equal(world):
+    """The state path is restored from a copy of before the load, so that the route loads again in a later generation."""
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    route = world.settings.routes["orders_audit"]
+    sink = world.settings.sink(route.sink)
+    pinned = start_position.resolve(route, world.source(), sink, world.state_path)
+    run(world)
+    world.insert("(3, 'c')")
+    run(world)
+    shutil.rmtree(world.state_path.checkpoint("orders_audit", 0))
+    world.state_path.save(replace(pinned, target_prepared=True))
+    run(world)
+    assert (world.state("orders_audit").generation, world.state("orders_audit").epoch) == (1, 1)
+    whole = verified(world)
+    assert (whole.first_version, whole.comparison.rows, whole.comparison.kinds) == (1, 3, {})
+    damage(world, "DELETE FROM {t} WHERE change_type = 'snapshot' AND id = 2")
+    assert found(verified(world)) == {("missing", "1:snapshot:2", None)}
 
 
 def test_versions_that_the_feed_no_longer_has_are_not_compared(world):

@@ -13,6 +13,7 @@ from cdf_replicator.runtime.route_factory import RouteFactory
 from cdf_replicator.settings import load
 from cdf_replicator.state.storage_path import LocalPath
 from cdf_replicator.state.store import StateStore
+from connectors import RetryableError
 
 EVOLUTION = RuntimeError("[DELTA_STREAMING_METADATA_EVOLUTION] The schema of your Delta table has changed.")
 CHANGED = RuntimeError("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 4:")
@@ -64,6 +65,17 @@ def test_permanent_schema_change_halts_at_the_third_failure(runner):
     halted = goes_on(runner, CHANGED)
     assert (halted.action, halted.reason) == ("halt", "schema_change")
     assert "resync orders_audit" in halted.remedy
+
+
+def test_failures_of_another_cause_do_not_count_towards_a_halt(runner):
+    away, unlisted = RetryableError("connection refused"), RuntimeError("[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions ...")
+    assert [goes_on(runner, away) for _ in range(6)] == [True] * 6
+    assert [goes_on(runner, unlisted) for _ in range(2)] == [True] * 2
+    assert goes_on(runner, away) is True
+    assert [goes_on(runner, unlisted) for _ in range(2)] == [True] * 2
+    halted = goes_on(runner, unlisted)
+    assert (halted.action, halted.reason) == ("halt", "history_lost")
+    assert len(runner.waits) == 11, "each failure but the last waits"
 
 
 def test_thread_that_fails_in_the_handling_of_an_error_reports_a_fault(runner, monkeypatch):

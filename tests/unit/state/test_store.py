@@ -75,6 +75,22 @@ def test_saved_state_is_loaded(path):
     assert path.load("orders_search") == later
 
 
+def test_state_of_an_older_service_is_loaded(path):
+    path.save(FURTHER)
+    file = path.root / "routes" / "orders_search" / "route.json"
+    new = ("first_generation", "read_version", "read_modified_at", "completed_offset")
+    older = {name: value for name, value in json.loads(file.read_text()).items() if name not in new}
+    write_json(file, older)
+    assert path.load("orders_search") == replace(FURTHER, **dict.fromkeys(new))
+    assert path.load("orders_search").snapshot_generation == FURTHER.generation
+
+
+def test_later_commit_that_was_read_replaces_an_earlier_one():
+    later = FURTHER.having_read(9, 1.0)
+    assert (later.read_version, later.read_modified_at) == (9, 1.0)
+    assert FURTHER.having_read(9, None) == FURTHER.having_read(6, 1.0) == FURTHER
+
+
 def test_interrupted_write_keeps_old_text(path, monkeypatch):
     path.save(STATE)
 
@@ -186,6 +202,10 @@ FURTHER = RouteState(
     table_schema={"columns": []},
     held_version=5,
     target_watermark="3:2:5",
+    first_generation=3,
+    read_version=7,
+    read_modified_at=1700000000.123,
+    completed_offset="8:2",
 )
 
 
@@ -197,6 +217,7 @@ def test_replay_changes_only_the_generation_fields_of_a_state():
         start_version=2,
         query_started=False,
         target_watermark="4:1:8",
+        completed_offset=None,
     )
     assert FURTHER.next_generation(2, replay_end_version=4).target_watermark is None
 
@@ -211,6 +232,7 @@ def test_resync_keeps_route_identity_and_requested_start_of_a_state():
         pinned_version=20,
         requested_start_version=6,
         max_removed_share=0.1,
+        first_generation=5,
     )
     assert FURTHER.next_epoch(20, table_id="table-2").max_removed_share is None
 
