@@ -183,6 +183,16 @@ class DeadLetters:
         """Return the open dead letters of a route."""
         return self._table.recovering(self._table.frame).where(_of(route) & _is_open())
 
+    def count(self, route: str, which: Column) -> tuple[int, int]:
+        """Return the number of the open dead letters of a route that match ``which``, and the number of all that match."""
+
+        def count() -> tuple[int, int]:
+            row = self._table.frame().where(_of(route) & which).agg(F.count_if(_is_open()), F.count(F.lit(1))).first()
+            assert row is not None
+            return int(row[0]), int(row[1])
+
+        return self._table.recovering(count)
+
     def read(self, work: Callable[[DataFrame], Result]) -> Result:
         """Return the result of ``work`` on all dead letters, open and closed; the service never removes any."""
         return self._table.naming(lambda: work(self._table.frame()))
