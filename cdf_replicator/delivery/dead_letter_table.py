@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,6 +18,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from cdf_replicator.delivery import commit_files
 from cdf_replicator.errors.classifier import classify_error
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.spark.session import clear_delta_cache
@@ -38,6 +40,12 @@ TABLE_SCHEMA: Final = """
 _DAMAGE: Final = ("read_failed", "history_lost", "table_missing")
 """Reasons of ``conditions`` for an unreadable table. In this module it is the dead-letter table, not a source table."""
 
+MOST_FILES: Final = 100
+"""Most data files of a route before its dead letters are compacted; each append adds a file."""
+VACUUM_SECONDS: Final = 86_400.0
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+"""Number of tasks of a VACUUM per folder that it lists; Spark's default of 10,000 would take most of its time."""
+
 Result = TypeVar("Result")
 
 
@@ -52,6 +60,9 @@ class DeadLetterTable:
         self._path = path
         self._lock = threading.Lock()
         self._checked = False
+        self._vacuumed_at = 0.0
+        self.files = Counter[str]()
+        """Number of data files by route, from the last read of all dead letters of the route on."""
 
     def frame(self) -> DataFrame:
         """Return every row; an empty frame if the table does not exist yet."""
@@ -68,10 +79,31 @@ class DeadLetterTable:
         if not self._exists():
             with self._lock:
                 self._create()
-        began = time.time() - 1  # a file system may store times in whole seconds
+        began = time.time()
         _append(rows, self._path)
+        self._sync(route, began)
+        self.files[route] += 1
+
+    def compact(self, route: str) -> None:
+        """Compact the data files of a route if they are many, and once a day remove files that a week has not needed.
+
+        The thread that writes the dead letters of the route calls it, so that none of its writes conflicts with it.
+        """
+        if self.files[route] <= MOST_FILES:
+            return
+        began = time.time()
+        self.delta().optimize().where(f"route = '{route}'").executeCompaction()
+        self._sync(route, began)
+        self.files[route] = 1
+        if began - self._vacuumed_at > VACUUM_SECONDS:
+            self._vacuumed_at = began
+            spark = self._spark.newSession()
+            spark.conf.set(_LISTING, "2")
+            DeltaTable.forPath(spark, str(self._path)).vacuum()
+
+    def _sync(self, route: str, began: float) -> None:
         for folder in (f"route={route}", "_delta_log"):
-            (self._path / folder).sync(since=began)
+            (self._path / folder).sync(since=began - 1)  # a file system may store times in whole seconds
 
     def may_hold(self, route: str) -> bool:
         """Return whether the table may hold a dead letter of the route, by the names of folders alone."""
@@ -142,15 +174,16 @@ class DeadLetterTable:
         builder.partitionedBy("route").execute()
 
     def _is_whole(self) -> bool:
-        """Return whether every commit file ends with a newline; Delta reads an empty file as a commit without actions.
+        """Return whether no commit file that Delta reads is torn.
 
         If the table is absent and a copy exists, a recovery was interrupted, and the table is not whole.
         """
-        commits = list((self._path / "_delta_log").glob("[0-9]*.json"))
+        log = self._path / "_delta_log"
+        commits = list(log.glob("[0-9]*.json"))
         if not commits:
             return not self._path.exists() and not self._copies()
         # Only local files are checked: an object store never holds a part of a file.
-        return not self._path.is_local or all(map(_is_complete, commits))
+        return not self._path.is_local or commit_files.are_whole(log, commits)
 
     def _is_readable(self) -> bool:
         clear_delta_cache(self._spark)
@@ -170,14 +203,6 @@ class DeadLetterTable:
         reader = self._spark.read.schema(TABLE_SCHEMA).option("ignoreCorruptFiles", "true")
         rows = reduce(DataFrame.unionByName, [reader.parquet(str(copy)) for copy in copies])
         return rows.withColumn("file", F.regexp_extract(F.input_file_name(), "[^/]+$", 0))
-
-
-def _is_complete(commit: StoragePath) -> bool:
-    """Return whether a listed commit file ends with a newline, or was deleted since by Delta's clean-up of its log."""
-    try:
-        return commit.read_bytes().endswith(b"\n")
-    except FileNotFoundError:
-        return True
 
 
 def _newest(rows: DataFrame) -> DataFrame:

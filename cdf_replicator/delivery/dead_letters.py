@@ -28,7 +28,7 @@ from connectors.rendering import json_row
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from cdf_replicator.delivery import RejectedRow
     from cdf_replicator.route import Route
@@ -83,10 +83,16 @@ class DeadLetters:
         if not self._table.may_hold(route):
             return Known()
         closable = F.when(_is_open() & (F.col("code") != change.DUPLICATE_KEY), F.col("key"))
-        summary = (F.count_if(_is_open()), F.max("guard"), F.slice(F.collect_set(closable), 1, most + 1))
-        row = self._table.recovering(lambda: self._table.frame().where(_of(route)).agg(*summary).first())
+        closed_later = F.slice(F.collect_set(closable), 1, most + 1)
+        summary = (F.count_if(_is_open()), F.max("guard"), closed_later, F.approx_count_distinct("file"))
+
+        def read() -> Row | None:
+            rows = self._table.frame().where(_of(route)).withColumn("file", F.input_file_name())
+            return rows.agg(*summary).first()
+
+        row = self._table.recovering(read)
         assert row is not None
-        count, highest, keys = row
+        count, highest, keys, self._table.files[route] = row  # the next append compacts them if they are many
         return Known(count, frozenset(keys) if len(keys) <= most else None, -1 if highest is None else highest)
 
     def match_rejected(self, frame: DataFrame, letters: Iterable[RejectedRow]) -> DataFrame:
@@ -138,7 +144,9 @@ class DeadLetters:
             self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
             return int(added.get["rows"])
 
-        return self._table.recovering(add)
+        added = self._table.recovering(add)
+        self._table.recovering(lambda: self._table.compact(route.name))
+        return added
 
     def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:
         """Close open dead letters of keys with a later delivered change; ``delivered`` maps keys to guards.
@@ -182,6 +190,16 @@ class DeadLetters:
     def open(self, route: str) -> DataFrame:
         """Return the open dead letters of a route."""
         return self._table.recovering(self._table.frame).where(_of(route) & _is_open())
+
+    def count(self, route: str, which: Column) -> tuple[int, int]:
+        """Return the number of the open dead letters of a route that match ``which``, and the number of all that match."""
+
+        def count() -> tuple[int, int]:
+            row = self._table.frame().where(_of(route) & which).agg(F.count_if(_is_open()), F.count(F.lit(1))).first()
+            assert row is not None
+            return int(row[0]), int(row[1])
+
+        return self._table.recovering(count)
 
     def read(self, work: Callable[[DataFrame], Result]) -> Result:
         """Return the result of ``work`` on all dead letters, open and closed; the service never removes any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 AGAIN_SECONDS: Final = 60
 """Minimum time between log entries of a repeated failure. The status counts each repetition."""
+_ID: Final = re.compile(r"(?=[^\s\d]*\d)[\w/+=-]{16,}")
+"""A long word with a digit, such as the id of a request, which an object store puts into each error."""
 PLANNING: Final = "planning"
 """Phase before a micro-batch is passed to the route; Spark reports its duration afterwards."""
 MOST_KEYS: Final = 3
@@ -46,7 +49,7 @@ class RouteReporter:
         self._metrics = metrics
         self._board = metrics.board
         self._log = log.bind(route=route.name, table=route.source.slug, sink=route.sink)
-        self._said: dict[object, float] = {}
+        self._said: dict[tuple[str, str], float] = {}
         self._labels = labels = (route.name, route.source.slug, route.sink)
         self._phases = {phase: metrics.batch_duration.labels(*labels, phase) for phase in (PLANNING, *PHASES)}
         self._duration = metrics.micro_batch_duration.labels(*labels)
@@ -61,7 +64,7 @@ class RouteReporter:
 
     def state(self, state: State, reason: str = "") -> None:
         self._board.state(self._route, state, reason)
-        if self._should_log((state, reason)):
+        if self._should_log(state, reason):
             self._log.info("route state", state=state, reason=reason or None)
         if state == "running":
             self._said.clear()
@@ -192,7 +195,7 @@ class RouteReporter:
     def failed(self, decision: ErrorDecision, *, detail: BaseException) -> None:
         """Report an error that ended the query or prevented its start. Only this method logs such an error."""
         self._board.failed(self._route, decision.message, decision.reason, decision.remedy)
-        if self._should_log(decision):
+        if self._should_log(decision.reason, decision.message):
             self._log.error(
                 "route failed",
                 reason=decision.reason,
@@ -201,10 +204,14 @@ class RouteReporter:
                 exc_info=detail if decision.reason == "bug" else None,
             )
 
-    def _should_log(self, said: object) -> bool:
-        """Return whether an entry is new: not logged within ``AGAIN_SECONDS`` or since the route last ran."""
-        now = time.monotonic()
-        news = now - self._said.get(said, -AGAIN_SECONDS) >= AGAIN_SECONDS
+    def _should_log(self, kind: str, text: str) -> bool:
+        """Return whether an entry is new: not logged within ``AGAIN_SECONDS`` or since the route last ran.
+
+        Entries are equal if their texts differ in ids alone.
+        """
+        now, said = time.monotonic(), (kind, _ID.sub("", text))
+        self._said = {each: at for each, at in self._said.items() if now - at < AGAIN_SECONDS}
+        news = said not in self._said
         if news:
             self._said[said] = now
         return news

@@ -45,7 +45,7 @@ class Bootstrap:
 
     def run(self, state: RouteState) -> RouteState:
         """Run the remaining steps; raises ``RouteHaltError`` before a sweep that would remove too much."""
-        state = self.target.prepare_snapshot(state, self.source) if state.snapshot_loaded else self._load(state)
+        state = self.target.prepare_loaded(state) if state.snapshot_loaded else self._load(state)
         if state.epoch > 1:
             entries = self._count(state)
             if entries.highest >= guard_of(state.epoch + 1, 0, upsert=False):

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from cdf_replicator.delivery import RetryPolicy
 from cdf_replicator.delivery.driver import SinkRun
 from cdf_replicator.pipeline.batch_writer import BatchWriter
@@ -20,7 +22,6 @@ from connectors import Batch, Watermarked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.pipeline.context import RouteContext
@@ -99,6 +100,11 @@ class RouteTarget:
         state = replace(self.prepare(state, snapshot.schema), table_schema=known.to_json())
         self.state_store.save(state)
         return state
+
+    def prepare_loaded(self, state: RouteState) -> RouteState:
+        """Prepare the target for the columns with which the epoch started; log cleanup may have removed their version."""
+        assert state.table_schema is not None  # ``prepare_snapshot`` saved it before the load
+        return self.prepare(state, StructType.fromJson(state.table_schema["columns"]))
 
     def write_snapshot(self, state: RouteState, source: SourceTable) -> int:
         """Write the pinned snapshot; returns the number of rows for which an upsert sink has a newer entry."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cdf_replicator.delivery.dead_letters import id_filter
 from cdf_replicator.errors.exceptions import RouteHaltError
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from connectors import Sink
 
 
+ON_LETTERS: Final = ("redrive", "discard")
+
+
 @dataclass(frozen=True, slots=True)
 class CommandExecutor:
     """Executes the commands of one route that change its target. Every command may be executed twice."""
@@ -38,21 +41,26 @@ class CommandExecutor:
         return self.context.settings.delivery.max_removed_share
 
     def check(self, command: Command) -> int:
-        """Return the number of dead letters that a command selects; raise ``RouteHaltError`` if it can't be executed."""
+        """Return the number of open dead letters that a command selects.
+
+        Raise ``RouteHaltError`` if the command can't be executed.
+        """
         if command.kind != "discard" and self.context.state_store.is_paused(self.context.route.name):
             raise RouteHaltError(
                 "bad_request",
                 f"Route {self.context.route.name} is paused.",
                 f"Run: cdf-replicator resume {self.context.route.name}",
             )
-        return self._count_letters(command) if command.kind in ("redrive", "discard") else 0
+        return self._count_letters(command) if command.kind in ON_LETTERS else 0
 
     def execute(self, command: Command, selected: int) -> str:
-        """Execute a command; ``selected`` is the number of its dead letters.
+        """Execute a command; ``selected`` is the number of its open dead letters.
 
         Returns what was done, or for a replay or resync, which the stream executes from the state that is now written,
         a warning for the operator, which may be empty.
         """
+        if command.kind in ON_LETTERS and not selected:
+            return "0 open (closed already)"
         if command.kind == "discard":  # also works if the source table is gone
             return self._discard(command, selected)
         with closing(self.targets.new_sink()) as sink:
@@ -60,6 +68,13 @@ class CommandExecutor:
             write = self._write_present
             execute = {"replay": self._replay, "resync": self._resync, "redrive": write, "repair": write}
             return execute[command.kind](command, source, sink)
+
+    def record_start_version(self, requested: int | None) -> None:
+        """Record that a command has replaced the ``--starting-version`` of this run, which a restart then does not repeat."""
+        store = self.context.state_store
+        state = store.load(self.context.route.name)
+        if requested is not None and state is not None:
+            store.save(replace(state, requested_start_version=requested))
 
     def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:
         """Return the route to its position before an unreadable replay; returns None if the route must halt."""
@@ -107,9 +122,10 @@ class CommandExecutor:
         """Write the current rows of some keys outside the stream's sequence, while no stream runs."""
         state = self._streaming_state(source, sink)
         version = source.log.available()[1]
+        first = generation.delivered_version(state, self.context.state_store) + 1
         target = self.targets.target(sink)
         # apply the schema rules of the stream: it may halt or leave out a column
-        _, snapshot = target.reconcile(state, source, source.snapshot(version), version)
+        _, snapshot = target.reconcile(state, source, source.snapshot(version), first)
         state = target.prepare(state, snapshot.schema)
         batch = replace(target.batch(state, 0), request=command.id)
         at = source.log.committed_at(version) or time.time()
@@ -133,8 +149,12 @@ class CommandExecutor:
         return state
 
     def _count_letters(self, command: Command) -> int:
-        """Return the number of open dead letters that a command selects; raise ``RouteHaltError`` if there are none."""
-        selected = self.dead_letters.open(self.context.route.name).where(id_filter(command.letters)).count()
+        """Return the number of open dead letters that a command selects.
+
+        It is zero if all of them are closed, as after a kill before the answer to the command. Raise ``RouteHaltError`` if
+        the command selects no dead letter at all.
+        """
+        is_open, selected = self.dead_letters.count(self.context.route.name, id_filter(command.letters))
         if not selected:
             named = f" of {', '.join(command.letters)}" if command.letters else ""
             raise RouteHaltError(
@@ -142,7 +162,7 @@ class CommandExecutor:
                 f"Route {self.context.route.name} has no open dead letter{named}.",
                 "See: cdf-replicator dead-letters list",
             )
-        return selected
+        return is_open
 
     def _discard(self, command: Command, selected: int) -> str:
         self.dead_letters.close(self.context.route.name, id_filter(command.letters), "discarded")

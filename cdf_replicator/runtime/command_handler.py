@@ -41,11 +41,12 @@ class CommandHandler:
     _unwritten: dict[str, CommandStatus] = field(default_factory=dict, init=False)
     """The newest status of each replay or resync that the state path has not taken yet, by the command's id."""
 
-    def handle(self, command: Command) -> bool:
+    def handle(self, command: Command, requested_start_version: int | None) -> bool:
         """Execute a command, or write the state from which the stream then executes it.
 
         Return False if the route continues as before. A command that can't be executed is answered as failed. Raise ``OSError`` if
-        the state path is not writable; the caller then repeats the command.
+        the state path is not writable; the caller then repeats the command. A replay or a resync replaces the run's
+        ``requested_start_version``, also after a restart with the same arguments.
         """
         self.context.report.event(f"{command.kind} requested")
         if command.kind in ("pause", "resume"):
@@ -60,6 +61,8 @@ class CommandHandler:
             for attempt in self._retrying(command):
                 with attempt:
                     message = self.executor.execute(command, selected)
+                    if changes_stream:
+                        self.executor.record_start_version(requested_start_version)
                     if by_stream:
                         self._note = message
                     else:

@@ -167,7 +167,7 @@ class RouteRunner:
             self._report.state("retrying" if self._failures else "running", f"executing {command.title}")
         try:
             with self._stream.lag.polled_in_background():
-                if self._handler.handle(command):
+                if self._handler.handle(command, self.requested_start_version):
                     self.requested_start_version = None
         except OSError:  # the state path does not answer
             self._inbox.put_back(command)

@@ -151,11 +151,18 @@ def answer_interrupted(folder: StoragePath) -> None:
 
 
 def purge_expired(folder: StoragePath) -> None:
-    """Delete answers that are older than a day."""
+    """Delete answers that are older than a day. The status of a running command stays until the command is answered."""
     for file in [*folder.glob(f"*{_ANSWER}")]:
         with suppress(OSError):
-            if time.time() - file.modified_at() > KEPT_SECONDS:
+            if time.time() - file.modified_at() > KEPT_SECONDS and not _is_running(file):
                 file.unlink(missing_ok=True)
+
+
+def _is_running(file: StoragePath) -> bool:
+    try:
+        return CommandStatus(**_read(file)).state == "running"
+    except (ValueError, TypeError):  # damaged
+        return False
 
 
 def delete(folder: StoragePath, command_id: str) -> None:

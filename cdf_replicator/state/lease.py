@@ -106,7 +106,7 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """True while no process has taken a higher token."""
+        """True while no process has taken a higher token; raise ``OSError`` if the state path can't be read."""
         return _newest(self._root) == self.token
 
     def release(self) -> None:

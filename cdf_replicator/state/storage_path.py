@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -53,6 +54,15 @@ class LocalPath(PosixPath):
     """A path of this machine; its writes are synced to the disk."""
 
     is_local: ClassVar = True
+
+    def glob(self, pattern: str) -> list[LocalPath]:  # type: ignore[override]
+        """Return the matching names directly in the folder; an empty list if the folder is missing.
+
+        If the folder can't be read, it raises ``OSError``; ``Path.glob`` then returns nothing.
+        """
+        with suppress(FileNotFoundError), os.scandir(self) as entries:
+            return [self / entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
+        return []
 
     def modified_at(self) -> float:
         return self.stat().st_mtime

@@ -31,6 +31,11 @@ from tests.contract.resyncable_folder_sink import ResyncableFolderSink
 class PickySink(ResyncableFolderSink, Watermarked):
     """The folder sink, which refuses a row whose name begins with ``bad``, and fails as ``<path>/trouble`` says."""
 
+    def check(self):
+        if _said(self.settings.path) == "locked":
+            raise PermanentError("The folder is locked.", "Unlock it.")
+        super().check()
+
     def prepare(self, schema, route):
         super().prepare(schema, route)
         return ["the folder is on one disk"]

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
+from cdf_replicator.delivery import dead_letter_table
 from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
 from tests.support.tiers import nightly
 
@@ -113,3 +114,26 @@ def test_later_micro_batches_do_not_read_the_table_of_open_letters(started, monk
     assert started.run() is None
     assert looks == ["frame"], "at the start of the route; what is refused is appended unseen"
     assert started.dead_letters("key", "state") == [("3", "open"), ("4", "superseded"), ("6", "open")]
+
+
+def test_files_of_many_dead_letters_are_compacted_and_no_letter_changes(started, monkeypatch):
+    monkeypatch.setattr(dead_letter_table, "MOST_FILES", 3)
+    monkeypatch.setattr(dead_letter_table, "VACUUM_SECONDS", 0)
+    table, columns = started.state_path.dead_letters, ("id", "key", "row", "state", "created_at", "closed_at")
+    kept = "delta.deletedFileRetentionDuration = 'interval 0 hours'"
+    started.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({kept})")
+    before = started.dead_letters(*columns)
+    started.environ["CDF_TABLES__ORDERS__MAX_FILES_PER_TRIGGER"] = "1"  # an append for each commit
+    for key in range(10, 15):
+        started.insert(f"({key}, 'bad')")
+    assert started.run() is None
+    assert len(list((table / "route=orders_files").glob("*.parquet"))) <= 4
+    assert len({row["file"] for row in files_of_keys(started)}) <= 4
+    letters = started.dead_letters(*columns)
+    assert [letter for letter in letters if letter in before] == before
+    assert sorted(key for _, key, *_ in letters) == ["10", "11", "12", "13", "14", "3", "4"]
+    started.insert("(20, 'bad')", "(21, 'bad')")
+    started.change("UPDATE {t} SET name = 'good' WHERE id = 10")
+    assert started.run() is None
+    states = dict(started.dead_letters("key", "state"))
+    assert (states["3"], states["4"], states["10"], states["20"]) == ("open", "superseded", "superseded", "open")

@@ -162,6 +162,18 @@ def refused(world, *letters):
     return answers
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
+@pytest.mark.parametrize("kind", ["redrive", "discard"])
+def test_command_repeated_after_a_kill_before_its_answer_is_done(started, kind, named):
+    started.trouble("tolerant")
+    command = Command(kind, ROUTE, letters=(letter_of(started, "3"),) if named else ())
+    done = {"redrive": "keys written", "discard": "discarded"}[kind]
+    for message in (f"{1 if named else 2} {done}", "0 open (closed already)"):
+        assert started.run(command=command) is None  # a kill leaves the command in the queue
+        answer = started.answer(command)
+        assert (answer.state, answer.message.startswith(message)) == ("done", True)
+
+
 def test_letters_of_a_removed_table_can_be_discarded(started):
     shutil.rmtree(started.table)
     command = Command("discard", ROUTE, letters=())

@@ -55,6 +55,20 @@ def test_the_same_value_after_a_restart_resumes(world):
 
 
 @pytest.mark.usefixtures("delivered")
+@pytest.mark.parametrize("command", [Command("resync", "orders_files"), Command("replay", "orders_files", 2)])
+def test_starting_version_that_a_command_replaced_has_no_effect_after_a_restart(world, command):
+    world.trouble("locked")
+    assert world.run(start_version=1).action == "halt"
+    world.trouble(None)
+    assert world.run(start_version=1, command=command) is None
+    assert world.answer(command).state == "done"
+    before = world.state()
+    world.insert("(4, 'd')")
+    assert world.run(start_version=1) is None
+    assert (world.state().generation, world.last_batch().received) == (before.generation, {"insert": 1})
+
+
+@pytest.mark.usefixtures("delivered")
 def test_another_value_starts_the_next_generation(world):
     assert world.run(start_version=1) is None
     assert (world.state().generation, world.state().epoch) == (1, 1)

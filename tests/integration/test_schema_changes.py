@@ -183,6 +183,25 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     resynced(mapped)
 
 
+def test_redrive_names_the_version_of_a_rename_and_is_executed_once_approved(mapped):
+    mapped.insert("(4, 'bad', 40)")
+    assert mapped.run() is None
+    mapped.sql("ALTER TABLE {t} RENAME COLUMN price TO cost")
+    version = mapped.version()
+    for row in ("(5, 'e', 50)", "(6, 'f', 60)"):
+        mapped.insert(row)
+    mapped.change("UPDATE {t} SET name = 'good' WHERE id = 4")
+    command = Command("redrive", "orders_files")
+    mapped.run(command=command)
+    answer = mapped.answer(command)
+    assert (answer.state, f"ALLOW_SCHEMA_CHANGE={version}," in answer.message) == ("failed", True)
+    mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = str(version)
+    command = Command("redrive", "orders_files")
+    assert mapped.run(command=command) is None
+    assert mapped.answer(command).message.startswith("1 keys written")
+    assert mapped.delivered()["4"] == {"id": 4, "name": "good", "cost": 40}
+
+
 DROPPED = {
     "KEYS": ("CDF_TABLES__ORDERS__KEYS", "id", "order_id", "RENAME COLUMN id TO order_id"),
     "FILTER": ("CDF_ROUTES__ORDERS_FILES__FILTER", "price > 15", "cost > 15", "RENAME COLUMN price TO cost"),

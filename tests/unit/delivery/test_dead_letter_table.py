@@ -41,3 +41,15 @@ def test_torn_commit_names_the_table_of_dead_letters(folder, text):
     commit(folder, 1, text)
     with pytest.raises(RouteHaltError, match=f"{folder} is damaged: a commit of its log is torn"):
         DeadLetterTable(None, folder).naming(lambda: "read")
+
+
+def test_commits_before_a_whole_checkpoint_are_not_read(folder):
+    """Delta does not read them either, and keeps them for 30 days."""
+    commit(folder, 9, "")
+    commit(folder, 11, "{}\n")
+    checkpoint = folder / "_delta_log" / f"{10:020}.checkpoint.parquet"
+    checkpoint.write_text("PAR1 PAR1")
+    assert DeadLetterTable(None, folder).naming(lambda: "read") == "read"
+    checkpoint.write_text("PAR1 PA")
+    with pytest.raises(RouteHaltError, match="torn"):
+        DeadLetterTable(None, folder).naming(lambda: "read")

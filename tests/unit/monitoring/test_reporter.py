@@ -104,6 +104,18 @@ def test_repeated_error_is_logged_once_a_minute_and_always_counted(report, board
     assert route.last_error.count == 5
 
 
+def test_error_with_another_request_id_is_the_same_error(report, clock):
+    ids = ("4442587FB7D0A2F9, Extended: vlR7PnpV2Ce81l0P+Rw=", "9C1D3B0A77E2F410, Extended: QjryTjKlc5aLWGVH/Z8=")
+    with capture_logs() as lines:
+        for each in ids:
+            clock.now += 1
+            decision = replace(AWAY, message=f"Slow down. (Request ID: {each})")
+            report.failed(decision, detail=OSError())
+            report.state("retrying", decision.message)
+        report.failed(replace(AWAY, message="Access denied."), detail=OSError())
+    assert [line["event"] for line in lines] == ["route failed", "route state", "route failed"]
+
+
 def test_error_after_a_successful_run_is_logged(report, clock):
     with capture_logs() as lines:
         report.failed(AWAY, detail=OSError())

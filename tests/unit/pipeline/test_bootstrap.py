@@ -57,6 +57,10 @@ class Target:
         self.events.append(("prepare", state.epoch))
         return state
 
+    def prepare_loaded(self, state):
+        self.events.append(("prepare loaded", state.epoch))
+        return state
+
     def write_snapshot(self, state, source):
         self.events.append(("rows", state.epoch))
         return self.newer.pop(0)
@@ -82,7 +86,7 @@ def test_the_watermark_is_in_the_target_before_the_state_path_says_so():
 def test_a_loaded_snapshot_is_not_written_again():
     target = Target()
     Bootstrap(None, target, 0.1).run(replace(STATE, snapshot_loaded=True))
-    assert target.events == [("prepare", 1), ("watermark", "0:0:7"), ("save", "streaming", 1, True)]
+    assert target.events == [("prepare loaded", 1), ("watermark", "0:0:7"), ("save", "streaming", 1, True)]
 
 
 def test_a_resync_deletes_orphans_after_the_load_and_before_the_phase():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,3 +17,13 @@ if TYPE_CHECKING:
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> LocalPath:
     return LocalPath(tmp_path)
+
+
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Return a function that makes the lists of folders fail, as the operating system does if it denies access."""
+
+    def denied(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    return lambda: monkeypatch.setattr(os, "scandir", denied)

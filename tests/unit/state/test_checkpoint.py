@@ -127,6 +127,15 @@ def test_error_of_the_storage_is_not_a_damaged_file(checkpoint):
             read(folder)
 
 
+def test_error_of_a_listing_is_not_a_missing_file(checkpoint, unreadable):
+    folder, batch = checkpoint
+    batch(0, 5, -1, committed=True)
+    unreadable()
+    for read in (is_intact, last_committed, last_offset):
+        with pytest.raises(PermissionError):
+            read(folder)
+
+
 def test_unreadable_file_is_skipped(checkpoint):
     folder, batch = checkpoint
     for number in range(3):

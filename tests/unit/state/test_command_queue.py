@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 from cdf_replicator.runtime.command_dispatcher import CommandDispatcher
@@ -161,6 +162,28 @@ def test_request_of_an_earlier_process_is_answered(tmp_path):
     assert command_queue.read_status(state_path.requests, begun.id).state == "failed"
     assert "started again" in command_queue.read_status(state_path.requests, begun.id).message
     assert (given, command_queue.read_status(state_path.requests, done.id).state) == ([waiting], "done")
+
+
+def test_status_of_a_running_command_is_kept_until_its_answer_is_old(tmp_path):
+    statuses = {
+        "runs": CommandStatus("running", "accepted"),
+        "done": CommandStatus("done"),
+        "old": CommandStatus("failed"),
+    }
+    for name, status in statuses.items():
+        command_queue.write_status(tmp_path, name, status)
+    (tmp_path / "torn.progress.json").write_text("{")
+
+    def purged():
+        for file in tmp_path.iterdir():
+            os.utime(file, (0, 0))
+        command_queue.purge_expired(tmp_path)
+        return sorted(file.name for file in tmp_path.iterdir())
+
+    assert purged() == ["runs.progress.json"]
+    command_queue.answer_interrupted(tmp_path)
+    assert command_queue.read_status(tmp_path, "runs").state == "failed"
+    assert purged() == []
 
 
 def test_the_last_answer_counts(tmp_path):

@@ -446,3 +446,20 @@ def test_stray_file_among_the_leases_is_ignored(tmp_path):
     held = Lease.acquire(tmp_path)
     assert held.held
     held.release()
+
+
+def test_unreadable_state_path_is_not_a_lost_lease(tmp_path, monkeypatch, unreadable):
+    monkeypatch.setattr("cdf_replicator.state.lease_file.TOUCH_SECONDS", 0.01)
+    held, lost = Lease.acquire(tmp_path), []
+    with monkeypatch.context():
+        unreadable()
+        with pytest.raises(PermissionError):
+            assert held.held
+        held.keep(lambda: lost.append(held))
+        time.sleep(0.1)
+    monkeypatch.undo()
+    assert held.held
+    os.utime(mark(tmp_path, held), (0, 0))
+    until(lambda: lost or mark(tmp_path, held).stat().st_mtime > 0, 60)
+    assert lost == []
+    held.release()

@@ -36,6 +36,14 @@ def test_new_files_are_synced_before_their_folder(folder, synced):
     assert synced == ["new", folder.name]
 
 
+def test_listing_has_the_matching_names_and_none_of_an_absent_folder(folder):
+    for name in ("1.json", "2.json", "1.crc", ".2.json"):
+        (folder / name).write_text("")
+    assert sorted(file.name for file in folder.glob("[0-9]*.json")) == ["1.json", "2.json"]
+    assert len(list(folder.glob("*"))) == 4
+    assert list((folder / "absent").glob("*")) == []
+
+
 def test_sync_of_an_absent_folder_does_nothing(folder, synced):
     (folder / "absent").sync(since=0)
     assert synced == []
