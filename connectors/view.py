@@ -125,13 +125,15 @@ def paced(frame: DataFrame) -> DataFrame:
 def next_page(entries: int, size: int, most: int) -> int:
     """Return the number of entries of the next page: as many as have ``PAGE_BYTES`` if they are like those of the last page.
 
+    It is at most four times as many, since the next entries may be larger.
+
     Args:
         entries: The number of entries of the last page.
         size: Their bytes.
         most: The largest result.
 
     """
-    return min(max(PAGE_BYTES * entries // max(size, 1), 1), most)
+    return min(max(PAGE_BYTES * entries // max(size, 1), 1), 4 * entries, most)
 
 
 def entry_batch(identities: list[str], guards: list[int | None], bodies: list[str | None]) -> pa.RecordBatch:

@@ -43,8 +43,12 @@ _DAMAGE: Final = ("read_failed", "history_lost", "table_missing")
 MOST_FILES: Final = 100
 """Most data files of a route before its dead letters are compacted; each append adds a file."""
 VACUUM_SECONDS: Final = 86_400.0
-_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-"""Number of tasks of a VACUUM per folder that it lists; Spark's default of 10,000 would take most of its time."""
+_VACUUM: Final = {
+    # The number of tasks for each folder that it lists; Spark's default of 10,000 would take most of its time.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    # Otherwise the driver deletes one file after the other.
+    "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+}
 
 Result = TypeVar("Result")
 
@@ -87,18 +91,27 @@ class DeadLetterTable:
     def compact(self, route: str) -> None:
         """Compact the data files of a route if they are many, and once a day remove files that a week has not needed.
 
-        The thread that writes the dead letters of the route calls it, so that none of its writes conflicts with it.
+        The thread that writes the dead letters of the route calls it, so that none of its writes conflicts with it. A failure is a
+        warning, since the dead letters are written; as many further appends repeat it.
         """
         if self.files[route] <= MOST_FILES:
             return
+        self.files[route] = 1
+        try:
+            self._compact(route)
+        except Exception as error:  # noqa: BLE001 - failed maintenance must not halt the route
+            why = (str(error).splitlines() or [""])[0][:500]
+            log.warning("dead letters were not compacted, a later append tries again", route=route, error=why)
+
+    def _compact(self, route: str) -> None:
         began = time.time()
         self.delta().optimize().where(f"route = '{route}'").executeCompaction()
         self._sync(route, began)
-        self.files[route] = 1
         if began - self._vacuumed_at > VACUUM_SECONDS:
             self._vacuumed_at = began
             spark = self._spark.newSession()
-            spark.conf.set(_LISTING, "2")
+            for name, value in _VACUUM.items():
+                spark.conf.set(name, value)
             DeltaTable.forPath(spark, str(self._path)).vacuum()
 
     def _sync(self, route: str, began: float) -> None:

@@ -145,7 +145,7 @@ class DeadLetters:
             return int(added.get["rows"])
 
         added = self._table.recovering(add)
-        self._table.recovering(lambda: self._table.compact(route.name))
+        self._table.compact(route.name)
         return added
 
     def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:

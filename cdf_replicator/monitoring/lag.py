@@ -41,7 +41,7 @@ class Progress:
         start_version: First commit version of the generation.
         source_version: Newest commit version; None before the first poll of the source.
         delivered_version: Version up to which all changes are delivered.
-        has_committed: Whether this run has committed a micro-batch, so that earlier failures no longer count.
+        has_committed: Whether this run has committed a micro-batch or has none to commit, so that earlier failures no longer count.
     """
 
     start_version: int

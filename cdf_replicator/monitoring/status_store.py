@@ -75,7 +75,8 @@ class StatusStore:
 
     def remove_route(self, route: str) -> None:
         with self._lock:
-            del self._routes[route]
+            sink = self._routes.pop(route).sink
+            self._forget_failure(sink)
 
     def add_sink(self, sink: str, type_: str, endpoint: str) -> None:
         """Add a sink. A user and password in ``endpoint`` are removed."""

@@ -52,8 +52,9 @@ class EndRecord:
         self._idle_since = now if self._idle_since is None else self._idle_since
         if ends or now - self._idle_since >= IDLE_SECONDS:
             with suppress(OSError):  # the state path does not answer: a later call repeats the write
-                self.state = replace(self.state, completed_offset=str(offset))
-                self.state_path.save(self.state)
+                state = replace(self.state, completed_offset=str(offset))
+                self.state_path.save(state)
+                self.state = state
 
 
 def delivered_version(state: RouteState, state_path: StateStore) -> int:

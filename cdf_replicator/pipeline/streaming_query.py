@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
@@ -155,7 +155,6 @@ class StreamingQueryRunner:
         """
         source, first = position.source, position.first_version
         if source.log.latest_version() < first:
-            self._context.report.state("running")
             tracker = self._lag.tracker(position)
             compare_at = 0.0
             while source.log.latest_version() < first:
@@ -164,7 +163,7 @@ class StreamingQueryRunner:
                     continuity.verify_last_read(source, position.state)
                     compare_at = time.monotonic() + self._settings.trigger_seconds
                 tracker.poll_source()
-                yield Progress.of(position, tracker)
+                yield replace(Progress.of(position, tracker), has_committed=True)  # there is nothing to commit
                 if self._interrupt.requested or self._context.once:
                     return False
                 self._interrupt.wait(POLL_SECONDS)

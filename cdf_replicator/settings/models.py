@@ -53,7 +53,7 @@ class General(Group):
     )
     shutdown_seconds: Seconds = Field(
         110,
-        description="Time to finish running micro-batches on SIGTERM and at a reload; keep it below the grace period of the process manager.",
+        description="Time to finish running micro-batches on SIGTERM, at a reload and at a pause; keep it below the grace period of the process manager.",
     )
     routes_include: tuple[str, ...] | None = Field(
         None,
@@ -218,7 +218,7 @@ class Delivery(Group):
     stall_seconds: UpToADay = Field(
         600,
         ge=1,
-        description="Time without a finished task, while the source is ahead, after which a route is reported as stalled.",
+        description="Time without a finished task, while the source is ahead or a snapshot is loaded, after which a route is reported as stalled.",
     )
     max_rejected_share: Share = Field(
         0.01,

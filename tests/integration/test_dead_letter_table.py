@@ -137,3 +137,18 @@ def test_files_of_many_dead_letters_are_compacted_and_no_letter_changes(started,
     assert started.run() is None
     states = dict(started.dead_letters("key", "state"))
     assert (states["3"], states["4"], states["10"], states["20"]) == ("open", "superseded", "superseded", "open")
+
+
+def test_failed_compaction_of_dead_letters_fails_no_micro_batch(started, monkeypatch):
+    tried = []
+
+    def denied(_, route):
+        tried.append(route)
+        raise PermissionError("delete denied")
+
+    monkeypatch.setattr(dead_letter_table, "MOST_FILES", 1)
+    monkeypatch.setattr(DeadLetterTable, "_compact", denied)
+    started.insert("(10, 'bad')")
+    assert started.run() is None
+    assert tried == ["orders_files"]
+    assert ("10", "open") in started.dead_letters("key", "state")

@@ -58,6 +58,17 @@ def test_route_without_changes_runs_again_after_an_idle_trigger(world, live):
     until(lambda: shown(world) == ("running", True), WITHIN)
 
 
+def test_mapped_table_without_commits_runs_again_after_a_failure(world, live):
+    """Its query starts with the first commit."""
+    world.create(rows=["(1, 'a')"], delta__columnMapping__mode="name")
+    assert world.run() is None
+    moved = Path(world.table).rename(world.folder / "moved")
+    live(ROUTE)
+    until(lambda: route(world).state == "retrying", WITHIN)
+    moved.rename(world.table)
+    until(lambda: shown(world) == ("running", True), WITHIN)
+
+
 def test_replay_with_an_end_is_named_and_the_lag_grows_meanwhile(world, live):
     world.into_lines()
     world.create(rows=["(1, 'a')"])

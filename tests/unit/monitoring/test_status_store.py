@@ -238,6 +238,14 @@ def test_failed_sink_of_paused_routes_is_unknown(board):
     assert board.snapshot().sinks[1].up, "its last answer"
 
 
+def test_failed_sink_of_removed_and_paused_routes_is_unknown(board):
+    board.add_route("items_search", "items", "search")
+    board.sink_down("search", "connection refused", "unreachable")
+    board.state("orders_search", "paused")
+    board.remove_route("items_search")
+    assert board.snapshot().sinks[0].up is None
+
+
 def test_all_errors_of_the_last_hour_are_counted(board, clock):
     board.failed("orders_search", "no answer", "unreachable", "wait")
     clock.tick(3000)
