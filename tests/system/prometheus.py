@@ -24,8 +24,9 @@ class Prometheus(Server):
         self._targets = targets
 
     def _prepare(self) -> None:
-        """Write the rules with a waiting time (`for`) of two seconds instead of minutes."""
-        rules = re.sub(r"^( *for:) .*$", r"\1 2s", RULES.read_text(), flags=re.MULTILINE)
+        """Write the rules with a waiting time (`for`) of two seconds, and a memory of failed requests of four, instead of minutes."""
+        rules = RULES.read_text().replace("cdf_sink_up[2m]", "cdf_sink_up[4s]")
+        rules = re.sub(r"^( *for:) .*$", r"\1 2s", rules, flags=re.MULTILINE)
         (self.home / "rules.yml").write_text(rules)
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
