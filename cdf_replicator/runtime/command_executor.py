@@ -71,9 +71,11 @@ class CommandExecutor:
 
     def record_start_version(self, requested: int | None) -> None:
         """Record that a command has replaced the ``--starting-version`` of this run, which a restart then does not repeat."""
+        if requested is None:
+            return
         store = self.context.state_store
         state = store.load(self.context.route.name)
-        if requested is not None and state is not None:
+        if state is not None:
             store.save(replace(state, requested_start_version=requested))
 
     def abandon_replay(self, decision: ErrorDecision) -> ErrorDecision | None:

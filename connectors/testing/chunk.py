@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from connectors.change import (
@@ -64,6 +65,18 @@ def change_frame(spark: SparkSession, schema: StructType, changes: Sequence[Chan
         for c in changes
     ]
     return spark.createDataFrame(rows, frame_schema).coalesce(1)
+
+
+def frame_of_rows(rows: DataFrame) -> DataFrame:
+    """Return the change frame of upserts of rows by commit 5; the key is their column ``id``."""
+    return rows.select(
+        F.col("id").alias(KEY),
+        F.lit(guard_of(1, 5, upsert=True)).alias(GUARD),
+        F.lit("update_postimage").alias(CHANGE_TYPE),
+        F.lit(5).cast("long").alias(COMMIT_VERSION),
+        F.timestamp_seconds(F.lit(0)).alias(COMMIT_TIMESTAMP),
+        F.struct("*").alias(ROW),
+    ).coalesce(1)
 
 
 def render_chunk(

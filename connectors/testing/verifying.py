@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from connectors.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, GUARD, KEY, ROW, Batch, RouteSpec, guard_of
+from connectors.change import GUARD, ROW, Batch, RouteSpec, guard_of
 from connectors.errors import SinkError
 from connectors.protocols import Verifiable
 from connectors.rendering import content_of, in_json_type, json_type
 from connectors.sink import ArrowSink
-from connectors.testing.chunk import change_frame, deletion, key_of, render_frame, upsert
+from connectors.testing.chunk import change_frame, deletion, frame_of_rows, key_of, render_frame, upsert
 from connectors.testing.contract import Read, assert_applied
 from connectors.view import IDENTITY
 
@@ -101,14 +101,7 @@ class VerifyContract:
     def test_view_has_rows_of_every_type_as_written(
         self, spark: SparkSession, sink: ArrowSink | FrameSink, route: RouteSpec, typed: DataFrame
     ) -> None:
-        frame = typed.select(
-            F.col("id").alias(KEY),
-            F.lit(guard_of(1, 5, upsert=True)).alias(GUARD),
-            F.lit("update_postimage").alias(CHANGE_TYPE),
-            F.lit(5).cast("long").alias(COMMIT_VERSION),
-            F.timestamp_seconds(F.lit(0)).alias(COMMIT_TIMESTAMP),
-            F.struct("*").alias(ROW),
-        ).coalesce(1)
+        frame = frame_of_rows(typed)
         with closing(sink):
             sink.prepare(typed.schema, route)
             if isinstance(sink, ArrowSink):

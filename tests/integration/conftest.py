@@ -264,13 +264,17 @@ class World:
         """``--once``. ``command``: one or several commands under the state path. Returns the decision on an error, or None."""
         runner = self.runner(name, start_version=start_version)
         for request in [command] if isinstance(command, command_queue.Command) else command or ():
-            command_queue.enqueue(self.state_path.requests, request)
-            command_queue.accept(self.state_path.requests, request)
-            runner.submit(request)
+            self.submit(runner, request)
         runner.start()
         runner.join(PATIENCE_SECONDS)
         assert not runner.is_alive(), "the route did not come to an end"
         return runner.failure
+
+    def submit(self, runner, command: command_queue.Command) -> None:
+        """As another process does, through the running service."""
+        command_queue.enqueue(self.state_path.requests, command)
+        command_queue.accept(self.state_path.requests, command)
+        runner.submit(command)
 
     def answer(self, command) -> command_queue.CommandStatus:
         return command_queue.read_status(self.state_path.requests, command.id)

@@ -27,9 +27,7 @@ def runner(world, live):
 def submit(world, runner, kind, **what):
     """As another command does, through the running service; returns the answer."""
     request = Command(kind, ROUTE, **what)
-    command_queue.enqueue(world.state_path.requests, request)
-    command_queue.accept(world.state_path.requests, request)
-    runner.submit(request)
+    world.submit(runner, request)
     until(lambda: world.answer(request).state != "running", WITHIN)
     return world.answer(request)
 

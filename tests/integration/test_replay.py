@@ -367,9 +367,7 @@ def test_refused_writes_of_progress_end_neither_the_stream_nor_the_answer(world,
     monkeypatch.setattr(streaming_query, "SLEEPING_POLL_SECONDS", 1.0)
     (runner,) = live("orders_files")
     command = Command("replay", "orders_files", 0)
-    command_queue.enqueue(world.state_path.requests, command)
-    command_queue.accept(world.state_path.requests, command)
-    runner.submit(command)
+    world.submit(runner, command)
     until(lambda: world.answer(command).state == "done", 60)
     assert len(written) == len(set(written)), "progress is written when it has changed"
     assert sum(world.board.snapshot().routes[0].totals.restarts.values()) == 1, "that of the command"

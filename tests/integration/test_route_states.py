@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from cdf_replicator.state import command_queue
 from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
@@ -20,12 +19,6 @@ def route(world):
 def shown(world):
     status = world.board.snapshot()
     return status.routes[0].state, status.sinks[0].up
-
-
-def submit(world, runner, command):
-    command_queue.enqueue(world.state_path.requests, command)
-    command_queue.accept(world.state_path.requests, command)
-    runner.submit(command)
 
 
 def ended(world, command):
@@ -76,7 +69,7 @@ def test_replay_with_an_end_is_named_and_the_lag_grows_meanwhile(world, live):
     until(lambda: route(world).state == "running" and route(world).lag_versions == 0, WITHIN)
     world.trouble("hang")
     replay = Command("replay", "orders_lines", 0, 1)
-    submit(world, runner, replay)
+    world.submit(runner, replay)
     try:
         until(lambda: route(world).reason == "executing replay of versions 0 to 1", WITHIN)
         assert route(world).state == "running"
@@ -99,12 +92,12 @@ def test_pause_ends_a_load_which_is_done_after_resume(world, live):
     try:
         until(lambda: route(world).state == "bootstrapping", WITHIN)
         time.sleep(3)  # the sink hangs in the middle of the load
-        submit(world, runner, pause)
+        world.submit(runner, pause)
         until(lambda: ended(world, pause) and route(world).state == "paused", 10)
         assert (route(world).last_error, world.state().phase) == (None, "bootstrapping")
     finally:
         world.trouble(None)
-    submit(world, runner, resume)
+    world.submit(runner, resume)
     until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
 
 
@@ -116,7 +109,7 @@ def test_redrive_waits_for_a_load_and_does_not_end_it(world, live):
     redrive = Command("redrive", ROUTE)
     try:
         until(lambda: route(world).state == "bootstrapping", WITHIN)
-        submit(world, runner, redrive)
+        world.submit(runner, redrive)
         time.sleep(5)
         assert (route(world).state, ended(world, redrive)) == ("bootstrapping", False)
     finally:

@@ -1,12 +1,10 @@
 """The rows that ``verify`` reads: columns of any name and of computed types, in pages that are bounded in bytes."""
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from connectors.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, GUARD, KEY, ROW, guard_of
 from connectors.testing import SCHEMA, upsert
-from connectors.testing.chunk import render_frame
+from connectors.testing.chunk import frame_of_rows, render_frame
 from connectors.testing.contract import assert_applied
 from connectors.testing.verifying import read_entries, written
 
@@ -34,14 +32,7 @@ def test_computed_interval_and_time_of_day_are_text(spark, sink, db, route):
     rows = spark.range(1).selectExpr(
         "'a' AS id", "'name' AS name", *(f"{sql} AS {name}" for name, sql in computed.items())
     )
-    frame = rows.select(
-        F.col("id").alias(KEY),
-        F.lit(guard_of(1, 5, upsert=True)).alias(GUARD),
-        F.lit("insert").alias(CHANGE_TYPE),
-        F.lit(5).cast("long").alias(COMMIT_VERSION),
-        F.timestamp_seconds(F.lit(0)).alias(COMMIT_TIMESTAMP),
-        F.struct("*").alias(ROW),
-    )
+    frame = frame_of_rows(rows)
     sink.prepare(rows.schema, route)
     sink.open(route)
     assert_applied(sink.write(render_frame(frame, sink, route, rows.schema)))
