@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import urllib3
 
-from connectors.elasticsearch.bulk import body_of
+from connectors.elasticsearch.sink import body_of
 from connectors.elasticsearch.sink import BODY
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute

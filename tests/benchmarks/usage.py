@@ -38,7 +38,10 @@ def tree(roots: Sequence[int]) -> list[psutil.Process]:
 
 
 def sampled(roots: Sequence[int]) -> tuple[dict[int, float], int]:
-    """Return the processor seconds of each process of the trees, with its ended children, and the memory of all in bytes."""
+    """Return the processor seconds of each process of the trees, with its ended children, and the memory of all in bytes.
+
+    The memory of a process that has just begun is left out: until it executes its program, it shows its parent's memory.
+    """
     cpu: dict[int, float] = {}
     rss = 0
     for process in tree(roots):
@@ -47,7 +50,7 @@ def sampled(roots: Sequence[int]) -> tuple[dict[int, float], int]:
         except psutil.NoSuchProcess:
             continue
         cpu[process.pid] = times.user + times.system + times.children_user + times.children_system
-        rss += memory.rss
+        rss += memory.rss if time.time() - process.create_time() > EVERY_SECONDS else 0
     return cpu, rss
 
 
