@@ -67,6 +67,8 @@ SERVICE = (
     "recreate_table",
     "recreate_dimension",
 )
+COMPARE = "compare"
+"""An act that random histories do not draw: the service delivers, and the sinks are compared in the middle of a history."""
 GROWTH = ("add_nested_column", "widen_type")
 """Drawn as often as what writes rows: rows of older shapes have to be delivered again."""
 EVENTS = ("append", "append_twins", "append_twins", "insert", "delete_rows", "add_nested_column", "widen_type")

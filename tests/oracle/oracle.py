@@ -10,7 +10,7 @@ from tests.oracle import engines
 from tests.oracle.acts import ACTS, halts
 from tests.oracle.counts import miscounted, whole_batches
 from tests.oracle.dimension import label
-from tests.oracle.history import REWRITES, SERVICE
+from tests.oracle.history import COMPARE, REWRITES, SERVICE
 from tests.oracle.operations import OPERATIONS
 from tests.oracle.service import Replicator
 from tests.oracle.table import Table
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cdf_replicator.errors.exceptions import ErrorDecision
     from deploy.local.servers import Elasticsearch, OpenSearch, Postgres, Redis
     from tests.oracle.history import Act, History
     from tests.oracle.table import Row
+
+FORGETS = (COMPARE, "vacuum", "recreate_table")
+"""Acts before which the sinks are compared. VACUUM removes what is not delivered, and a new table has a feed of its own."""
 
 
 @dataclass
@@ -59,7 +63,7 @@ def live(
     cache: Redis,
     database: Postgres,
 ) -> Findings:
-    """Do what the history says, deliver at its end, and compare."""
+    """Do what the history says, and compare at its end and before each act that removes what a comparison needs."""
     found = Findings()
     table = Table(spark, folder / "source", history.shape)
     service = Replicator(table, slug, folder, elasticsearch, cache, database)
@@ -68,10 +72,7 @@ def live(
         if history.shape.feed_late and number == history.shape.feed_late:
             table.enable_feed()
         _perform(act, table, service, found)
-    verdicts = service.deliver()
-    found.differences += halts(verdicts)
-    table.capture()
-    _compare(table, service, found, verdicts)
+    _compare_after(service.deliver(), table, service, found)
     found.versions, found.batches = len(table.versions), service.batches
     return found
 
@@ -79,15 +80,24 @@ def live(
 def _perform(act: Act, table: Table, service: Replicator, found: Findings) -> None:
     if act.kind in (*SERVICE, "vacuum") and not table.feed_is_on:
         return
+    if act.kind in FORGETS:
+        _compare_after(service.catch_up(), table, service, found)
+    if act.kind == COMPARE:
+        return
     if act.kind in SERVICE:
         found.differences += ACTS[act.kind](service, act)
     else:
-        if act.kind == "vacuum":
-            found.differences += halts(service.catch_up())  # VACUUM takes what is not delivered: that is another test
         OPERATIONS[act.kind](table, act)
         table.rewritten_after_vectors |= table.vectors and act.kind in REWRITES
         table.look()
     found.operations[act.kind] += 1
+
+
+def _compare_after(decisions: dict[str, ErrorDecision], table: Table, service: Replicator, found: Findings) -> None:
+    """Compare after a delivery, given what stopped the routes that did not get to its end."""
+    found.differences += halts(decisions)
+    table.capture()
+    _compare(table, service, found, decisions)
 
 
 def _compare(table: Table, service: Replicator, found: Findings, halted: Collection[str]) -> None:
