@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+UpToADay = Annotated[float, Field(le=86_400, allow_inf_nan=False)]
+"""A number of seconds that every clock and every client library accepts."""
 METRICS: Final = ("cosine", "l2", "ip")
 Vectors = dict[str, "tuple[int, str | None]"]
 """The dimension of each vector column, and the metric of its index if it has one."""

@@ -46,7 +46,7 @@ def root(
     \b
     Examples:
       export CDF_STATE_PATH=/var/lib/cdf
-      export CDF_TABLES__ORDERS__PATH=s3a://lake/orders CDF_TABLES__ORDERS__KEYS=id
+      export CDF_TABLES__ORDERS__PATH=/lake/orders CDF_TABLES__ORDERS__KEYS=id
       export CDF_TABLES__ORDERS__SINKS=cache
       export CDF_SINKS__CACHE__TYPE=redis CDF_SINKS__CACHE__URL=redis://cache:6379/0
       cdf-replicator validate
@@ -54,13 +54,14 @@ def root(
 
     \b
     Exit codes:
-      0   done, or stopped by SIGTERM
-      1   failed, or verify found differences
+      0   done, or run was stopped by SIGTERM or Ctrl-C
+      1   failed, stopped before it was done, or verify found differences
       2   wrong usage
       75  another process holds the state path or has taken the lease over, the state path's object store does not
           answer, run --once gave up on something outside, verify could not compare, or there is no service to reload
       78  the configuration is wrong, the port is in use, the state path can't be written or has another format, or
           Spark could not start
+      130 interrupted by Ctrl-C
     """  # noqa: D301 - click keeps the line breaks after this mark
 
 

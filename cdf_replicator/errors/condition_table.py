@@ -108,6 +108,12 @@ _REACTIONS: Final = {
         "bad_option",
         "Delta refuses one of the route's settings: correct it, then restart, or reload a changed file: cdf-replicator reload",
     ),
+    "ClassNotFoundException: Class org.apache.hadoop.fs. | No FileSystem for scheme": _Reaction(
+        "halt",
+        "file_system_missing",
+        "Add the file system's jars, such as org.apache.hadoop:hadoop-aws in spark.jars.packages of CDF_SPARK__CONF, or correct "
+        "the path. Then restart the service.",
+    ),
     "CONCURRENT_STREAM_LOG_UPDATE | Multiple streaming queries are concurrently using": _Reaction(
         "halt",
         "second_writer",

@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 TICK_SECONDS: Final = 0.5
 CANCEL_SECONDS: Final = 5.0
 """Longest wait for the end of a cancelled comparison, and of cancelled micro-batches."""
+END_SECONDS: Final = 15.0
+"""Time kept for what follows a drain: cancelled micro-batches, the end of Spark and of the HTTP server."""
 EXITING: Final = "exiting so that the process manager restarts the service"
 JVM_GONE: Final = "the JVM is gone"
 SILENT_SECONDS: Final = 30
@@ -69,12 +71,9 @@ class RoutePool:
         heartbeat: Heartbeat,
         control: Control | None = None,
     ) -> None:
-        self._factory = factory
-        self._configuration = configuration
-        self._reloads = reloads
-        self._heartbeat = heartbeat
-        self._control = control
-        self._board = factory.metrics.board
+        self._factory, self._board = factory, factory.metrics.board
+        self._configuration, self._reloads = configuration, reloads
+        self._heartbeat, self._control = heartbeat, control
         self._runners: dict[str, RouteRunner] = {}
         self._verifier, self.spark_stopped = VerifierThread(), threading.Event()
         if control is not None:
@@ -106,11 +105,14 @@ class RoutePool:
             return exit_codes.FAILED
         return None if stop.is_set() else self._exit_code()
 
-    def drain(self) -> None:
-        """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again."""
+    def drain(self, signalled_at: float) -> None:
+        """Wait for running micro-batches; cancel those that exceed the limit, which the next run delivers again.
+
+        The limit counts from the signal. Its last ``END_SECONDS``, and at most half of it, are kept for what follows.
+        """
         seconds = self._configuration.settings.shutdown_seconds
-        log.info("stopping after the running micro-batches", seconds=seconds)
-        deadline = time.monotonic() + seconds
+        deadline = signalled_at + max(seconds - END_SECONDS, seconds / 2)
+        log.info("stopping after the running micro-batches", seconds=round(max(0.0, deadline - time.monotonic()), 1))
         for runner in self._runners.values():
             runner.wake()
         while _alive(self._runners.values()) and time.monotonic() < deadline:
@@ -118,8 +120,9 @@ class RoutePool:
             time.sleep(TICK_SECONDS / 10)
         if _alive(self._runners.values()):
             self._factory.spark.sparkContext.cancelAllJobs()
+            deadline = time.monotonic() + CANCEL_SECONDS
             for runner in self._runners.values():
-                runner.join(max(0.0, deadline + CANCEL_SECONDS - time.monotonic()))
+                runner.join(max(0.0, deadline - time.monotonic()))
         log.info("stopped")
 
     def _fault(self) -> str:
@@ -144,8 +147,7 @@ class RoutePool:
 
     def _start_comparisons(self) -> None:
         """Start the comparisons of the present routes with their tables: on request, and by the configured period."""
-        factory, settings = self._factory, self._configuration.settings
-        routes = self._configuration.routes
+        factory, settings, routes = self._factory, self._configuration.settings, self._configuration.routes
         if settings.verify.every_hours is None:
             for name in routes:
                 self._board.update(name, verify_deadline=None)
@@ -164,8 +166,6 @@ class RoutePool:
         for slug, name in names.sinks.items():
             if settings.sinks[slug] != former.get(slug):
                 self._board.add_sink(slug, *name)
-
-    # Reloads.
 
     def _executed_reloads(self) -> Iterator[bool]:
         """Execute the requested reloads, one after the other; yield whether one waits for the end of a route."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,6 +85,7 @@ class Supervisor:
         self._once = once
         self._standby = standby
         self._stop = threading.Event()
+        self._signalled_at = 0.0
         self._heartbeat = Heartbeat()
         self._spark: SparkSession | None = None
         self._reloads = ReloadRequests()
@@ -206,7 +208,7 @@ class Supervisor:
                 if code is not None:
                     return code
                 self.board.stopping()
-                pool.drain()
+                pool.drain(self._signalled_at)
                 return exit_codes.DONE
         finally:
             if session.jvm_alive(self._spark):
@@ -234,4 +236,6 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stop.is_set():
             log.warning("second stop signal ignored", signal=number)
+        else:
+            self._signalled_at = time.monotonic()
         self._stop.set()

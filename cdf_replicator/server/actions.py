@@ -70,7 +70,7 @@ class _Forms:
         """Start the action and show the route with its progress, or show the numbers of a dry run."""
         token, step = form.pop("token", ""), form.pop("step", "")
         if not access.matches(token, [self.control.token]):
-            return _unauthorized(self._confirmation(name, action, {}, WRONG, status.HTTP_401_UNAUTHORIZED))
+            return _unauthorized(self._confirmation(name, action, form, WRONG, status.HTTP_401_UNAUTHORIZED))
         kind = _known(action)
         if name not in self.control.routes or kind is None:
             return route_page.missing(self.board.snapshot(), name, ROOT)

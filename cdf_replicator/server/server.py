@@ -194,8 +194,10 @@ def _json(content: object, status_code: int) -> Response:
 
 def _listen(host: str, port: int) -> socket.socket:
     host = host.strip("[]")  # as in a URL
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = host == "::" and socket.has_dualstack_ipv6()
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             message = f"port {port} on {host} is in use by another process: set CDF_HTTP__BIND_PORT to a free port"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from cdf_replicator.settings.fields import AnyCase, JsonObject, MayHoldSecrets, NamePairs, check_token, parse_timestamp
+from connectors.settings import UpToADay
 
 
 class Group(BaseModel):
@@ -36,7 +37,6 @@ SLUG_PATTERN: Final = r"^[a-z0-9]+(_[a-z0-9]+)*\Z"
 SLUG_EXPECTED: Final = "a name of a-z, 0-9 and single _ between them, at most 100 characters"
 
 Column = Annotated[str, Field(min_length=1, max_length=1000)]
-UpToADay = Annotated[float, Field(le=86_400, allow_inf_nan=False)]
 Seconds = Annotated[UpToADay, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Token = Annotated[SecretStr, AfterValidator(check_token)]
@@ -53,7 +53,7 @@ class General(Group):
     )
     shutdown_seconds: Seconds = Field(
         110,
-        description="Time to finish running micro-batches on SIGTERM, at a reload and at a pause; keep it below the grace period of the process manager.",
+        description="Time to finish running micro-batches at a reload and at a pause, and to stop on SIGTERM; keep it below the grace period of the process manager.",
     )
     routes_include: tuple[str, ...] | None = Field(
         None,
@@ -162,7 +162,11 @@ class Enrichment(Group):
 
 
 class Http(Group):
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on (the image sets 0.0.0.0).")
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address to listen on (the image sets 0.0.0.0); :: is every address of IPv6 and of IPv4.",
+    )
     bind_port: int = Field(
         9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0 selects any free port."
     )

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from connectors import names
 from connectors.elasticsearch.dialect import ELASTICSEARCH, OPENSEARCH, Dialect
-from connectors.settings import ArrowSettings, VectorOptions
+from connectors.settings import ArrowSettings, UpToADay, VectorOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +75,7 @@ class DocumentSettings(ArrowSettings):
     password: SecretStr | None = None
     ca_certs: Path | None = Field(None, description="file of certificate authorities to trust")
     verify_certs: bool = True
-    request_timeout: float = Field(
+    request_timeout: UpToADay = Field(
         15, gt=0, description="seconds until a request times out; it is retried only if this is below RETRY_SECONDS"
     )
     gc_deletes: str = Field(

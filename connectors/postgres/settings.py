@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from connectors import names
-from connectors.settings import ArrowSettings, VectorOptions, parse_vectors
+from connectors.settings import ArrowSettings, UpToADay, VectorOptions, parse_vectors
 
 SCHEMES: Final = ("postgresql", "postgres")
 PORT: Final = 5432
@@ -61,7 +61,7 @@ class PostgresSettings(ArrowSettings):
         "public", description="schema of the tables; it is created if it is missing"
     )
     chunk_rows: int = Field(10_000, ge=1, le=10_000, description="most changes in one request")
-    timeout_seconds: float = Field(
+    timeout_seconds: UpToADay = Field(
         30, ge=1, description="longest wait for a connection, and longest duration of the transaction of a chunk"
     )
     tombstone_seconds: int = Field(

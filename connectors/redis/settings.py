@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from connectors import names
 from connectors.redis.keys import parse_template
-from connectors.settings import ArrowSettings, RouteOptions
+from connectors.settings import ArrowSettings, RouteOptions, UpToADay
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -129,7 +129,7 @@ class RedisSettings(ArrowSettings):
     username: str | None = Field(None, description="ACL user, unless the url names one")
     password: SecretStr | None = Field(None, description="password, unless the url holds one")
     ca_certs: str | None = Field(None, description="file of the CAs to trust, for TLS")
-    timeout_seconds: float = Field(10, gt=0, description="longest wait for a connection, and for each answer")
+    timeout_seconds: UpToADay = Field(10, gt=0, description="longest wait for a connection, and for each answer")
     layout: Literal["json", "hash"] = Field(
         "json",
         description="json: a string that holds the row (GET). hash: a field per column (HGETALL). Resync after a change",

@@ -371,6 +371,8 @@ def test_errors_of_delta_match_their_condition(world):
         (half_named, "halt", "bad_option"),
         (lambda: spark.read.format("delta").option("versionAsOf", 99).load(table), "halt", "start_out_of_range"),
         (lambda: spark.read.format("delta").load(str(world.folder / "none")), "wait", "table_missing"),
+        (lambda: spark.read.format("delta").load("s3a://lake/orders"), "halt", "file_system_missing"),
+        (lambda: spark.read.format("delta").load("s4://lake/orders"), "halt", "file_system_missing"),
         (merge, "halt", "bug"),
         (stale, "restart", "stale_plan"),
     ]

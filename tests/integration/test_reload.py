@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 
 import pytest
 import yaml
@@ -70,7 +71,7 @@ class Service:
     def _run(self):
         self.code = self.pool.run()
         if self.code is None:
-            self.pool.drain()
+            self.pool.drain(time.monotonic())
 
     def stop(self):
         self.halt.set()

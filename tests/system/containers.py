@@ -29,7 +29,7 @@ DPKG = (
     "path-exclude /usr/share/info/*\npath-exclude /usr/share/locale/*\npath-exclude /usr/share/man/*\n"
 )
 APT = 'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\nAPT::Keep-Downloaded-Packages "false";\n'
-HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop=all", "--security-opt", "no-new-privileges")
+HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777,exec", "--cap-drop=all", "--security-opt", "no-new-privileges")
 
 
 def lay_out() -> dict[str, str]:

@@ -43,6 +43,7 @@ print(json.dumps(rendered))
 """
 BASE = ROOT / "deploy/kubernetes/base"
 OVERLAY = ROOT / "deploy/kubernetes/overlays/example"
+LIMIT = General.model_fields["shutdown_seconds"].default
 LAKE = {"CDF_STATE_PATH": "s3a://lake/state", "CDF_TABLES__ORDERS__PATH": "s3a://lake/orders"}
 EXECUTORS = {"sparkOnKubernetes": {"enabled": True}}
 ON_KUBERNETES = EXECUTORS | {"env": LAKE}
@@ -321,7 +322,7 @@ def test_chart_runs_one_pod_with_probes_and_grace_period(plain):
     assert spec["replicas"] == 1
     pod = spec["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
-    assert pod["terminationGracePeriodSeconds"] > General.model_fields["shutdown_seconds"].default
+    assert pod["terminationGracePeriodSeconds"] > LIMIT
     (container,) = pod["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": 9102}]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
@@ -360,6 +361,10 @@ def test_metrics_are_found_without_prometheus_operator(plain):
         ({"env": {"CDF_HTTP__BIND_PORT": 8080}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
         ({"env": {"CDF_HTTP__BIND_PORT": 0}}, "remove env.CDF_HTTP__BIND_PORT, or set it to 9102"),
         ({"secretEnv": {"CDF_HTTP__HOST": "127.0.0.1"}}, "remove secretEnv.CDF_HTTP__HOST, or set it to 0.0.0.0 or ::"),
+        ({"env": {"CDF_SHUTDOWN_SECONDS": 120}}, "set it above env.CDF_SHUTDOWN_SECONDS, which is 120"),
+        ({"env": {"CDF_SHUTDOWN_SECONDS": "3e2"}}, "set it above env.CDF_SHUTDOWN_SECONDS, which is 300"),
+        ({"secretEnv": {"CDF_SHUTDOWN_SECONDS": "120.5"}}, "set it above env.CDF_SHUTDOWN_SECONDS, which is 120.5"),
+        ({"terminationGracePeriodSeconds": LIMIT}, f"set it above env.CDF_SHUTDOWN_SECONDS, which is {LIMIT}"),
         ({"env": {"TABLES": "x"}}, "invalid propertyName 'TABLES'"),
         ({"replicas": 3}, "replicas"),
     ],
@@ -368,6 +373,13 @@ def test_invalid_values_are_refused_with_a_message(run, values, said):
     refused = run("python", "-c", RENDER, CHART, json.dumps(values), check=False)
     assert refused.returncode != 0
     assert said in refused.stderr
+
+
+@pytest.mark.parametrize(("limit", "grace"), [("299.5", 300), (50, 60)])
+def test_grace_period_above_the_limit_of_the_service_is_accepted(rendered, limit, grace):
+    values = {"env": {"CDF_SHUTDOWN_SECONDS": limit}, "terminationGracePeriodSeconds": grace}
+    (spec,) = (found["spec"] for found in rendered(values) if found["kind"] == "StatefulSet")
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == grace
 
 
 def test_variables_that_agree_with_the_chart_are_accepted(rendered):

@@ -21,6 +21,7 @@ TESTS: Final = {
     "DELTA_VERSION_NOT_FOUND": f"{_CONDITIONS}::test_errors_of_delta_match_their_condition",
     "DELTA_UNSUPPORTED_FEATURES_FOR_READ": f"{_CONDITIONS}::test_unknown_table_feature_halts_the_route",
     "DELTA_ILLEGAL_OPTION": f"{_CONDITIONS}::test_errors_of_delta_match_their_condition",
+    "ClassNotFoundException: Class org.apache.hadoop.fs.": f"{_CONDITIONS}::test_errors_of_delta_match_their_condition",
     "CONCURRENT_STREAM_LOG_UPDATE": f"{_CONDITIONS}::test_second_instance_on_one_checkpoint_halts_the_route",
     "DELTA_SCHEMA_NOT_SET": f"{_CONDITIONS}::test_removed_table_is_retried_and_followed_after_it_returns",
     "FAILED_READ_FILE": f"{_CONDITIONS}::test_damaged_file_is_retried_then_reported",

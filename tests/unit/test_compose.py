@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +11,8 @@ import pytest
 import yaml
 
 from cdf_replicator.settings import load
-from docs.generate.readme import DASHBOARD, ROOT, RULES
+from docs.generate.readme import DASHBOARD, PAGES, ROOT, RULES
+from tests.system.containers import HARDENED
 
 FOLDER = ROOT / "deploy"
 SERVICES = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
@@ -34,6 +36,19 @@ def port_of(service: str) -> int:
 def test_every_mounted_file_is_there():
     for service in ("prometheus", "grafana"):
         assert all((FOLDER / file).is_file() for file in mounted(service))
+
+
+def test_every_mount_of_tmp_allows_execution():
+    """Docker adds noexec to a tmpfs otherwise, and Java could not load the libraries that it unpacks in /tmp."""
+    commands = [found for page in PAGES for found in re.findall(r"--tmpfs[ =](\S+)", page.read_text())]
+    services = [mount for service in SERVICES.values() for mount in service.get("tmpfs", ())]
+    tests = [mount for mount in HARDENED if mount.startswith("/tmp")]
+    assert commands
+    assert services
+    assert tests
+    for mount in (*commands, *services, *tests):
+        folder, _, options = mount.partition(":")
+        assert folder != "/tmp" or "exec" in options.split(","), mount
 
 
 def test_prometheus_finds_the_service_and_the_rules():

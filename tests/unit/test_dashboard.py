@@ -59,6 +59,13 @@ def test_queries_use_existing_metrics_of_the_selected_jobs(query):
     assert all("[$__rate_interval]" in part for part in re.findall(r"\b(?:rate|increase)\((.*?\])", query))
 
 
+def test_queries_of_metrics_that_others_have_too_are_of_this_service():
+    """By default a query selects all jobs, and every process has these metrics."""
+    shared = [query for query in QUERIES if PROCESS & set(re.findall(r"\b([\w:]+)\{", query))]
+    assert len(shared) == len(PROCESS)
+    assert [query for query in shared if not re.search(r" and on \(job, instance\) .*\bcdf_build_info\b", query)] == []
+
+
 def test_no_query_adds_values_that_may_be_unknown():
     unknown = [metric.name for metric in all_metrics() if "NaN" in metric.help]
     assert "cdf_sink_up" in unknown

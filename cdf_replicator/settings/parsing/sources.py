@@ -173,10 +173,13 @@ def _variable_path(path: Path) -> Path:
 
 
 def _strict_loader() -> Any:
-    """Return a YAML loader that refuses a repeated key, where plain YAML takes the last one."""
+    """Return a YAML loader that refuses a repeated key, of which plain YAML takes the last one, and an alias within its own value."""
     import yaml
 
     class Loader(yaml.SafeLoader):
+        def construct_document(self, node: yaml.Node) -> Any:
+            return self.construct_object(node, deep=True)  # else an alias could make a value that contains itself
+
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             for key, _ in node.value:
                 if key.tag == "tag:yaml.org,2002:bool":  # YAML 1.1 reads the key "on" as true; here it is a name

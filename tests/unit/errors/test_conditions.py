@@ -61,6 +61,8 @@ RECORDED = [
     ("halt", "unsupported_table", '[DELTA_INVALID_PROTOCOL_VERSION] Unsupported Delta protocol version: table "/t" requires reader version 4'),
     ("halt", "bad_option", "[DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET] Please either provide 'startingVersion' or 'startingTimestamp'"),
     ("halt", "bad_option", "[DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS] Invalid options for idempotent Dataframe writes: Both txnAppId and txnVersion must be specified"),
+    ("halt", "file_system_missing", "An error occurred while calling o57.load.\n: java.lang.RuntimeException: java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
+    ("halt", "file_system_missing", 'An error occurred while calling o57.load.\n: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s4"'),
     ("halt", "second_writer", STREAM + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 3."),
     ("halt", "second_writer", "java.lang.IllegalStateException: Multiple streaming queries are concurrently using file:/state/offsets/3"),
     ("wait", "table_missing", "[DELTA_SCHEMA_NOT_SET] Table schema is not set. Write data into it or use CREATE TABLE to set the schema."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 from structlog.testing import capture_logs
@@ -154,6 +155,10 @@ def test_signal_reloads_a_standby_which_takes_over_with_the_result(content):
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)
         assert supervisor._wait_or_stop(0.0) is True
+        first = supervisor._signalled_at
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert 0 < time.monotonic() - first < 30
+        assert supervisor._signalled_at == first, "the limit of the drain counts from the first signal"
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -239,11 +239,32 @@ def test_fault_ends_the_service_while_other_routes_run(pool, monkeypatch, tmp_pa
     assert codes == [exit_codes.FAILED]
 
 
-def test_drain_waits_once_for_all_cancelled_routes(pool, monkeypatch, content):
+@pytest.fixture
+def drain(pool, monkeypatch, content):
+    """Drain a pool whose routes hang, a time after the signal; return the duration and whether jobs were cancelled."""
     monkeypatch.setattr(route_pool, "CANCEL_SECONDS", 0.2)
-    content(shutdown_seconds=0.001)
-    pool.pool._configuration.adopt(pool.pool._configuration.read())
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: None))
+    cancelled = []
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: cancelled.append(True)))
     monkeypatch.setattr(pool.pool, "_factory", replace(pool.pool._factory, spark=spark))
-    pool.pool.drain()
+
+    def drain(shutdown_seconds, after=0.0):
+        content(shutdown_seconds=shutdown_seconds)
+        pool.pool._configuration.adopt(pool.pool._configuration.read())
+        began = time.monotonic()
+        pool.pool.drain(began - after)
+        return time.monotonic() - began, cancelled == [True]
+
+    return drain
+
+
+def test_drain_waits_once_for_all_cancelled_routes(pool, drain):
+    assert drain(0.001)[1]
     assert 0 < sum(runner.joined for runner in pool.former.values()) <= 0.2
+
+
+@pytest.mark.parametrize(("shutdown_seconds", "after"), [(110, 94.5), (20, 9.5), (2, 0.5)])
+def test_limit_of_a_drain_counts_from_the_signal(drain, shutdown_seconds, after):
+    """The last 15 s, or half of a short limit, are kept for what follows."""
+    seconds, cancelled = drain(shutdown_seconds, after)
+    assert cancelled
+    assert 0.4 < seconds < 2

@@ -283,6 +283,13 @@ def test_host_in_brackets_is_an_ipv6_address(world):
     running.stop()
 
 
+def test_unspecified_ipv6_address_accepts_ipv4_too(world):
+    running = server.start(world.board, world.metrics, "::", 0, lambda: None)
+    for host in ("127.0.0.1", "[::1]"):
+        assert world.client.get(f"http://{host}:{running.port}/livez").status_code == 200
+    running.stop()
+
+
 def test_an_address_of_another_machine_names_the_variable(world):
     with pytest.raises(server.BindError, match="CDF_HTTP__HOST"):
         server.start(world.board, world.metrics, "192.0.2.1", 0, lambda: None)

@@ -613,6 +613,9 @@ def test_a_password_of_digits_in_the_file_is_to_be_quoted(tmp_path: Path) -> Non
         ("- a", "a mapping"),
         ("tables: {a: {path: /x}, a: {path: /y}}", "given twice"),
         ("state_path: !!python/object:os.system x", "a readable YAML file"),
+        ("a: &a\n  b: *a\n", "recursive"),
+        ("state_path: &a [*a]", "recursive"),
+        ("routes: {r: {computed: &a [{x: *a}]}}", "recursive"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path, text: str, words: str) -> None:

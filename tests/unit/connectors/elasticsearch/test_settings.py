@@ -41,6 +41,13 @@ def test_incomplete_or_double_credentials_are_refused(given):
         settings(**given)
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e10", "86401", "0"])
+def test_timeout_is_at_most_a_day(seconds):
+    with pytest.raises(ValidationError, match="request_timeout"):
+        settings(request_timeout=seconds)
+    assert settings(request_timeout="86400").request_timeout == 86_400
+
+
 def test_secrets_are_not_shown():
     assert "s3cret" not in repr(settings(username="u", password="s3cret")) + repr(settings(api_key="s3cret"))
 

@@ -51,6 +51,13 @@ def test_spellings_of_one_target_have_the_same_places():
     assert sink_to("postgresql://a,b/shop").places(route_to()) & sink_to("postgresql://b/shop").places(route_to())
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e10", "86401", "0.5"])
+def test_timeout_is_at_most_a_day(seconds):
+    with pytest.raises(ValidationError, match="timeout_seconds"):
+        sink_to("postgresql://db/shop", timeout_seconds=seconds)
+    assert sink_to("postgresql://db/shop", timeout_seconds="86400").settings.timeout_seconds == 86_400
+
+
 @pytest.mark.parametrize("name", ["", "x" * 51, "a\0b"])
 def test_wrong_name_of_a_table_is_refused(name):
     with pytest.raises(ValidationError, match="expected a name of 1 to 50 bytes"):

@@ -91,6 +91,13 @@ def test_certificates_without_tls_are_an_error():
     RedisSettings(type="redis", url="rediss+cluster://cache", ca_certs="/etc/ca.pem")
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e10", "86401", "0"])
+def test_timeout_is_at_most_a_day(seconds):
+    with pytest.raises(ValidationError, match="timeout_seconds"):
+        RedisSettings(type="redis", url=URL, timeout_seconds=seconds)
+    assert RedisSettings(type="redis", url=URL, timeout_seconds="86400").timeout_seconds == 86_400
+
+
 @pytest.mark.parametrize(
     "template", ["orders:{id}", "orders:{region}:{id}", "a/{id}/b", "x:{a}-:-{b}", "x:{a.b}:{c:d!}:{e f}"]
 )
