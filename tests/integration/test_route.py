@@ -76,22 +76,6 @@ def test_overwrite_split_at_any_place_leaves_the_rows_of_the_table(world):
     assert world.delivered() == world.expected()
 
 
-def test_interrupted_bootstrap_continues_at_its_pinned_version(world):
-    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
-    world.trouble("1")
-    decision = world.run()
-    assert (decision.action, decision.reason) == ("halt", "bug")
-    assert "the plug was pulled" in decision.message
-    assert world.state().phase == "bootstrapping"
-    assert world.delivered() != world.expected()
-    world.change("DELETE FROM {t} WHERE id < 3")
-    world.insert("(4, 'd')")
-    world.trouble(None)
-    assert world.run() is None
-    assert world.delivered() == world.expected()
-    assert (world.state().epoch, world.state().start_version) == (1, 2)
-
-
 def test_half_written_micro_batch_is_written_again(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert world.run() is None

@@ -1,6 +1,6 @@
 """Tests of where a route starts, of kills during a start, and of histories that damage starts.
 
-More of it: ``test_route`` (a bootstrap half written, a pin that VACUUM removed, one batch and a cleaned log),
+More of it: ``test_route`` (an unreachable sink, a pin that VACUUM removed, one batch and a cleaned log),
 ``test_replay`` (starting versions, replays), ``test_halts`` (a recreated table), ``test_audit`` (twins, redelivery),
 ``test_source`` (ranges and timestamps).
 """
@@ -35,14 +35,14 @@ def test_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
             start_position.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path)
         )
 
-    def prepared():
-        world.trouble("0")
-        assert world.run().reason == "bug"
-
     def half_loaded():
-        world.trouble("3")
-        assert world.run().reason == "bug"
+        world.trouble("2")  # of the three rows of a file
+        decision = world.run()
+        assert (decision.action, decision.reason) == ("halt", "bug")
+        assert "the plug was pulled" in decision.message
+        assert world.state().phase == "bootstrapping"
         assert world.delivered()
+        assert world.delivered() != world.expected()
 
     def written_but_not_known_to_be():
         assert world.run() is None
@@ -52,7 +52,7 @@ def test_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
         assert world.run() is None
         begin_again(world, loaded=True)
 
-    steps = (pinned, prepared, half_loaded, written_but_not_known_to_be, loaded_but_not_streaming)
+    steps = (pinned, half_loaded, written_but_not_known_to_be, loaded_but_not_streaming)
     for number, step in enumerate(steps):
         world.files = world.folder / f"files{number}"
         world.files.mkdir()
