@@ -216,11 +216,11 @@ class World:
 
     def forget_log_before(self, version: int) -> None:
         """As log cleanup does: a checkpoint at ``version``, and no commit files before it."""
-        log = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)
-        none = self.spark._jvm.scala.Option.empty()
-        snapshot = log.update(False, none, none)
-        assert snapshot.version() == version, "the checkpoint is made of the newest version"
-        log.checkpoint(snapshot, none)
+        assert self.version() == version, "the checkpoint is made of the newest version"
+        if not light_table.checkpointed(self.table):
+            log = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)
+            none = self.spark._jvm.scala.Option.empty()
+            log.checkpoint(log.update(False, none, none), none)
         for old in range(version):
             for ending in ("json", "crc"):
                 Path(self.table, "_delta_log", f"{old:020d}.{ending}").unlink(missing_ok=True)

@@ -123,6 +123,18 @@ def read(path: str, columns: Sequence[str] = ()) -> list[dict[str, Any]] | None:
 
     Args:
         path: Of the table.
+def checkpointed(path: str) -> bool:
+    """Write a checkpoint of the newest version.
+
+    Args:
+        path: Of the table.
+    """
+    table = _opened(path, "")
+    if table is not None:
+        table.create_checkpoint()
+    return table is not None
+
+
         columns: Names of columns; all if empty.
     """
     try:
