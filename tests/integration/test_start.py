@@ -205,26 +205,25 @@ def test_batches_after_a_replay_are_not_dropped_by_txn_version(world):
     }
     del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
     world.create(rows=["(1, 'a')"])
-    for number in (2, 3, 4):
+    for number in (2, 3):
         assert world.run("orders_audit") is None
         world.insert(f"({number}, 'a')")
     assert world.run("orders_audit") is None
     assert world.run("orders_audit", command=Command("replay", "orders_audit", 1)) is None
-    world.insert("(5, 'a')")
+    world.insert("(4, 'a')")
     assert world.run("orders_audit") is None
     assert world.run("orders_audit", command=Command("resync", "orders_audit")) is None
-    world.insert("(6, 'a')")
+    world.insert("(5, 'a')")
     assert world.run("orders_audit") is None
     kept = world.audited("id", "change_type", "generation")
     assert [row for row in kept if row[1] == "insert"] == [
         (1, "insert", 1),
         (2, "insert", 0),
         (3, "insert", 0),
-        (4, "insert", 0),
-        (5, "insert", 1),
-        (6, "insert", 2),
+        (4, "insert", 1),
+        (5, "insert", 2),
     ]
-    assert [row[0] for row in kept if row[1:] == ("snapshot", 2)] == [1, 2, 3, 4, 5]
+    assert [row[0] for row in kept if row[1:] == ("snapshot", 2)] == [1, 2, 3, 4]
 
 
 def test_running_bootstrap_reports_its_lag(world, live, monkeypatch):
