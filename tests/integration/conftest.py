@@ -208,6 +208,10 @@ class World:
         if not light_table.inserted(self.table, rows):
             self.sql(f"INSERT INTO {{t}} VALUES {', '.join(rows)}")
 
+    def replace(self, *rows: str) -> None:
+        """Replace all rows by others, as an overwrite does."""
+        assert light_table.inserted(self.table, rows, "overwrite")
+
     def overwrite(self, frame, files=2) -> None:
         frame.repartition(files).write.format("delta").mode("overwrite").save(self.table)
 
@@ -216,11 +220,11 @@ class World:
 
     def forget_log_before(self, version: int) -> None:
         """As log cleanup does: a checkpoint at ``version``, and no commit files before it."""
-        log = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)
-        none = self.spark._jvm.scala.Option.empty()
-        snapshot = log.update(False, none, none)
-        assert snapshot.version() == version, "the checkpoint is made of the newest version"
-        log.checkpoint(snapshot, none)
+        assert self.version() == version, "the checkpoint is made of the newest version"
+        if not light_table.checkpointed(self.table):
+            log = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)
+            none = self.spark._jvm.scala.Option.empty()
+            log.checkpoint(log.update(False, none, none), none)
         for old in range(version):
             for ending in ("json", "crc"):
                 Path(self.table, "_delta_log", f"{old:020d}.{ending}").unlink(missing_ok=True)
@@ -298,12 +302,12 @@ class World:
         held = (json.loads(file.read_text()) for file in (self.files / table).glob("*.json"))
         return {entry["key"]: entry["row"] for entry in held if entry["row"] is not None}
 
-    def expected(self, query="", key="id") -> dict:
-        """Return the rows of the table, or of a query, by key."""
-        rows = None if query else light_table.read(self.table)
+    def expected(self, passes=lambda row: True) -> dict:
+        """Return the rows of the table by key; ``passes`` is a filter."""
+        rows = light_table.read(self.table)
         if rows is None:
-            rows = [row.asDict() for row in self.sql(query or "SELECT * FROM {t}").collect()]
-        return {str(row[key]): row for row in rows}
+            rows = [row.asDict() for row in self.sql("SELECT * FROM {t}").collect()]
+        return {str(row["id"]): row for row in rows if passes(row)}
 
     def trouble(self, what: str | None) -> None:
         (self.files / "trouble").write_text(what or "")

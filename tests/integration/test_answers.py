@@ -64,23 +64,18 @@ def compared(ended):
 
 
 def test_answer_of_a_service_equals_that_of_the_command_alone(orders, here):
-    (letter,) = [row[0] for row in orders.dead_letters("id")]
     commands = [
         ("dead-letters", "list"),
         ("dead-letters", "list", "orders_files", "--all", "--format", "json"),
-        ("dead-letters", "show", letter[:12]),
         ("dead-letters", "show", "ffffffff"),
         ("changes", "orders", "--from", "1"),
         ("changes", "orders", "--from-timestamp", "2000-01-01", "--format", "json", "--key", "2"),
-        ("changes", "orders", "--from", "0", "--format", "csv", "--limit", "3"),
         ("changes", "orders", "--from", "9"),
         ("replay", "orders", "--starting-version", "1", "--dry-run"),
-        ("replay", "orders_files", "--starting-version", "9", "--dry-run"),
         ("resync", "orders_files", "--dry-run"),
         ("verify", "orders_replica"),
         ("verify", "orders", "--format", "json"),
         ("validate",),
-        ("validate", "--format", "json"),
     ]
     alone = {words: here(orders.environ, *words) for words in commands}
     codes = {words[0]: set() for words in commands}
@@ -94,7 +89,7 @@ def test_answer_of_a_service_equals_that_of_the_command_alone(orders, here):
     assert codes == {
         "dead-letters": {0, 1},
         "changes": {0, 1},
-        "replay": {0, 1},
+        "replay": {0},
         "resync": {0},
         "verify": {0, 75},
         "validate": {0},

@@ -77,7 +77,7 @@ def forget(world):
 def test_changes_removed_by_vacuum_are_not_skipped(started):
     started.change("UPDATE {t} SET name = upper(name)")
     started.insert("(3, 'c')")
-    started.overwrite(started.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
+    started.replace("(3, 'cc')", "(4, 'd')")
     started.vacuum()
     decision = shown(started, started.run(), "halt", "history_lost")
     assert "FILE_NOT_EXIST" in decision.message

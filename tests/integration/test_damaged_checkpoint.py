@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from cdf_replicator.pipeline import start_position
 from cdf_replicator.state.command_queue import Command
@@ -40,11 +42,11 @@ def deliver(world):
 
 def agree(world):
     """The sink shows the table, the audit each change once."""
-    feed = world.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
-    changes = feed.load(world.table).where("_change_type <> 'update_preimage'")
-    made = changes.selectExpr("id", "name", "_change_type", "_commit_version").collect()
+    feed = pa.table(DeltaTable(world.table).load_cdf(starting_version=2))
+    changes = feed.select(["id", "name", "_change_type", "_commit_version"]).to_pylist()
+    made = [tuple(change.values()) for change in changes if change["_change_type"] != "update_preimage"]
     kept = [row for row in world.audited("id", "name", "change_type", "commit_version") if row[2] != "snapshot"]
-    return world.delivered() == world.expected() and kept == sorted((tuple(row) for row in made), key=repr)
+    return world.delivered() == world.expected() and kept == sorted(made, key=repr)
 
 
 def test_file_truncated_at_any_byte_loses_nothing(both):
@@ -73,7 +75,7 @@ def test_missing_part_of_the_checkpoint_loses_nothing(both, gone):
 def test_restored_state_path_loses_nothing(both, delivered):
     """Other changes reuse its batch numbers: the audit table must not treat them as already delivered."""
     copy = both.folder / "copy"
-    for number in range(4):
+    for number in range(delivered + 2):
         if number == delivered:
             shutil.copytree(both.folder / "state", copy)
         both.insert(f"({20 + number}, 'known')")
@@ -114,7 +116,7 @@ def test_state_path_restored_from_before_the_first_write_doubles_no_audit_row(wo
     copy = world.folder / "copy"
     shutil.copytree(world.folder / "state", copy)
     assert world.run(ROUTES[1]) is None
-    for number in range(3):
+    for number in range(2):
         world.insert(f"({10 + number}, 'more')")
         assert world.run(ROUTES[1]) is None
     columns = ("id", "name", "change_type", "commit_version")

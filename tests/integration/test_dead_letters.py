@@ -46,7 +46,7 @@ def test_a_later_change_of_the_key_closes_its_letter(started, mend):
     started.change("UPDATE {t} SET name = 'bad' WHERE id < 3")
     assert started.run() is None
     assert started.dead_letters("key", "state") == [("1", "open"), ("2", "open")]
-    started.sql(mend)
+    started.change(mend)
     assert started.run() is None
     assert started.dead_letters("key", "state") == [("1", "superseded"), ("2", "open")]
     assert started.delivered() == {key: row for key, row in started.expected().items() if key != "2"}
@@ -100,7 +100,7 @@ def test_each_row_without_a_key_is_a_dead_letter(world):
 
 
 def test_too_many_rejections_halt_the_route_and_keep_the_checkpoint(started):
-    started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 201)")
+    started.insert(*(f"({number}, 'bad')" for number in range(100, 201)))
     decision = started.run()
     assert (decision.action, decision.reason) == ("halt", "too_many_rejected")
     assert "refused 101 of 101" in decision.message
@@ -113,7 +113,7 @@ def test_too_many_rejections_halt_the_route_and_keep_the_checkpoint(started):
 
 
 def test_a_hundred_rejections_never_halt(started):
-    started.sql("INSERT INTO {t} SELECT id, 'bad' FROM range(100, 200)")
+    started.insert(*(f"({number}, 'bad')" for number in range(100, 200)))
     assert started.run() is None
     assert len(started.dead_letters("key")) == 100
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.verification import verify
@@ -132,7 +135,8 @@ def test_row_that_another_writer_copied_is_extra_and_counts_once(world):
 
     world.create("id int, name string", rows=["(1, 'a')", "(2, 'b')"])
     assert run(world) is None
-    world.spark.sql(f"INSERT INTO {world.copy} SELECT * FROM {world.copy} WHERE id = 2")
+    path = f"{world.folder}/copy/orders"
+    write_deltalake(path, DeltaTable(path).to_pyarrow_table().filter(pc.field("id") == 2), mode="append")
     assert compared().kinds == {"missing": 0, "extra": 1, "different": 0, "foreign": 0}
     world.change("UPDATE {t} SET name = 'c' WHERE id = 2")
     assert written() == ({"update_postimage": 1}, 0, 0)
@@ -261,22 +265,26 @@ def test_first_load_detects_another_writer_of_an_empty_table(spark, tmp_path):
     assert held(sink) == {"a": "one", "b": "two", "c": "two"}
 
 
-def test_table_filled_by_another_writer_is_unchanged(spark, tmp_path):
+@pytest.mark.usefixtures("spark")
+def test_table_filled_by_another_writer_is_unchanged(tmp_path):
     def refused(why):
         with pytest.raises(PermanentError, match=why) as caught:
             sink.prepare(SCHEMA, ROUTE)
         assert "PATH" in caught.value.hint
 
     sink = copy_to(tmp_path / "table")
-    spark.range(3).write.format("delta").save(sink.target(ROUTE))
+    keys, guards = ["0", "1", "2"], [0, 1, 2]
+    write_deltalake(sink.target(ROUTE), pa.table({"id": guards}))
     refused("is no replica table: it lacks _cdf_guard, _cdf_key")
     sink = copy_to(tmp_path / "folder")
-    spark.range(3).write.parquet(sink.target(ROUTE))
+    file = Path(sink.target(ROUTE), "part.parquet")
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": guards}), file)
     refused("is no Delta table, and not empty")
-    assert spark.read.parquet(sink.target(ROUTE)).count() == 3
+    assert pq.read_table(file).num_rows == 3
     sink = copy_to(tmp_path / "rows")
-    of_ours = "CAST(id AS string) AS id", "'x' AS name", "CAST(id AS string) AS _cdf_key", "id AS _cdf_guard"
-    spark.range(3).selectExpr(*of_ours).write.format("delta").save(sink.target(ROUTE))
+    of_ours = {"id": keys, "name": ["x"] * 3, "_cdf_key": keys, "_cdf_guard": guards}
+    write_deltalake(sink.target(ROUTE), pa.table(of_ours))
     refused("holds rows, and no route has recorded that it fills it")
     sink.prepare(SCHEMA, replace(ROUTE, epoch=2))  # a resync sweeps them
     sink.record_claim(replace(ROUTE, name="second", epoch=3))

@@ -71,10 +71,10 @@ def test_every_received_change_is_applied_superseded_stale_noop_or_rejected(worl
         "UPDATE {t} SET id = 20 WHERE id = 2",
         "UPDATE {t} SET name = 'out' WHERE id = 3",
         "DELETE FROM {t} WHERE id = 4",
-        "INSERT INTO {t} VALUES (4, 'again'), (5, 'bad'), (6, 'x')",
-        "DELETE FROM {t} WHERE id = 6 OR id IS NULL",
     ):
-        world.sql(change)
+        world.change(change)
+    world.insert("(4, 'again')", "(5, 'bad')", "(6, 'x')")
+    world.change("DELETE FROM {t} WHERE id = 6 OR id IS NULL")
     assert world.run() is None
     totals = counted(world)
     assert nonzero(totals.received) == {"update_preimage": 4, "update_postimage": 3, "delete": 3, "insert": 3}

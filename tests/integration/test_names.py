@@ -19,15 +19,19 @@ KEY = "k%3A1:7"
 
 
 @pytest.fixture
-def odd(world):
+def odd(prepared):
+    world = prepared(odd_table)
+    world.environ["CDF_TABLES__ORDERS__KEYS"] = '["a.b", "the id"]'
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    return world
+
+
+def odd_table(world):
     world.create(COLUMNS, delta__columnMapping__mode="name")
     world.insert(
         f"('k:1', 7, 1, 't', 2, 3, 'me', 4, 5, 6, 8, {STRUCT})",
         f"('gone', 8, 1, 't', 2, 3, 'me', 4, 5, 6, 8, {STRUCT})",
     )
-    world.environ["CDF_TABLES__ORDERS__KEYS"] = '["a.b", "the id"]'
-    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
-    return world
 
 
 STRUCT = "named_struct('in.ner', 9, 'in ner', 10)"

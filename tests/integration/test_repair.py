@@ -84,7 +84,7 @@ def test_repair_beside_a_stream_of_commits_leaves_no_difference(world, target, l
     stop, names, results = threading.Event(), [], []
 
     def write() -> None:
-        while not stop.wait(0.5):
+        while not stop.wait(1):
             names.append(f"at {len(names)}")
             world.change(f"UPDATE {{t}} SET name = '{names[-1]}' WHERE id IN (16, 17)")
 

@@ -188,17 +188,6 @@ def test_resync_deletes_rows_that_the_table_no_longer_holds(world):
 
 
 @pytest.mark.usefixtures("delivered")
-def test_a_resync_that_died_before_the_sweep_still_sweeps(world):
-    world.change("DELETE FROM {t} WHERE id = 1")
-    world.trouble("1")
-    assert world.run(command=Command("resync", "orders_files")).reason == "bug"
-    world.trouble(None)
-    world.change("DELETE FROM {t} WHERE id = 2")
-    assert world.run() is None
-    assert world.delivered() == world.expected()
-
-
-@pytest.mark.usefixtures("delivered")
 def test_command_is_answered_while_the_table_is_missing(world):
     (world.folder / "orders").rename(world.folder / "elsewhere")
     world.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

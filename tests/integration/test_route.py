@@ -76,22 +76,6 @@ def test_overwrite_split_at_any_place_leaves_the_rows_of_the_table(world):
     assert world.delivered() == world.expected()
 
 
-def test_interrupted_bootstrap_continues_at_its_pinned_version(world):
-    world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
-    world.trouble("1")
-    decision = world.run()
-    assert (decision.action, decision.reason) == ("halt", "bug")
-    assert "the plug was pulled" in decision.message
-    assert world.state().phase == "bootstrapping"
-    assert world.delivered() != world.expected()
-    world.change("DELETE FROM {t} WHERE id < 3")
-    world.insert("(4, 'd')")
-    world.trouble(None)
-    assert world.run() is None
-    assert world.delivered() == world.expected()
-    assert (world.state().epoch, world.state().start_version) == (1, 2)
-
-
 def test_half_written_micro_batch_is_written_again(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     assert world.run() is None
@@ -115,7 +99,7 @@ def test_writes_before_a_server_restart_are_sent_again(world):
             file.unlink()
         world.trouble(None)
         assert world.run() is None
-        assert world.delivered() == world.expected("SELECT * FROM {t} WHERE id > 1") or phase == "bootstrapping"
+        assert world.delivered() == world.expected(lambda row: row["id"] > 1) or phase == "bootstrapping"
         world.insert("(2, 'b')")
 
 
@@ -135,7 +119,7 @@ def test_vacuumed_pinned_version_is_pinned_again_and_orphans_are_deleted(world):
     world.create(rows=["(1, 'a')", "(2, 'b')", "(3, 'c')"])
     world.trouble("1")
     world.run()
-    world.overwrite(world.spark.createDataFrame([(3, "cc"), (4, "d")], "id long, name string"))
+    world.replace("(3, 'cc')", "(4, 'd')")
     world.vacuum()
     world.trouble(None)
     assert world.run() is None
@@ -240,7 +224,7 @@ def test_ended_query_is_released_by_python_and_the_jvm(world):
     world.create(rows=["(1, 'a')"])
     called_back = world.spark.sparkContext._gateway.gateway_property.pool.dict
     others = set(called_back)
-    for number in range(2, 5):
+    for number in (2, 3):
         world.insert(f"({number}, 'b')")
         assert world.run() is None
 

@@ -21,11 +21,15 @@ def judged(world, schema, **settings):
     return change_frame.row_schema(schema, world.settings.routes["orders_files"])
 
 
+def is_no_draft(row):
+    return row["name"] not in {None, "draft"}
+
+
 def test_rows_enter_and_leave_the_filter_in_every_way(world):
     world.environ[ROUTE + "FILTER"] = "name <> 'draft'"
     world.create(rows=["(1, 'a')", "(2, 'draft')", "(3, NULL)", "(4, 'd')", "(5, 'draft')", "(6, 'f')"])
     assert world.run() is None
-    assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
+    assert world.delivered() == world.expected(is_no_draft)
     world.change("UPDATE {t} SET name = 'draft' WHERE id = 1")  # out
     world.change("UPDATE {t} SET name = 'b' WHERE id = 2")  # in
     world.change("UPDATE {t} SET name = 'c' WHERE id = 3")  # in, from neither true nor false
@@ -33,16 +37,14 @@ def test_rows_enter_and_leave_the_filter_in_every_way(world):
     world.change("UPDATE {t} SET id = 50, name = 'e' WHERE id = 5")  # in under another key
     world.change("UPDATE {t} SET id = 60, name = 'draft' WHERE id = 6")  # out under another key
     assert world.run() is None
-    assert world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'")
+    assert world.delivered() == world.expected(is_no_draft)
     assert set(world.delivered()) == {"2", "3", "50"}
     world.change(
         "UPDATE {t} SET id = CASE id WHEN 2 THEN 3 WHEN 3 THEN 2 ELSE id END, name = if(id = 3, 'draft', name)"
     )
     world.change("DELETE FROM {t} WHERE id IN (1, 50)")
     assert world.run() is None
-    assert (
-        world.delivered() == world.expected("SELECT * FROM {t} WHERE name <> 'draft'") == {"3": {"id": 3, "name": "b"}}
-    )
+    assert world.delivered() == world.expected(is_no_draft) == {"3": {"id": 3, "name": "b"}}
 
 
 def test_computed_and_renamed_columns_follow_their_row(world):

@@ -70,16 +70,14 @@ def test_damage_appears_in_the_metrics_beside_the_stream(world, live, verifying,
     until(lambda: world.sample("cdf_verified_version") == 1, WITHIN)
     assert differences(world) == EQUAL
 
-    world.insert("(4, 'd')")
-    until(lambda: world.sample("cdf_verified_version") == 2, WITHIN)
     Target(world, "elasticsearch", elasticsearch, redis_server).drop(2)
     until(lambda: differences(world)["missing"] == 1, WITHIN)
     assert differences(world) == EQUAL | {"missing": 1}
-    warned = "target differs from version 2 of the table (missing 1). Run: cdf-replicator verify orders_target"
+    warned = "target differs from version 1 of the table (missing 1). Run: cdf-replicator verify orders_target"
     assert warned in [event.what for event in world.board.snapshot().events]
-    world.insert("(5, 'e')")
-    until(lambda: world.sample("cdf_verified_version") == 3, WITHIN)
-    assert httpx.get(f"{elasticsearch.url}/orders/_doc/5").json()["_source"] == {"id": 5, "name": "e"}
+    world.insert("(4, 'd')")
+    until(lambda: world.sample("cdf_verified_version") == 2, WITHIN)
+    assert httpx.get(f"{elasticsearch.url}/orders/_doc/4").json()["_source"] == {"id": 4, "name": "d"}
     assert (route(world).state, route(world).restarts) == ("running", 0)
 
     runner.submit(Command("resync", "orders_target"))

@@ -20,6 +20,9 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Literal, TypeAlias
+
+    Mode: TypeAlias = Literal["append", "overwrite"]
 
 UPDATE: Final = re.compile(r"UPDATE \{t\} SET (?P<changes>.+?)(?: WHERE (?P<where>.+))?")
 DELETE: Final = re.compile(r"DELETE FROM \{t\}(?: WHERE (?P<where>.+))?")
@@ -51,12 +54,13 @@ def created(path: str, columns: str, properties: Mapping[str, str]) -> bool:
     return True
 
 
-def inserted(path: str, rows: Sequence[str]) -> bool:
-    """Append rows in two files, as Spark with two cores does.
+def inserted(path: str, rows: Sequence[str], mode: Mode = "append") -> bool:
+    """Write rows in two files, as Spark with two cores does.
 
     Args:
         path: Of the table.
         rows: Each the text of an SQL tuple.
+        mode: Whether the table keeps its other rows.
     """
     try:
         table = _opened(path, "".join(rows))
@@ -65,23 +69,24 @@ def inserted(path: str, rows: Sequence[str]) -> bool:
         values = pa.table(QueryBuilder().execute(f"VALUES {', '.join(rows)}").read_all())
         schema = pa.schema(table.schema().to_arrow())
         named = values.combine_chunks().rename_columns(schema.names).cast(schema)
-        append(table, named)
+        append(table, named, mode)
     except DeltaError:
         return False
     return True
 
 
-def append(table: DeltaTable, rows: pa.Table) -> None:
-    """Append rows in two files, as Spark with two cores does, or in a few if they are many.
+def append(table: DeltaTable, rows: pa.Table, mode: Mode = "append") -> None:
+    """Write rows in two files, as Spark with two cores does, or in a few if they are many.
 
     Args:
         table: The table.
         rows: At least one.
+        mode: Whether the table keeps its other rows.
     """
     half = len(rows) // 2
     files = [rows.slice(0, half), rows.slice(half)] if half else [rows]
     size = 1 if half < CHUNK_ROWS else rows.nbytes // 4
-    write_deltalake(table, pa.concat_tables(files).to_reader(), mode="append", target_file_size=size)
+    write_deltalake(table, pa.concat_tables(files).to_reader(), mode=mode, target_file_size=size)
 
 
 def changed(path: str, statement: str) -> bool:
@@ -115,6 +120,18 @@ def vacuumed(path: str) -> bool:
     table = _opened(path, "")
     if table is not None:
         table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    return table is not None
+
+
+def checkpointed(path: str) -> bool:
+    """Write a checkpoint of the newest version.
+
+    Args:
+        path: Of the table.
+    """
+    table = _opened(path, "")
+    if table is not None:
+        table.create_checkpoint()
     return table is not None
 
 
