@@ -11,6 +11,7 @@ import structlog
 from cdf_replicator.errors.conditions import RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from cdf_replicator.pipeline import generation, target_claim
+from cdf_replicator.route import ENTRY_NAMES
 from cdf_replicator.source import continuity
 from cdf_replicator.state import checkpoint
 from cdf_replicator.state.route_state import RouteState
@@ -54,6 +55,7 @@ def resolve(
     else:
         if not state.target_prepared:  # nothing was written: the operator may have corrected the definition
             state = replace(state, identity=identity)
+        state = _with_entry_names(state, identity)
         _verify_identity(state, identity, source)
         _verify_history(state, source, state_path)
         version = requested_start_version if wanted else replay_from
@@ -208,6 +210,12 @@ def _initial_state(
         return replace(state, pinned_version=latest).having_read(latest, source.log.committed_at(latest))
     source.check_range(version)
     return replace(state, phase="streaming", start_version=version)
+
+
+def _with_entry_names(state: RouteState, identity: dict[str, object]) -> RouteState:
+    """Return the state with the present names of entries if an older release, which did not record them, wrote it."""
+    names = {name: text for name, text in identity.items() if name == ENTRY_NAMES}
+    return replace(state, identity={**names, **state.identity})
 
 
 def _verify_identity(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:
