@@ -17,6 +17,7 @@ from cdf_replicator.state import checkpoint
 from cdf_replicator.state.route_state import RouteState
 
 if TYPE_CHECKING:
+    from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.checkpoint import Offset
@@ -32,6 +33,7 @@ def resolve(
     source: SourceTable,
     sink: Sink,
     state_path: StateStore,
+    dead_letters: DeadLetters,
     *,
     requested_start_version: int | None = None,
     replay_from: int | None = None,
@@ -43,7 +45,7 @@ def resolve(
     fixed arguments of a container never prevent a restart. ``replay_from`` is the version from which an operator's
     command delivers again. Both start a new epoch if the target is gone or was emptied. ``share`` is the largest share
     of the target's entries that a sweep may remove if the target was claimed before. If the target has lost changes,
-    the state starts early enough to deliver them again.
+    the state starts early enough to deliver them again, and dead letters whose redrive it may have lost are open again.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -75,19 +77,26 @@ def resolve(
             state = _resumable(state, source, state_path)
     claim = target_claim.verify(route, sink, state, state_path)
     if claim is not None:
-        state = target_claim.apply(route, sink, claim, state, source, state_path, share)
+        state = target_claim.apply(route, sink, claim, state, source, state_path, dead_letters, share)
     state_path.save(state)
     return state
 
 
 def replay_requested(
-    route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int, *, share: float
+    route: Route,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StateStore,
+    dead_letters: DeadLetters,
+    version: int,
+    *,
+    share: float,
 ) -> RouteState:
     """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before.
 
     For ``share``, see ``resolve``.
     """
-    state = resolve(route, source, sink, state_path, replay_from=version, share=share)
+    state = resolve(route, source, sink, state_path, dead_letters, replay_from=version, share=share)
     # A new epoch or a first start already begins there.
     if not state.target_prepared and state.start_version == version:
         return state

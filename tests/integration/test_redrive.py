@@ -88,6 +88,21 @@ def test_stale_redrive_after_a_refused_repair_keeps_its_dead_letters_open(starte
     assert started.dead_letters("key", "state") == [("3", "redriven"), ("4", "redriven")]
 
 
+def test_redriven_row_that_a_replay_finds_refused_is_a_dead_letter_again(started):
+    started.trouble("tolerant")
+    assert redrive(started).state == "done"
+    started.trouble(None)
+    (file,) = [file for file in (started.files / "orders").glob("*.json") if json.loads(file.read_text())["key"] == "3"]
+    file.unlink()  # the target has lost the redrive
+    assert started.run(command=Command("replay", ROUTE, 2)) is None
+    assert "3" not in started.delivered()
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
+    assert started.board.snapshot().routes[0].dead_letters == 2
+    started.trouble("tolerant")
+    assert redrive(started).state == "done"
+    assert started.delivered() == started.expected()
+
+
 def test_redrive_retries_a_sink_after_a_short_outage(started):
     started.trouble("away once")
     assert redrive(started).message == "2 keys written as of version 2, 2 of them refused again"
