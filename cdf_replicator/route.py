@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from connectors import RouteSpec
 from connectors.names import quote_identifier
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors import RouteOptions
+
+ENTRY_NAMES: Final = "entry names"
+"""A property of ``Route.identity`` that the states of older releases lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class Route:
         later: dict[str, Any] = {
             "computed": dict(sorted(self.computed.items())),
             "enrich": {dimension.slug: dimension.identity for dimension in self.enrich},
+            ENTRY_NAMES: self.options.entry_names(self.source.slug, self.keys),
         }
         return {
             "keys": list(self.keys),

@@ -41,6 +41,13 @@ class RouteOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    def entry_names(self, table: str, keys: tuple[str, ...]) -> str | None:  # noqa: ARG002 - for an override
+        """Return how the names of entries are built, if options can change them within the same target; else None.
+
+        The text is part of the route's identity, since a change of the names leaves the entries of the former names behind.
+        """
+        return None
+
 
 class VectorOptions(RouteOptions):
     """Options of a route to a sink that keeps vectors of at most ``largest_vector`` numbers."""

@@ -1,8 +1,8 @@
 """Create the Delta table of dead letters at the first use, and rebuild it from its data files if its log is damaged.
 
 A power cut or a disk error may leave a torn file. The service then moves the table aside and creates it again from
-every readable row in the data files of all copies. A dead letter changes from open to closed only. The closed row of an
-id is therefore the newer row, whatever the lost log contained.
+every readable row in the data files of all copies. Each change of a dead letter sets ``created_at`` or ``closed_at``. The
+row of an id with the later time is therefore the newer row, whatever the lost log contained.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class DeadLetterTable:
                 self._create()
         began = time.time()
         _append(rows, self._path)
-        self._sync(route, began)
+        self.sync(route, began)
         self.files[route] += 1
 
     def compact(self, route: str) -> None:
@@ -106,7 +106,7 @@ class DeadLetterTable:
     def _compact(self, route: str) -> None:
         began = time.time()
         self.delta().optimize().where(f"route = '{route}'").executeCompaction()
-        self._sync(route, began)
+        self.sync(route, began)
         if began - self._vacuumed_at > VACUUM_SECONDS:
             self._vacuumed_at = began
             spark = self._spark.newSession()
@@ -114,7 +114,7 @@ class DeadLetterTable:
                 spark.conf.set(name, value)
             DeltaTable.forPath(spark, str(self._path)).vacuum()
 
-    def _sync(self, route: str, began: float) -> None:
+    def sync(self, route: str, began: float) -> None:
         for folder in (f"route={route}", "_delta_log"):
             (self._path / folder).sync(since=began - 1)  # a file system may store times in whole seconds
 
@@ -219,7 +219,7 @@ class DeadLetterTable:
 
 
 def _newest(rows: DataFrame) -> DataFrame:
-    newest_first = Window.partitionBy("id").orderBy(F.desc_nulls_last("closed_at"))
+    newest_first = Window.partitionBy("id").orderBy(F.greatest("created_at", "closed_at").desc())
     return rows.withColumn("rank", F.row_number().over(newest_first)).where("rank = 1").drop("rank")
 
 

@@ -7,12 +7,14 @@ Columns: id, route, table, sink, key, guard, change_type, commit_version, row (J
 state, created_at, closed_at.
 
 States: ``open``; ``superseded`` by a later change of the key; ``redriven``; ``discarded`` by an operator; ``void``,
-closed by a resync, which rewrote every key.
+closed by a resync, which rewrote every key. A ``redriven`` dead letter is opened again if the sink refuses its change
+again, or if the target has lost the redrive. ``created_at`` is then the time of that.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -22,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
-from connectors import change
+from connectors import change, guard_of
 from connectors.rendering import json_row
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 LETTER_SCHEMA: Final = "key string, guard long, code string, reason string"
 _REASON_LENGTH: Final = 2000
+_OPENED_AGAIN: Final[dict[str, str | Column]] = {"state": "'open'", "created_at": "now()", "closed_at": "NULL"}
 
 CloseReason = Literal["superseded", "redriven", "discarded", "void"]
 """Final state of a dead letter."""
@@ -108,8 +111,8 @@ class DeadLetters:
     def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
         """Record rows, with the ``code`` and ``reason`` of ``match_rejected``, as open dead letters; returns the number added.
 
-        Existing dead letters stay unchanged. ``new`` is true if none of the rows exists; then Spark need not read the
-        table.
+        A redriven dead letter is opened again and counts as added; others stay unchanged. ``new`` is true if none of the
+        rows exists; then Spark need not read the table.
         """
         row_type = rejected.schema[change.ROW].dataType
         assert isinstance(row_type, StructType)
@@ -138,15 +141,38 @@ class DeadLetters:
         letters = letters.coalesce(1).dropDuplicates(["id"])  # few rows: a shuffle would dominate the time
 
         def add() -> int:
-            fresh, added = letters, Observation()
+            fresh, added, opened = letters, Observation(), 0
             if not new:
-                fresh = letters.join(self._table.frame().where(_of(route.name)).select("id"), "id", "left_anti")
+                known = self._table.frame().where(_of(route.name))
+                opened = self._open_again(known.join(letters, "id", "left_semi"), route.name)
+                fresh = letters.join(known.select("id"), "id", "left_anti")
             self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
-            return int(added.get["rows"])
+            return int(added.get["rows"]) + opened
 
         added = self._table.recovering(add)
         self._table.compact(route.name)
         return added
+
+    def open_lost(self, route: str, epoch: int, since: float) -> int:
+        """Open the dead letters of an epoch again whose redrive the target has lost; returns their number.
+
+        ``since`` is a time in epoch seconds up to which the target has lost nothing.
+        """
+        if not self._table.may_hold(route):
+            return 0
+        lost = (F.col("guard") >= guard_of(epoch, 0, upsert=False)) & (F.unix_micros("closed_at") >= int(since * 1e6))
+        return self._table.recovering(lambda: self._open_again(self._table.frame().where(_of(route) & lost), route))
+
+    def _open_again(self, letters: DataFrame, route: str) -> int:
+        """Open those of the dead letters again that are redriven; returns their number."""
+        redriven = letters.where(F.col("state") == "redriven").select("id").localCheckpoint()
+        opened, began = redriven.count(), time.time()
+        if opened:
+            same = (F.col("kept.route") == route) & (F.col("kept.id") == F.col("lost.id"))
+            builder = self._table.delta().alias("kept").merge(redriven.alias("lost"), same)
+            builder.whenMatchedUpdate(set=_OPENED_AGAIN).execute()
+            self._table.sync(route, began)
+        return opened
 
     def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:
         """Close open dead letters of keys with a later delivered change; ``delivered`` maps keys to guards.

@@ -41,7 +41,10 @@ MANY: Final = 100_000
 
 @dataclass(slots=True)
 class Rejections:
-    """The rejections of one run of a route; ``known`` always matches the table of dead letters."""
+    """The rejections of one run of a route; ``known`` always matches the table of dead letters.
+
+    ``is_repair`` is true if an operator's command repairs entries, which another writer may have written.
+    """
 
     route: Route
     sink: Sink
@@ -51,6 +54,7 @@ class Rejections:
     dead_letters: DeadLetters
     report: RouteReporter
     known: Known
+    is_repair: bool = False
 
     def check_doubled(self, keys: DataFrame, frame: DataFrame, version: int) -> DataFrame | None:
         """Return the keys that several rows of a snapshot have, None if there are none; raises ``RouteHaltError``.
@@ -171,16 +175,16 @@ class Rejections:
     def _delete_older(self, rejected: DataFrame, batch: Batch) -> list[RejectedRow]:
         """Delete the older entry of a key whose newest change was rejected; returns the deletes that the sink rejects too.
 
-        The content of a sink must not depend on how commits were split into micro-batches (docs/design.md, rule 17). An
-        operator's command has the delete guard of the next version, to replace an entry that another writer wrote with the
-        row's guard.
+        The content of a sink must not depend on how commits were split into micro-batches (docs/design.md, rule 17). A
+        repair has the delete guard of the next version, to replace an entry that another writer wrote with the row's guard.
+        A later redrive of the same version is then stale.
         """
         # For a key with several rows the sink already received a delete.
         single = F.col(change.KEY).isNotNull() & (F.col("code") != change.DUPLICATE_KEY)
         upserts = rejected.where(single & ~change.is_delete())
         deletes = upserts.drop("code", "reason").withColumns(
             {
-                change.GUARD: F.col(change.GUARD) + (1 if batch.request else -1),
+                change.GUARD: F.col(change.GUARD) + (1 if self.is_repair else -1),
                 change.CHANGE_TYPE: F.lit("delete"),
                 change.DUPLICATE_GUARD: F.lit(None).cast("long"),  # already rejected
             }

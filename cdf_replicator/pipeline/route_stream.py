@@ -93,8 +93,9 @@ class RouteStream:
         """Return the saved state from which the run starts; raises ``RouteHaltError``."""
         route, store, report = self.context.route, self.context.state_store, self.context.report
         share = self.context.settings.delivery.max_removed_share
+        letters = self.targets.dead_letters
         state = start_position.resolve(
-            route, source, sink, store, requested_start_version=requested_start_version, share=share
+            route, source, sink, store, letters, requested_start_version=requested_start_version, share=share
         )
         if missing := generation.what_is_missing(state):
             report.warning(missing)

@@ -11,11 +11,13 @@ import structlog
 from cdf_replicator.errors.conditions import RESYNC
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from cdf_replicator.pipeline import generation, target_claim
+from cdf_replicator.route import ENTRY_NAMES
 from cdf_replicator.source import continuity
 from cdf_replicator.state import checkpoint
 from cdf_replicator.state.route_state import RouteState
 
 if TYPE_CHECKING:
+    from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.checkpoint import Offset
@@ -31,6 +33,7 @@ def resolve(
     source: SourceTable,
     sink: Sink,
     state_path: StateStore,
+    dead_letters: DeadLetters,
     *,
     requested_start_version: int | None = None,
     replay_from: int | None = None,
@@ -42,7 +45,7 @@ def resolve(
     fixed arguments of a container never prevent a restart. ``replay_from`` is the version from which an operator's
     command delivers again. Both start a new epoch if the target is gone or was emptied. ``share`` is the largest share
     of the target's entries that a sweep may remove if the target was claimed before. If the target has lost changes,
-    the state starts early enough to deliver them again.
+    the state starts early enough to deliver them again, and dead letters whose redrive it may have lost are open again.
     """
     state = state_path.load(route.name)
     identity = route.identity(sink.target(route.spec(owner="", epoch=0)))
@@ -54,6 +57,7 @@ def resolve(
     else:
         if not state.target_prepared:  # nothing was written: the operator may have corrected the definition
             state = replace(state, identity=identity)
+        state = _with_entry_names(state, identity)
         _verify_identity(state, identity, source)
         _verify_history(state, source, state_path)
         version = requested_start_version if wanted else replay_from
@@ -73,19 +77,26 @@ def resolve(
             state = _resumable(state, source, state_path)
     claim = target_claim.verify(route, sink, state, state_path)
     if claim is not None:
-        state = target_claim.apply(route, sink, claim, state, source, state_path, share)
+        state = target_claim.apply(route, sink, claim, state, source, state_path, dead_letters, share)
     state_path.save(state)
     return state
 
 
 def replay_requested(
-    route: Route, source: SourceTable, sink: Sink, state_path: StateStore, version: int, *, share: float
+    route: Route,
+    source: SourceTable,
+    sink: Sink,
+    state_path: StateStore,
+    dead_letters: DeadLetters,
+    version: int,
+    *,
+    share: float,
 ) -> RouteState:
     """Return the state of an operator's ``replay``; raises ``RouteHaltError`` and then the route continues as before.
 
     For ``share``, see ``resolve``.
     """
-    state = resolve(route, source, sink, state_path, replay_from=version, share=share)
+    state = resolve(route, source, sink, state_path, dead_letters, replay_from=version, share=share)
     # A new epoch or a first start already begins there.
     if not state.target_prepared and state.start_version == version:
         return state
@@ -208,6 +219,12 @@ def _initial_state(
         return replace(state, pinned_version=latest).having_read(latest, source.log.committed_at(latest))
     source.check_range(version)
     return replace(state, phase="streaming", start_version=version)
+
+
+def _with_entry_names(state: RouteState, identity: dict[str, object]) -> RouteState:
+    """Return the state with the present names of entries if an older release, which did not record them, wrote it."""
+    names = {name: text for name, text in identity.items() if name == ENTRY_NAMES}
+    return replace(state, identity={**names, **state.identity})
 
 
 def _verify_identity(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:

@@ -148,7 +148,7 @@ class TargetFactory:
     def __init__(self, context: RouteContext, sink: Sink, dead_letters: DeadLetters) -> None:
         self._context = context
         self._sink = sink
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters
         self._dimensions = Dimensions(context.spark, context.route)
         self.policy = RetryPolicy(budget_seconds=context.settings.delivery.retry_seconds)
 
@@ -159,10 +159,10 @@ class TargetFactory:
     def target(self, sink: Sink) -> RouteTarget:
         """Return the target behind a sink; reads the open dead letters of the route."""
         route, report = self._context.route, self._context.report
-        known = self._dead_letters.known(route.name, most_known(sink))
+        known = self.dead_letters.known(route.name, most_known(sink))
         report.dead_letters(known.open)
         limits = self._context.settings.delivery
         run = SinkRun()
-        rejections = Rejections(route, sink, run, self.policy, limits, self._dead_letters, report, known)
+        rejections = Rejections(route, sink, run, self.policy, limits, self.dead_letters, report, known)
         writer = BatchWriter(route, sink, run, self.policy, report, rejections, self._dimensions)
         return RouteTarget(writer, self._context.state_store)

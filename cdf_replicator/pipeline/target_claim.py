@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from cdf_replicator.errors.conditions import RESYNC, RESYNC_CLAUSE
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.pipeline import generation
+from cdf_replicator.source import continuity
 from cdf_replicator.state import checkpoint, watermark
 from connectors import Resyncable
 from connectors.change import GENERATION_STEP
 from connectors.errors import target_restored
 
 if TYPE_CHECKING:
+    from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
     from cdf_replicator.state.route_state import RouteState
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from connectors import Claim, Sink
 
 log = structlog.get_logger(__name__)
+
+REWRITE: Final = (
+    "To write again what a redrive or a repair wrote since that copy, run: cdf-replicator dead-letters redrive {route}, and "
+    "cdf-replicator verify {route} --repair"
+)
 
 
 def verify(route: Route, sink: Sink, state: RouteState, state_path: StateStore) -> Claim | None:
@@ -52,13 +59,14 @@ def apply(
     state: RouteState,
     source: SourceTable,
     state_path: StateStore,
+    dead_letters: DeadLetters,
     share: float | None,
 ) -> RouteState:
     """Return the state that continues from what the target holds; raises ``RouteHaltError``.
 
     For ``share``, see ``RouteState.max_removed_share``.
     """
-    state = _redelivering_lost(claim, state, source, state_path)
+    state = _redelivering_lost(claim, state, source, state_path, dead_letters)
     if state.pinned_version is not None and _is_restored(claim, state, state_path):
         check_resyncable(route, sink, claim)
         state = _loading_again(sink, state, state.pinned_version, source, share)
@@ -77,10 +85,13 @@ def check_resyncable(route: Route, sink: Sink, claim: Claim | None) -> None:
     )
 
 
-def _redelivering_lost(claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore) -> RouteState:
+def _redelivering_lost(
+    claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore, dead_letters: DeadLetters
+) -> RouteState:
     """Return a state that delivers the changes that the target has lost again; raises ``RouteHaltError``.
 
-    If the target has received the snapshot only, the state loads the snapshot again.
+    If the target has received the snapshot only, the state loads the snapshot again. Otherwise the dead letters that were
+    redriven since are opened again, since no change of the feed repeats the write of a redrive or a repair.
     """
     if not state.target_prepared or not (claim.restored or claim.epoch < state.epoch):
         return state
@@ -98,8 +109,15 @@ def _redelivering_lost(claim: Claim, state: RouteState, source: SourceTable, sta
     version = watermark.replay_from(state, claim.watermark)
     if not first <= version <= newest + 1:
         raise _restored(state, version - 1)
-    at = {"version": version, "watermark": str(claim.watermark)}
-    log.warning("the target was restored from a copy: delivering again", route=state.route, **at)
+    since = watermark.planned_at(state, claim.watermark, state_path) - continuity.DRIVER_CLOCK_SECONDS
+    log.warning(
+        "the target was restored from a copy: delivering again",
+        route=state.route,
+        version=version,
+        watermark=str(claim.watermark),
+        dead_letters_opened_again=dead_letters.open_lost(state.route, state.epoch, since),
+        next_step=REWRITE.format(route=state.route),
+    )
     return replace(
         generation.following(state, version, source, state_path),
         target_watermark=str(claim.watermark),

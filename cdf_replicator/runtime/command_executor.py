@@ -96,7 +96,9 @@ class CommandExecutor:
         if command.ending_version is not None:
             return self._deliver_range(first, command.ending_version, source, sink)
         store = self.context.state_store
-        state = start_position.replay_requested(self.context.route, source, sink, store, first, share=self._share)
+        state = start_position.replay_requested(
+            self.context.route, source, sink, store, self.dead_letters, first, share=self._share
+        )
         store.save(state)
         return generation.what_is_missing(state) or ""
 
@@ -143,7 +145,9 @@ class CommandExecutor:
 
     def _streaming_state(self, source: SourceTable, sink: Sink) -> RouteState:
         """Return the state of the route; raise ``RouteHaltError`` before its bootstrap is done."""
-        state = start_position.resolve(self.context.route, source, sink, self.context.state_store, share=self._share)
+        state = start_position.resolve(
+            self.context.route, source, sink, self.context.state_store, self.dead_letters, share=self._share
+        )
         if state.phase == "bootstrapping":
             raise RouteHaltError(
                 "bad_request", "The bootstrap is not finished.", "Wait for it, then repeat the command."

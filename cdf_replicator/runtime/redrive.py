@@ -48,8 +48,9 @@ def redrive(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, id
         )
     letters = writer.rejections.dead_letters.open(route.name).where(id_filter(ids))
     keys = letters.select(change.KEY).distinct().localCheckpoint()
-    refused = _refused(write_present(rows, keys, version, writer, batch))
-    return f"{keys.count()} keys written as of version {version}, {refused} of them refused again"
+    outcome = write_present(rows, keys, version, writer, batch)
+    done = f"{keys.count()} keys written as of version {version}, {_refused(outcome)} of them refused again"
+    return f"{done}, {outcome.stale} with a higher guard" if outcome.stale else done
 
 
 def repair(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, identities: Sequence[str]) -> str:
@@ -78,6 +79,7 @@ def repair(rows: DataFrame, version: int, writer: BatchWriter, batch: Batch, ide
     absent = entries.join(present, IDENTITY, "left_anti").select(sink.key(spec).alias(change.KEY), IDENTITY)
     keys = present.unionByName(absent.where(identity == F.col(IDENTITY))).select(change.KEY).distinct()
     keys = keys.localCheckpoint()
+    writer.rejections.is_repair = True
     outcome, written = write_present(rows, keys, version, writer, batch), keys.count()
     left = {
         "refused by the sink": _refused(outcome),
@@ -92,10 +94,12 @@ def write_present(rows: DataFrame, keys: DataFrame, version: int, writer: BatchW
     """Write the present rows of the keys, and close the dead letters of these keys.
 
     The entries get the guard of the snapshot's version. Undelivered changes up to that version are then stale;
-    later changes win.
+    later changes win. If a write is stale, the dead letters of all keys with a present row stay open.
     """
     outcome = writer.write(_present(rows, keys, batch.route.epoch, version), batch)
     rejections = writer.rejections
+    if outcome.stale:  # the sink does not name the stale keys: any key with a present row may still be absent
+        keys = keys.join(rows.select(change.KEY), change.KEY, "left_anti")
     if rejections.known.open:
         newest = guard_of(batch.route.epoch, version, upsert=True)
         rejections.dead_letters.close_redriven(writer.route.name, keys, newest, outcome.letters)

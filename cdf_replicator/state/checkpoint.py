@@ -101,6 +101,12 @@ def last_planned(checkpoint: StoragePath) -> tuple[Offset, float] | None:
     return None
 
 
+def planned_at(checkpoint: StoragePath, batch: int) -> float:
+    """Return when Spark planned a micro-batch, in epoch seconds by the clock of the driver; 0 if that can't be read."""
+    lines = _lines(checkpoint / "offsets" / str(batch))
+    return float(json.loads(lines[0])["batchTimestampMs"]) / 1000 if len(lines) > 1 else 0.0
+
+
 def newest_batch(checkpoint: StoragePath) -> int:
     """Return Spark's id of the newest micro-batch that may have been written; -1 if there was none."""
     return max(_numbers(checkpoint / "offsets"), default=-1)

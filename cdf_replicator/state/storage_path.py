@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class StoragePath(Protocol):
@@ -68,7 +68,9 @@ class LocalPath(PosixPath):
         return self.stat().st_mtime
 
     def replace_text(self, text: str) -> None:
-        self._written_draft(text).replace(self)
+        draft = self._written_draft(text)
+        with _deleted_on_error(draft):
+            draft.replace(self)
         _sync(self.parent)
 
     def create_text(self, text: str) -> bool:
@@ -96,11 +98,22 @@ class LocalPath(PosixPath):
     def _written_draft(self, text: str) -> LocalPath:
         self.parent.mkdir(parents=True, exist_ok=True)
         draft = self.with_name(f".{self.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-        with draft.open("w", encoding="utf-8") as file:
+        with _deleted_on_error(draft), draft.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         return draft
+
+
+@contextmanager
+def _deleted_on_error(draft: Path) -> Iterator[None]:
+    """Delete the draft of a failed write: each retry writes another draft."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def _sync(place: Path) -> None:

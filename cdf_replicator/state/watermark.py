@@ -46,6 +46,11 @@ def beginning(state: RouteState) -> Watermark:
     return Watermark(state.generation, 0, (state.start_version or 0) - 1)
 
 
+def planned_at(state: RouteState, target: Watermark, state_path: StateStore) -> float:
+    """Return when Spark planned the last micro-batch of a target's watermark, in epoch seconds; 0 if that is unknown."""
+    return checkpoint.planned_at(state_path.checkpoint(state.route, target.generation), target.number - 1)
+
+
 def replay_from(state: RouteState, target: Watermark) -> int:
     """Return the version from which changes are redelivered to a target whose watermark is ``held``.
 

@@ -67,6 +67,15 @@ class KeyNames:
             literal.translate(_GLOB) + ("" if position is None else "*") for literal, position in self.pieces
         )
 
+    def former_values(self, guards: list[bytes]) -> list[bytes]:
+        """Return the values of guards of the route that its keys do not match: those of a former template."""
+        if len(self.pieces) == 1:  # every key with the prefix matches
+            return []
+        texts = (re.escape(literal) + ("" if at is None else ".*") for literal, at in self.pieces)
+        own = re.compile("".join(texts).encode(), re.DOTALL)
+        values = (key[len(_GUARD_HEAD) : -len(_GUARD_TAIL)] for key in guards if key.endswith(_GUARD_TAIL))
+        return [value for value in values if own.fullmatch(value) is None]
+
     def value_column(self) -> Column:
         """Return the key of the value, from the key text of the change frame."""
         from pyspark.sql import functions as F  # noqa: N812 - as in connectors.rendering

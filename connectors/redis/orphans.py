@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.redis import script
-from connectors.redis.keys import as_bytes
+from connectors.redis.keys import as_bytes, guard_of_value
 from connectors.redis.view import key_pages, value_pages
 from connectors.result import EntryCount
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import redis
 
     from connectors.redis.client import Server
     from connectors.redis.cluster import Cluster
@@ -69,7 +71,7 @@ def count(server: Server | Cluster, names: KeyNames, below_guard: int, value_typ
     total, below, highest = 0, 0, 0
     for client in server.masters():
         inspect = client.register_script(COUNT)
-        for keys in value_pages(client, names):
+        for keys in _pages(client, names):
             with client.pipeline(transaction=False) as pipe:
                 for _, part in server.split(names, keys):
                     inspect(keys=part, args=(_digits(below_guard), value_type), client=pipe)
@@ -103,12 +105,24 @@ def sweep(
     arguments = (*server.held(expected_claim), _digits(below_guard), value_type, *tombstone)
     for client in server.masters():
         delete = client.register_script(SWEEP)
-        for keys in value_pages(client, names):
+        for keys in _pages(client, names):
             with client.pipeline(transaction=False) as pipe:
                 for claim, part in server.split(names, keys):
                     delete(keys=[claim, *part], args=arguments, client=pipe)
                 removed += sum(pipe.execute())
     return removed
+
+
+def _pages(client: redis.Redis, names: KeyNames) -> Iterator[list[bytes]]:
+    """Yield pages of the keys of values, each followed by the key of its guard.
+
+    A value of a former template with the same prefix is found by its guard.
+    """
+    yield from value_pages(client, names)
+    for page in key_pages(client, names.guard_pattern):
+        values = names.former_values(page)
+        if values:
+            yield [key for value in values for key in (value, guard_of_value(value))]
 
 
 def _digits(guard: int) -> str:

@@ -134,7 +134,9 @@ class RedisSettings(ArrowSettings):
         "json",
         description="json: a string that holds the row (GET). hash: a field per column (HGETALL). Resync after a change",
     )
-    ttl_seconds: int | None = Field(None, gt=0, description="entries expire this long after they were last written")
+    ttl_seconds: int | None = Field(
+        None, gt=0, description="entries expire this long after they were last written. Resync after a change"
+    )
     max_value_bytes: int = Field(
         512_000_000, ge=1_000, description="a larger row is rejected; no more than the server's proto-max-bulk-len"
     )
@@ -176,3 +178,7 @@ class RedisOptions(RouteOptions):
         if template is not None:
             parse_template(template)
         return template
+
+    def entry_names(self, table: str, keys: tuple[str, ...]) -> str:
+        """Return the template, or the template of the default keys."""
+        return self.key_template or f"{table}:{':'.join(f'{{{name}}}' for name in keys)}"

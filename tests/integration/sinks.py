@@ -17,9 +17,9 @@ from connectors import (
     Claim,
     PermanentError,
     Rejected,
+    Repairable,
     RetryableError,
     RowSink,
-    Verifiable,
     View,
     Watermarked,
     WriteResult,
@@ -85,7 +85,7 @@ class NamelessSink(PickySink, Addressed):
         return frozenset()
 
 
-class EndlessSink(PickySink, Verifiable):
+class EndlessSink(PickySink, Repairable):
     """The picky sink, whose view has no end; fails to open it as ``<path>/trouble`` says.
 
     ``<path>/viewed`` says whether the reads of the view are paced.
@@ -93,6 +93,9 @@ class EndlessSink(PickySink, Verifiable):
 
     def identity(self, route):
         return F.col("key")
+
+    def key(self, route):
+        return F.col("identity")
 
     @contextmanager
     def view(self, route):

@@ -111,7 +111,9 @@ def test_state_path_restored_from_before_the_first_write_doubles_no_audit_row(wo
     world.into_delta("audit")
     world.create(rows=["(1, 'twin')", "(1, 'twin')", "(2, 'b')"])
     route = world.settings.routes[ROUTES[1]]
-    pinned = start_position.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path)
+    pinned = start_position.resolve(
+        route, world.source(), world.settings.sink(route.sink), world.state_path, world.letters
+    )
     assert (pinned.phase, pinned.target_prepared) == ("bootstrapping", False)
     copy = world.folder / "copy"
     shutil.copytree(world.folder / "state", copy)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 
+from cdf_replicator.route import ENTRY_NAMES
 from cdf_replicator.source import continuity
 from cdf_replicator.spark.session import clear_delta_cache
 from cdf_replicator.state.command_queue import Command
@@ -197,6 +200,39 @@ def test_resync_applies_a_changed_definition(started):
     started.change("UPDATE {t} SET id = id - 1")
     assert started.run() is None
     assert started.delivered() == started.expected(lambda row: row["id"] > 1) == {}
+
+
+def cached(world, redis_server):
+    """Load two rows into Redis; return a client."""
+    client = redis.Redis.from_url(redis_server.url, decode_responses=True)
+    client.flushall()
+    del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+    world.environ |= {"CDF_TABLES__ORDERS__SINKS": "cache", "CDF_SINKS__CACHE__TYPE": "redis"}
+    world.environ["CDF_SINKS__CACHE__URL"] = redis_server.url
+    world.create(rows=["(1, 'a')", "(2, 'b')"])
+    assert world.run("orders_cache") is None
+    return client
+
+
+def test_changed_key_template_halts_and_a_resync_deletes_the_former_keys(world, redis_server):
+    with cached(world, redis_server) as client:
+        client.set("orders:count", "of another program")
+        world.environ["CDF_ROUTES__ORDERS_CACHE__KEY_TEMPLATE"] = "orders:{id}:v2"
+        decision = world.run("orders_cache")
+        assert (decision.action, decision.reason) == ("halt", "route_changed")
+        assert "entry names was 'orders:{id}', is 'orders:{id}:v2'" in decision.message
+        assert world.run("orders_cache", command=Command("resync", "orders_cache")) is None
+        assert sorted(client.scan_iter("orders:*")) == ["orders:1:v2", "orders:2:v2", "orders:count"]
+
+
+def test_state_of_an_older_release_without_entry_names_halts_no_route(world, redis_server):
+    with cached(world, redis_server):
+        state = world.state("orders_cache")
+        older = {name: value for name, value in state.identity.items() if name != ENTRY_NAMES}
+        world.state_path.save(replace(state, identity=older))
+        world.environ["CDF_ROUTES__ORDERS_CACHE__KEY_TEMPLATE"] = "orders:{id}"  # the same names as without it
+        assert world.run("orders_cache") is None
+        assert world.state("orders_cache").identity == {**older, ENTRY_NAMES: "orders:{id}"}
 
 
 def test_missing_target_is_not_filled_with_the_newest_changes_only(started):

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from cdf_replicator.pipeline import batch_writer
+from cdf_replicator.source import continuity
 from cdf_replicator.state.command_queue import Command
 from cdf_replicator.state.store import StateStore
 from connectors.delta.tables import table
@@ -156,6 +158,41 @@ def test_new_run_writes_to_the_server_that_replaced_the_master(world):
         world.insert("(2, 'b')")
         assert world.run("orders_copy") is None
         assert Snapshots(promoted).held() == world.expected()
+
+
+def test_lost_redrive_opens_its_dead_letter_again(world, request, monkeypatch):
+    """The change that was refused is older than what is delivered again. A redrive before the copy is not lost."""
+    monkeypatch.setattr(continuity, "DRIVER_CLOCK_SECONDS", 0.0)
+    limit = "CDF_SINKS__COPY__MAX_VALUE_BYTES"
+    with Snapshots.opened(world, request) as target:
+        del world.environ["CDF_SINKS__FILES__TYPE"], world.environ["CDF_SINKS__FILES__PATH"]
+        world.environ |= {"CDF_TABLES__ORDERS__SINKS": "copy", limit: "1000", **target.emptied(1)}
+        world.create(rows=["(1, 'a')"])
+        assert world.run("orders_copy") is None
+        for key in (2, 3):
+            world.insert(f"({key}, '{'x' * 2000}')")
+            assert world.run("orders_copy") is None
+        letters = {key: letter for letter, key in world.dead_letters("id", "key")}
+        del world.environ[limit]
+        assert world.run("orders_copy", command=Command("redrive", "orders_copy", letters=(letters["2"],))) is None
+        world.insert("(4, 'd')")
+        assert world.run("orders_copy") is None
+        target.remember()
+        assert world.run("orders_copy", command=Command("redrive", "orders_copy", letters=(letters["3"],))) is None
+        assert target.held() == world.expected()
+        world.insert("(5, 'e')")
+        assert world.run("orders_copy") is None
+        target.lose()
+
+        with capture_logs() as lines:
+            assert world.run("orders_copy") is None
+        (warning,) = [line for line in lines if line["event"].endswith("delivering again")]
+        assert world.dead_letters("key", "state") == [("2", "redriven"), ("3", "open")]
+        assert set(target.held()) == {"1", "2", "4", "5"}
+        assert warning["dead_letters_opened_again"] == 1
+        assert "verify orders_copy --repair" in warning["next_step"]
+        assert world.run("orders_copy", command=Command("redrive", "orders_copy")) is None
+        assert target.held() == world.expected()
 
 
 @pytest.mark.parametrize("kind", RestoredTable.__subclasses__())

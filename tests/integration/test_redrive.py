@@ -63,6 +63,46 @@ def test_row_refused_again_is_one_dead_letter_of_the_present_row(started):
     assert set(started.delivered()) == {"1", "2"}
 
 
+def test_redrive_after_a_refused_redrive_of_one_version_delivers_its_keys(started):
+    assert redrive(started).message == "2 keys written as of version 2, 2 of them refused again"
+    started.trouble("tolerant")
+    assert redrive(started).message == "2 keys written as of version 2, 0 of them refused again"
+    assert started.delivered() == started.expected()
+    assert started.dead_letters("key", "state") == [("3", "redriven"), ("4", "redriven")]
+
+
+def test_stale_redrive_after_a_refused_repair_keeps_its_dead_letters_open(started):
+    started.environ["CDF_SINKS__FILES__TYPE"] = "endless"  # its entries can be repaired
+    repair = Command("repair", ROUTE, identities=("3",))
+    assert started.run(command=repair) is None
+    assert started.answer(repair).message == "1 entries written as of version 2, 1 refused by the sink"
+    started.trouble("tolerant")
+    answer = redrive(started, letter_of(started, "3"))
+    assert answer.message == "1 keys written as of version 2, 0 of them refused again, 1 with a higher guard"
+    assert "3" not in started.delivered()
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
+    assert started.board.snapshot().routes[0].dead_letters == 2
+    started.insert("(5, 'e')")
+    assert redrive(started).message == "2 keys written as of version 3, 0 of them refused again"
+    assert started.delivered() == started.expected()
+    assert started.dead_letters("key", "state") == [("3", "redriven"), ("4", "redriven")]
+
+
+def test_redriven_row_that_a_replay_finds_refused_is_a_dead_letter_again(started):
+    started.trouble("tolerant")
+    assert redrive(started).state == "done"
+    started.trouble(None)
+    (file,) = [file for file in (started.files / "orders").glob("*.json") if json.loads(file.read_text())["key"] == "3"]
+    file.unlink()  # the target has lost the redrive
+    assert started.run(command=Command("replay", ROUTE, 2)) is None
+    assert "3" not in started.delivered()
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "open")]
+    assert started.board.snapshot().routes[0].dead_letters == 2
+    started.trouble("tolerant")
+    assert redrive(started).state == "done"
+    assert started.delivered() == started.expected()
+
+
 def test_redrive_retries_a_sink_after_a_short_outage(started):
     started.trouble("away once")
     assert redrive(started).message == "2 keys written as of version 2, 2 of them refused again"

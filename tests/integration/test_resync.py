@@ -259,7 +259,7 @@ def test_older_state_path_halts_a_route_whose_sink_keeps_orphans(world, tmp_path
     world.environ["CDF_SINKS__FILES__TYPE"] = "folder"
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     route, state_path = world.settings.routes[ROUTE], world.state_path
-    start_position.resolve(route, world.source(), world.settings.sink(route.sink), state_path)
+    start_position.resolve(route, world.source(), world.settings.sink(route.sink), state_path, world.letters)
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     assert world.run() is None
     shutil.rmtree(tmp_path / "state")

@@ -32,7 +32,9 @@ def test_bootstrap_killed_at_any_step_ends_with_the_rows_of_the_table(world):
     def pinned():
         route = world.settings.routes[ROUTE]
         world.state_path.save(
-            start_position.resolve(route, world.source(), world.settings.sink(route.sink), world.state_path)
+            start_position.resolve(
+                route, world.source(), world.settings.sink(route.sink), world.state_path, world.letters
+            )
         )
 
     def half_loaded():

@@ -190,7 +190,7 @@ def test_second_load_of_an_epoch_keeps_the_audit_equal(world):
     world.create(rows=["(1, 'a')", "(2, 'b')"])
     route = world.settings.routes["orders_audit"]
     sink = world.settings.sink(route.sink)
-    pinned = start_position.resolve(route, world.source(), sink, world.state_path)
+    pinned = start_position.resolve(route, world.source(), sink, world.state_path, world.letters)
     run(world)
     world.insert("(3, 'c')")
     run(world)

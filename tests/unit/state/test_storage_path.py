@@ -1,5 +1,6 @@
 """The writes that a path of this machine makes durable."""
 
+import errno
 import os
 import threading
 
@@ -34,6 +35,24 @@ def test_new_files_are_synced_before_their_folder(folder, synced):
     (folder / "folder").mkdir()
     folder.sync(since=200)
     assert synced == ["new", folder.name]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace", "link"])
+def test_failed_write_leaves_no_draft(folder, monkeypatch, failing):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file = folder / "route.json"
+    file.replace_text("old")
+    if failing == "replace":
+        monkeypatch.setattr(LocalPath, "replace", full)
+    else:
+        monkeypatch.setattr(os, failing, full)
+    write = (folder / "new.json").create_text if failing == "link" else file.replace_text
+    with pytest.raises(OSError, match="No space left"):
+        write("new")
+    assert [each.name for each in folder.iterdir()] == ["route.json"]
+    assert file.read_text() == "old"
 
 
 def test_listing_has_the_matching_names_and_none_of_an_absent_folder(folder):

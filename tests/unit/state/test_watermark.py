@@ -52,6 +52,17 @@ def test_known_watermark_grows_from_the_load_to_the_newest_micro_batch(tmp_path)
     assert watermark.known(replayed, state_path) == Watermark(2, 4, 6), "until its stream begins"
 
 
+def test_time_of_a_watermark_is_that_of_its_last_micro_batch(tmp_path):
+    state_path, state = StateStore.open(tmp_path), RouteState("r", {}, "t", generation=2)
+    offsets = Path(str(state_path.checkpoint("r", 1))) / "offsets"
+    offsets.mkdir(parents=True)
+    end = '{"reservoirId":"t","reservoirVersion":7,"index":-1}'
+    (offsets / "3").write_text(f'v1\n{{"batchTimestampMs":1700000000500}}\n{end}')
+    assert watermark.planned_at(state, Watermark(1, 4, 6), state_path) == 1_700_000_000.5
+    for unknown in (Watermark(1, 5, 6), Watermark(1, 0, 6), Watermark(2, 4, 6), Watermark(-1, 0, 6)):
+        assert watermark.planned_at(state, unknown, state_path) == 0
+
+
 def test_replay_begins_after_the_watermark_or_at_an_earlier_running_replay():
     state = RouteState("r", {}, "t", generation=2, phase="streaming", start_version=5, query_started=True)
     assert watermark.replay_from(state, Watermark(2, 3, 8)) == 9

@@ -57,6 +57,13 @@ def test_guards_and_claim_of_a_route_begin_with_its_prefix():
     assert guard_of_value(b"o:1:x") == b"cdf:guard:{o:1:x}"
 
 
+def test_values_of_a_former_template_are_found_by_their_guards():
+    guards = [*map(guard_of_value, (b"o:1:x", b"o:1", b"o:1\n:x", b"o:1:y")), b"cdf:guard:{o:2"]
+    assert key_names(route("id"), "o:{id}:x").former_values(guards) == [b"o:1", b"o:1:y"]
+    assert key_names(route("id"), "o:{id}").former_values(guards) == []
+    assert key_names(route("region", "id"), "o:{region}:{id}").former_values(guards) == [b"o:1"]
+
+
 @pytest.mark.parametrize("character", list("*?[]^\\"))
 def test_patterns_of_a_route_escape_glob_characters_of_its_prefix(character):
     names = key_names(route("id"), f"o{character}:{{id}}")
