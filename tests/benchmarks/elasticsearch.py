@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import urllib3
 
-from connectors.elasticsearch.sink import body_of
-from connectors.elasticsearch.sink import BODY
+from connectors.elasticsearch.sink import BODY, body_of
 from tests.benchmarks.arm import Arm, Contest
 from tests.benchmarks.ours import TABLE, OurRoute
 from tests.benchmarks.works import DELETED, newest
