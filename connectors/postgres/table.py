@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from connectors.settings import Vectors
 
 ORDINARY: Final = "r"
+UNLOGGED: Final = "u"
 VECTOR_TYPES: Final = ("real[]", "double precision[]")
 
 
@@ -86,9 +87,12 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
 
 
 def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None = None) -> dict[str, Held] | None:
-    """Return the columns of a table by name; None if the table is absent. Raises ``PermanentError`` if it is no table."""
+    """Return the columns of a table by name; None if the table is absent.
+
+    Raises ``PermanentError`` if it is no ordinary table, or UNLOGGED: the claim is in another table, which a crash does not empty.
+    """
     cursor.execute(
-        "SELECT c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
+        "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
         "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true) "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
@@ -98,12 +102,20 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
     found = cursor.fetchall()
     if not found:
         return None
-    if found[0][0] != ORDINARY:
+    kind, persistence = found[0][:2]
+    if kind != ORDINARY:
         raise PermanentError(
             f"{target} is not an ordinary table.",
             "Name another table in TARGET_TABLE: a view or a partitioned table can't be one.",
         )
-    return {name: Held(*rest) for _, name, *rest in found if name is not None}
+    if persistence == UNLOGGED:
+        name = Identifier(target.schema, table or target.table).as_string()
+        raise PermanentError(
+            f"Table {name} is UNLOGGED: a crash of the server empties it.",
+            f"Run in the database: ALTER TABLE {name} SET LOGGED. Then run: cdf-replicator resume {{route}}. If the server has "
+            "crashed since the table was filled, run instead: cdf-replicator resync {route}",
+        )
+    return {name: Held(*rest) for _, _, name, *rest in found if name is not None}
 
 
 def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held], types: Mapping[str, str]) -> None:

@@ -334,6 +334,26 @@ def test_table_that_can_not_take_the_route_is_refused(sink, db, route, definitio
     assert sink.read_claim(route) is None
 
 
+@pytest.mark.parametrize("suffix", ["", "__cdf_deleted"])
+def test_unlogged_table_is_refused_since_a_crash_empties_it(sink, db, route, suffix):
+    sink.prepare(SCHEMA, route)
+    name = f'"public"."{route.table}{suffix}"'
+    db(f"ALTER TABLE {name} SET UNLOGGED")
+    with pytest.raises(PermanentError, match="is UNLOGGED: a crash of the server empties it") as caught:
+        sink.prepare(SCHEMA, route)
+    assert f"ALTER TABLE {name} SET LOGGED" in caught.value.hint
+    db(f"ALTER TABLE {name} SET LOGGED")
+    sink.prepare(SCHEMA, route)
+
+
+def test_table_that_becomes_unlogged_takes_no_further_changes(sink, deliver, db, route):
+    sink.prepare(SCHEMA, route)
+    assert_applied(deliver(route, upsert("a", 1)))
+    db(f'ALTER TABLE "{route.table}" SET UNLOGGED')
+    with pytest.raises(PermanentError, match="UNLOGGED"):
+        deliver(route, upsert("a", 2))
+
+
 def test_table_of_another_route_is_refused_until_a_resync(sink, route):
     sink.prepare(SCHEMA, route)
     other = replace(route, name="another")
