@@ -98,9 +98,9 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         with self._connected().transaction(bounded=False) as cursor:
             if target.take(cursor, named, route):
                 make_key(cursor, named)  # an interrupted load starts again, and merges
-            align(cursor, named, types, vectors)
+            warnings = align(cursor, named, types, vectors)
             target.record(cursor, named, route)
-        return []
+        return warnings
 
     def lost_acknowledged_writes(self) -> bool:
         """Return whether the server has another timeline than at the acknowledged writes, or restarted without them."""
