@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from connectors import PermanentError, guard_of
+from connectors import PermanentError, Watermark, guard_of
 from connectors.change import DELETES
 from connectors.rendering import key_text
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
@@ -201,6 +201,25 @@ def test_delete_finds_the_row_of_a_typed_key(sink, deliver, db, route, spark, ki
     gone = replace(deletion("x", 2), key=key, row={"id": None, "name": None})
     assert_applied(deliver(route, gone, schema=schema))
     assert db(f'SELECT * FROM "{route.table}"') == []
+
+
+@pytest.mark.parametrize("change_type", ["snapshot", "update_postimage"])
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()])
+def test_negative_zero_as_a_key_never_takes_the_row_of_zero(sink, deliver, db, route, kind, change_type):
+    def row(key):
+        return replace(upsert("x", 1), key=key, row={"id": float(key), "name": key}, change_type=change_type)
+
+    schema = keyed(kind)
+    sink.prepare(schema, route)
+    result = deliver(route, row("0.0"), row("-0.0"), row("1.5"), schema=schema)
+    sink.save_watermark(route, Watermark(0, 0, 1))
+    assert [row["name"] for row in db(f'SELECT name FROM "{route.table}" ORDER BY id')] == ["0.0", "1.5"]
+    ((position, code, reason),) = [(entry.position, entry.code, entry.reason) for entry in result.rejected]
+    assert (position, code) == (1, "invalid")
+    assert reason.endswith('"-0.0, which equals key 0.0" (id)')
+    gone = replace(deletion("x", 2), key="-0.0", row={"id": None, "name": None})
+    assert list(deliver(route, gone, schema=schema).noop) == [0]
+    assert len(db(f'SELECT name FROM "{route.table}"')) == 2
 
 
 def test_key_of_several_columns_is_the_primary_key(sink, deliver, db):
