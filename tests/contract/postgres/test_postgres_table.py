@@ -259,6 +259,17 @@ def test_new_columns_are_added_and_widened_columns_get_the_wider_type(sink, deli
     assert_applied(deliver(route, upsert("b", 1, n=1, d=Decimal("1.50")), schema=narrower))
 
 
+def test_column_that_the_route_lost_keeps_its_values_until_it_is_dropped(sink, deliver, db, route):
+    sink.prepare(with_columns(price=LongType()), route)
+    assert_applied(deliver(route, upsert("a", 1, price=10), schema=with_columns(price=LongType())))
+    resync = replace(route, epoch=2)
+    sink.prepare(SCHEMA, resync)
+    assert_applied(deliver(resync, upsert("a", 2, "newer", epoch=2)))
+    assert [(row["name"], row["price"]) for row in db(f'SELECT * FROM "{route.table}"')] == [("newer", 10)]
+    db(f'ALTER TABLE "{route.table}" DROP COLUMN price')
+    assert_applied(deliver(resync, upsert("a", 3, "newest", epoch=2)))
+
+
 def test_widened_key_column_is_widened_in_both_tables(sink, db, route):
     sink.prepare(keyed(IntegerType()), route)
     sink.prepare(keyed(LongType()), route)
