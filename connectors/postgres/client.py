@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from connectors.postgres.settings import PostgresSettings
 
 OLDEST: Final = 150_000
-STANDBY: Final = ("25006", "55000")
+STANDBY: Final = "25006"
 """SQLSTATE of a server that takes no writes. Its address may lead to the new primary at the next connection."""
 TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 GRACE_SECONDS: Final = 5
@@ -85,7 +85,7 @@ class Database:
                     yield cursor
             except psycopg.Error as error:
                 # Without a state the server did not say so: its next answer may belong to another statement.
-                if error.sqlstate is None or error.sqlstate in STANDBY:
+                if error.sqlstate in {None, STANDBY}:
                     self.close()
                 raise
             except RetryableError:  # the server is a standby, or is older than the watermark
@@ -107,7 +107,7 @@ class Database:
             if version < OLDEST:
                 raise PermanentError(f"{self.server} has version {version // 10_000}.", "Use PostgreSQL 15 or later.")
             if standby:
-                raise RetryableError("read_only", f"{self.server} is a standby; writes need its primary")
+                raise _read_only(self.server)
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
@@ -164,19 +164,27 @@ def identity_of(cursor: psycopg.Cursor[Any]) -> tuple[str, ...] | None:
     """Return an identity of the server that a loss of acknowledged writes changes; None if the server has none.
 
     A fail-over or a restore starts another timeline. A restart of the machine loses writes only if the server never waits for
-    its disk (``fsync=off``).
+    its disk (``fsync=off``). Raises ``RetryableError`` for a standby, which has no position to write at.
     """
     try:
         with cursor.connection.transaction():
             cursor.execute(
-                "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8), "
+                "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END, "
                 "CASE WHEN current_setting('fsync') = 'off' THEN pg_postmaster_start_time()::text ELSE '' END"
             )
-            return cursor.fetchone()
+            found = cursor.fetchone()
     except psycopg.Error as error:
         if isinstance(classify(error, ""), PermanentError):
             return None
         raise
+    if found is not None and found[0] is None:
+        info = cursor.connection.info
+        raise _read_only(f"PostgreSQL at {info.host}:{info.port}/{info.dbname}")
+    return found
+
+
+def _read_only(server: str) -> RetryableError:
+    return RetryableError("read_only", f"{server} is a standby; writes need its primary")
 
 
 def _cut(connection: psycopg.Connection[Any]) -> None:

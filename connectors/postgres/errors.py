@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RETRYABLE: Final = {
-    "25006": "read_only", "55000": "read_only", "53100": "unavailable", "53200": "out_of_memory", "55P03": "timeout",
+    "25006": "read_only", "53100": "unavailable", "53200": "out_of_memory", "55P03": "timeout",
     "55006": "conflict", "57014": "timeout", "25P03": "timeout", "25P04": "timeout", "XX000": "unavailable",
 }  # fmt: skip
-"""Reasons by SQLSTATE: read-only transaction, standby, disk, memory, lock, object in use, statement, idle transaction,
+"""Reasons by SQLSTATE: read-only transaction or standby, disk, memory, lock, object in use, statement, idle transaction,
 transaction, internal error of the server (a concurrent change of the catalog, or a file that it can't read)."""
 _RETRYABLE_CLASSES: Final = {
     "08": "unreachable",
@@ -31,6 +31,8 @@ _ALTERED: Final = "The table was altered. Run: cdf-replicator resume {route} (th
 _HINTS: Final = {
     "42501": "Grant the user TEMPORARY on the database and CREATE on the schema. It must own an existing table to add columns.",
     "42703": _ALTERED, "42804": _ALTERED, "42P10": _ALTERED, "428C9": _ALTERED,
+    "55000": "A published table needs a replica identity. Run in the database: ALTER TABLE … ADD PRIMARY KEY, or ALTER TABLE … REPLICA "
+    "IDENTITY. Otherwise remove the cause that the server names. Then run: cdf-replicator resume {route}",
     "23503": "Delete the rows that refer to it, then run: cdf-replicator resume {route}",
 }  # fmt: skip
 _OTHER_HINT: Final = (

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LONGEST_KEY: Final = 2000
 """Bytes of a key text. The index of a primary key takes 2,704 bytes, of which 32 short columns need up to 600."""
 MAKE_KEY: Final = "ALTER TABLE {table} ADD PRIMARY KEY ({keys})"
+IS_BY_KEY: Final = "SELECT relreplident = 'd' FROM pg_class WHERE oid = to_regclass({regclass})"
 DELETE_TWINS: Final = (
     "DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT place FROM (SELECT ctid AS place, row_number() OVER "
     "(PARTITION BY {keys} ORDER BY {guard} DESC NULLS LAST) AS number FROM {table}) AS numbered WHERE number > 1))"
@@ -56,8 +57,7 @@ def make_key(cursor: psycopg.Cursor[Any], target: Target) -> None:
             with cursor.connection.transaction():
                 cursor.execute(target.query(MAKE_KEY))
         except psycopg.errors.UniqueViolation:
-            cursor.execute(target.query(DELETE_TWINS))
-            cursor.execute(target.query(MAKE_KEY))
+            _make_key_without_twins(cursor, target)
     except psycopg.Error as error:
         if not is_row_error(error):
             raise
@@ -66,3 +66,17 @@ def make_key(cursor: psycopg.Cursor[Any], target: Target) -> None:
             "Delete the rows of other writers, then run: cdf-replicator resume {route}. Or drop the table, then run: "
             "cdf-replicator resync {route}",
         ) from error
+
+
+def _make_key_without_twins(cursor: psycopg.Cursor[Any], target: Target) -> None:
+    """Delete the rows that were loaded twice, and make the primary key.
+
+    A published table takes a delete only with a replica identity, which is the primary key unless another was set.
+    """
+    by_key = cursor.execute(target.query(IS_BY_KEY)).fetchone() == (True,)
+    if by_key:
+        cursor.execute(target.query("ALTER TABLE {table} REPLICA IDENTITY FULL"))
+    cursor.execute(target.query(DELETE_TWINS))
+    cursor.execute(target.query(MAKE_KEY))
+    if by_key:
+        cursor.execute(target.query("ALTER TABLE {table} REPLICA IDENTITY DEFAULT"))

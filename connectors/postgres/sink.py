@@ -98,9 +98,9 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         with self._connected().transaction(bounded=False) as cursor:
             if target.take(cursor, named, route):
                 make_key(cursor, named)  # an interrupted load starts again, and merges
-            align(cursor, named, types, vectors)
+            warnings = align(cursor, named, types, vectors)
             target.record(cursor, named, route)
-        return []
+        return warnings
 
     def lost_acknowledged_writes(self) -> bool:
         """Return whether the server has another timeline than at the acknowledged writes, or restarted without them."""
@@ -118,7 +118,7 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         from pyspark.sql import functions as F  # noqa: N812
 
         from connectors.postgres.target import GUARD_COLUMN
-        from connectors.postgres.types import RAW, copy_line, copy_text, is_raw, key_value, vector_text
+        from connectors.postgres.types import RAW, copy_line, copy_text, is_raw, key_value, one_zero, vector_text
 
         vectors = _options(route).parsed_vectors
         fields = [field for field in schema.fields if field.name not in route.keys]
@@ -126,14 +126,15 @@ class PostgresSink(ArrowSink, Resyncable, Watermarked, Maintained, Addressed, Re
         others = [field for field in fields if field.name not in raw]
         names = [*route.keys, GUARD_COLUMN, *(field.name for field in others)]
         row, guard = F.col(ROW), F.col(GUARD).cast("string")
-        keys = [copy_text(row.getField(key), schema[key].dataType) for key in route.keys]
+        types = [schema[key].dataType for key in route.keys]
+        keys = [one_zero(copy_text(row.getField(key), kind), kind) for key, kind in zip(route.keys, types, strict=True)]
         values = [
             vector_text(row.getField(field.name))
             if field.name in vectors
             else copy_text(row.getField(field.name), field.dataType)
             for field in others
         ]
-        gone = [key_value(F.col(KEY), at, schema[key].dataType) for at, key in enumerate(route.keys)]
+        gone = [one_zero(key_value(F.col(KEY), at, kind), kind) for at, kind in enumerate(types)]
         upsert, delete = copy_line([*keys, guard, *values], len(names)), copy_line([*gone, guard], len(names))
         texts = [F.when(~is_delete(), row.getField(name)).alias(RAW + name) for name in raw]
         return [*texts, F.when(is_delete(), delete).otherwise(upsert).alias(json.dumps([*raw, *names]))]

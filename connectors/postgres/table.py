@@ -9,9 +9,10 @@ from psycopg.sql import SQL, Identifier
 
 from connectors.errors import PermanentError
 from connectors.postgres.load import make_key
-from connectors.postgres.settings import LONGEST_NAME, OPERATORS
+from connectors.postgres.settings import LONGEST_NAME
 from connectors.postgres.target import GUARD_COLUMN, Target
 from connectors.postgres.types import accepts, is_widening, postgres_type
+from connectors.postgres.vectors import make_index, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from connectors.settings import Vectors
 
 ORDINARY: Final = "r"
+UNLOGGED: Final = "u"
 VECTOR_TYPES: Final = ("real[]", "double precision[]")
 
 
@@ -57,9 +59,9 @@ def wanted_types(schema: StructType, target: Target, vectors: Vectors) -> dict[s
     return types
 
 
-def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str], vectors: Vectors) -> None:
-    """Make the table accept rows of these types; raises ``PermanentError`` if an existing table can't."""
-    extension = _vector_schema(cursor, target) if vectors else ""
+def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str], vectors: Vectors) -> list[str]:
+    """Make the table accept rows of these types, and return warnings; raises ``PermanentError`` if an existing table can't."""
+    extension = schema_of(cursor, target) if vectors else ""
     types = {name: f"{extension}{kind}" if kind.startswith("vector(") else kind for name, kind in types.items()}
     held = held_columns(cursor, target)
     if held is None:
@@ -80,15 +82,19 @@ def align(cursor: psycopg.Cursor[Any], target: Target, types: Mapping[str, str],
     _align_tombstones(cursor, target, types)
     if held is None and cursor.execute(target.query("SELECT FROM {tombstones} LIMIT 1")).rowcount:
         make_key(cursor, target)  # a former table left tombstones, with which a merge compares each row
-    for name, (_, metric) in vectors.items():
-        if metric is not None:
-            _index(cursor, target, name, extension, metric)
+    indexed = {name: metric for name, (_, metric) in vectors.items() if metric is not None}
+    return [
+        warning for name, metric in indexed.items() for warning in make_index(cursor, target, name, extension, metric)
+    ]
 
 
 def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None = None) -> dict[str, Held] | None:
-    """Return the columns of a table by name; None if the table is absent. Raises ``PermanentError`` if it is no table."""
+    """Return the columns of a table by name; None if the table is absent.
+
+    Raises ``PermanentError`` if it is no ordinary table, or UNLOGGED: the claim is in another table, which a crash does not empty.
+    """
     cursor.execute(
-        "SELECT c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
+        "SELECT c.relkind, c.relpersistence, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef OR a.attidentity <> '', "
         "a.attgenerated <> '' OR a.attidentity = 'a', coalesce(l.collisdeterministic, true) "
         "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
@@ -98,12 +104,20 @@ def held_columns(cursor: psycopg.Cursor[Any], target: Target, table: str | None 
     found = cursor.fetchall()
     if not found:
         return None
-    if found[0][0] != ORDINARY:
+    kind, persistence = found[0][:2]
+    if kind != ORDINARY:
         raise PermanentError(
             f"{target} is not an ordinary table.",
             "Name another table in TARGET_TABLE: a view or a partitioned table can't be one.",
         )
-    return {name: Held(*rest) for _, name, *rest in found if name is not None}
+    if persistence == UNLOGGED:
+        name = Identifier(target.schema, table or target.table).as_string()
+        raise PermanentError(
+            f"Table {name} is UNLOGGED: a crash of the server empties it.",
+            f"Run in the database: ALTER TABLE {name} SET LOGGED. Then run: cdf-replicator resume {{route}}. If the server has "
+            "crashed since the table was filled, run instead: cdf-replicator resync {route}",
+        )
+    return {name: Held(*rest) for _, _, name, *rest in found if name is not None}
 
 
 def _check(cursor: psycopg.Cursor[Any], target: Target, held: Mapping[str, Held], types: Mapping[str, str]) -> None:
@@ -187,33 +201,6 @@ def _have_the_key(
     if _wrong_indexes(cursor, Target(target.schema, target.tombstones, target.keys)):
         return False
     return all(accepts(held[key].type, types[key]) or is_widening(held[key].type, types[key]) for key in target.keys)
-
-
-def _index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str) -> None:
-    name = f"{target.table}__cdf_{column}".encode()[:LONGEST_NAME].decode(errors="ignore")
-    operators = SQL(f"{schema}{OPERATORS[metric]}")
-    cursor.execute(
-        target.query(
-            "CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw ({column} {operators})",
-            name=Identifier(name),
-            column=Identifier(column),
-            operators=operators,
-        )
-    )
-
-
-def _vector_schema(cursor: psycopg.Cursor[Any], target: Target) -> str:
-    """Return the prefix of pgvector's names; raises ``PermanentError`` if the extension is missing."""
-    cursor.execute(
-        "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-    )
-    found = cursor.fetchone()
-    if found is None:
-        raise PermanentError(
-            f"Table {target} needs the extension vector (pgvector), which the database does not have.",
-            "Install pgvector on the server, then run as an administrator: CREATE EXTENSION vector. Or remove VECTORS.",
-        )
-    return f"{found[0]}."
 
 
 def _alter(cursor: psycopg.Cursor[Any], target: Target, text: Any, name: str, kind: str) -> None:

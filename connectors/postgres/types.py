@@ -36,6 +36,8 @@ from connectors.type_widening import WHOLE, widens
 NULL: Final = "\\N"
 ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 """Characters that COPY gives a meaning, the backslash first, and what stands for them in a value."""
+NEGATIVE_ZERO: Final = "-0.0, which equals key 0.0"
+"""A text that is no number. The reason of the dead letter quotes it."""
 RAW: Final = "raw "
 """Prefix of the name of a column of texts that a worker escapes (``writer.body_of``)."""
 JULIAN_EPOCH: Final = 2_440_588
@@ -130,6 +132,13 @@ def key_value(key: Column, position: int, data_type: DataType) -> Column:
         invalid = F.unhex(F.substring(part, 3, 2**31 - 1)).cast("string")
         return copy_text(F.when(F.startswith(part, F.lit("%!")), invalid).otherwise(text), data_type)
     return copy_text(parsed_text(text, data_type), json_type(data_type))
+
+
+def one_zero(key: Column, data_type: DataType) -> Column:
+    """Return the text of a key column, with a text that the server refuses for -0.0: its index takes -0.0 and 0.0 as equal."""
+    if not isinstance(data_type, FractionalType):
+        return key
+    return F.when(key == F.lit("-0.0"), F.lit(NEGATIVE_ZERO)).otherwise(key)
 
 
 def _text(column: Column, data_type: DataType) -> Column:

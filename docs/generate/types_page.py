@@ -89,8 +89,8 @@ def _refused() -> Iterable[str]:
     yield ""
     yield (
         "The row becomes a dead letter with this code. So does a key of more than about 2,700 bytes (`too_large`), a text of a key "
-        "column that is not UTF-8 (`invalid_text`), a date before 4713 BC (`out_of_range`), and a vector of another length or with a null "
-        "or NaN (`invalid`)."
+        "column that is not UTF-8 (`invalid_text`), a date before 4713 BC (`out_of_range`), a floating-point key -0.0, which equals the key "
+        "0.0 there, and a vector of another length or with a null or NaN (`invalid`)."
     )
     yield ""
     yield from _codes(REFUSED_BY_POSTGRES)

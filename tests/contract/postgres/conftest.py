@@ -37,6 +37,14 @@ def route() -> RouteSpec:
 
 
 @pytest.fixture
+def publication(db: Reader) -> Iterator[None]:
+    """Publish every table: a delete then needs a replica identity."""
+    db("CREATE PUBLICATION everything FOR ALL TABLES")
+    yield
+    db("DROP PUBLICATION everything")
+
+
+@pytest.fixture
 def deliver(spark, sink) -> Callable[..., WriteResult]:
     """Write changes as one chunk, to a table that is prepared."""
 

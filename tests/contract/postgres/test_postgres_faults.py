@@ -412,6 +412,18 @@ def test_sweep_that_a_foreign_key_refuses_halts_with_its_name(sink, written, rou
     assert sink.delete_orphans(route, below) == 2
 
 
+@pytest.mark.usefixtures("publication")
+def test_delete_from_a_published_table_without_a_key_halts(sink, written, route, db):
+    db(f'CREATE TABLE "{route.table}" (id text UNIQUE, name text)')
+    write = written(sink, route)
+    with pytest.raises(PermanentError, match="does not have a replica identity") as caught:
+        write(deletion("a", 1))
+    assert "ADD PRIMARY KEY" in caught.value.hint
+    db(f'ALTER TABLE "{route.table}" ADD PRIMARY KEY (id)')
+    assert_applied(write(upsert("a", 1)))
+    assert_applied(write(deletion("a", 2)))
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [("53000", "overloaded"), ("40000", "conflict"), ("55006", "conflict"), ("XX000", "unavailable"), ("38000", None)],

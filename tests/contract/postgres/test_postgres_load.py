@@ -59,6 +59,18 @@ def test_chunk_that_was_loaded_twice_leaves_its_rows_once(sink, load, db, route)
     assert (key_of(db, route), rows(db, route)) == (["id"], [("a", "loaded"), ("b", "newer")])
 
 
+@pytest.mark.usefixtures("publication")
+@pytest.mark.parametrize(("identity", "kind"), [("DEFAULT", "d"), ("FULL", "f")])
+def test_published_table_that_was_loaded_twice_gets_its_key(sink, load, db, route, identity, kind):
+    db(f'ALTER TABLE "{route.table}" REPLICA IDENTITY {identity}')
+    for _ in range(2):
+        assert_applied(load(*loaded("a", "b")))
+    sink.save_watermark(route, LOADED)
+    assert (key_of(db, route), rows(db, route)) == (["id"], [("a", "loaded"), ("b", "loaded")])
+    assert db("SELECT relreplident FROM pg_class WHERE relname = %s", route.table) == [{"relreplident": kind}]
+    assert_applied(load(deletion("a", 6)))
+
+
 def test_interrupted_load_is_repeated_by_another_driver(postgres_server, load, spark, db, route):
     load(*loaded("a", "b"))
     with closing(sink_to(postgres_server.url)) as other:

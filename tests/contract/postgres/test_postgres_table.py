@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from connectors import PermanentError, guard_of
+from connectors import PermanentError, Watermark, guard_of
 from connectors.change import DELETES
 from connectors.rendering import key_text
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
@@ -203,6 +203,25 @@ def test_delete_finds_the_row_of_a_typed_key(sink, deliver, db, route, spark, ki
     assert db(f'SELECT * FROM "{route.table}"') == []
 
 
+@pytest.mark.parametrize("change_type", ["snapshot", "update_postimage"])
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()])
+def test_negative_zero_as_a_key_never_takes_the_row_of_zero(sink, deliver, db, route, kind, change_type):
+    def row(key):
+        return replace(upsert("x", 1), key=key, row={"id": float(key), "name": key}, change_type=change_type)
+
+    schema = keyed(kind)
+    sink.prepare(schema, route)
+    result = deliver(route, row("0.0"), row("-0.0"), row("1.5"), schema=schema)
+    sink.save_watermark(route, Watermark(0, 0, 1))
+    assert [row["name"] for row in db(f'SELECT name FROM "{route.table}" ORDER BY id')] == ["0.0", "1.5"]
+    ((position, code, reason),) = [(entry.position, entry.code, entry.reason) for entry in result.rejected]
+    assert (position, code) == (1, "invalid")
+    assert reason.endswith('"-0.0, which equals key 0.0" (id)')
+    gone = replace(deletion("x", 2), key="-0.0", row={"id": None, "name": None})
+    assert list(deliver(route, gone, schema=schema).noop) == [0]
+    assert len(db(f'SELECT name FROM "{route.table}"')) == 2
+
+
 def test_key_of_several_columns_is_the_primary_key(sink, deliver, db):
     route = route_to(keys=("shop", "id"))
     schema = StructType([*SCHEMA.fields, StructField("shop", StringType())])
@@ -238,6 +257,17 @@ def test_new_columns_are_added_and_widened_columns_get_the_wider_type(sink, deli
     narrower = with_columns(n=ShortType(), d=DecimalType(5, 2))
     sink.prepare(narrower, route)
     assert_applied(deliver(route, upsert("b", 1, n=1, d=Decimal("1.50")), schema=narrower))
+
+
+def test_column_that_the_route_lost_keeps_its_values_until_it_is_dropped(sink, deliver, db, route):
+    sink.prepare(with_columns(price=LongType()), route)
+    assert_applied(deliver(route, upsert("a", 1, price=10), schema=with_columns(price=LongType())))
+    resync = replace(route, epoch=2)
+    sink.prepare(SCHEMA, resync)
+    assert_applied(deliver(resync, upsert("a", 2, "newer", epoch=2)))
+    assert [(row["name"], row["price"]) for row in db(f'SELECT * FROM "{route.table}"')] == [("newer", 10)]
+    db(f'ALTER TABLE "{route.table}" DROP COLUMN price')
+    assert_applied(deliver(resync, upsert("a", 3, "newest", epoch=2)))
 
 
 def test_widened_key_column_is_widened_in_both_tables(sink, db, route):
@@ -332,6 +362,26 @@ def test_table_that_can_not_take_the_route_is_refused(sink, db, route, definitio
         sink.prepare(SCHEMA, route)
     assert "TARGET_TABLE" in caught.value.hint
     assert sink.read_claim(route) is None
+
+
+@pytest.mark.parametrize("suffix", ["", "__cdf_deleted"])
+def test_unlogged_table_is_refused_since_a_crash_empties_it(sink, db, route, suffix):
+    sink.prepare(SCHEMA, route)
+    name = f'"public"."{route.table}{suffix}"'
+    db(f"ALTER TABLE {name} SET UNLOGGED")
+    with pytest.raises(PermanentError, match="is UNLOGGED: a crash of the server empties it") as caught:
+        sink.prepare(SCHEMA, route)
+    assert f"ALTER TABLE {name} SET LOGGED" in caught.value.hint
+    db(f"ALTER TABLE {name} SET LOGGED")
+    sink.prepare(SCHEMA, route)
+
+
+def test_table_that_becomes_unlogged_takes_no_further_changes(sink, deliver, db, route):
+    sink.prepare(SCHEMA, route)
+    assert_applied(deliver(route, upsert("a", 1)))
+    db(f'ALTER TABLE "{route.table}" SET UNLOGGED')
+    with pytest.raises(PermanentError, match="UNLOGGED"):
+        deliver(route, upsert("a", 2))
 
 
 def test_table_of_another_route_is_refused_until_a_resync(sink, route):

@@ -46,6 +46,53 @@ def test_vector_is_searched_by_its_index(sink, deliver, db, route, spark):
     assert read_entries(spark, sink, route, VECTORS)["a"][1]["embedding"] == ["1.0", "0.0", "1.0E-7"]
 
 
+def indexes(db, route):
+    """Return the column and the operators of each HNSW index, by its name."""
+    query = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = %s AND indexdef LIKE '%%hnsw%%'"
+    return {row["indexname"]: row["indexdef"].partition(" hnsw ")[2] for row in db(query, route.table)}
+
+
+@pytest.mark.usefixtures("extended")
+def test_columns_with_long_names_have_an_index_each(sink, db):
+    names = [f"embedding_{'x' * 40}_{end}" for end in ("ä", "b")]
+    schema = StructType([*SCHEMA.fields, *(StructField(name, ArrayType(FloatType())) for name in names)])
+    route = route_to(options={"vectors": ",".join(f"{name}:3:l2" for name in names)})
+    for _ in range(2):
+        assert sink.prepare(schema, route) == []
+        found = indexes(db, route)
+        assert sorted(found.values()) == sorted(f"({quoted(name)} vector_l2_ops)" for name in names)
+
+
+def quoted(name):
+    return name if name.isascii() else f'"{name}"'
+
+
+@pytest.mark.usefixtures("extended")
+def test_changed_metric_gets_an_index_and_a_warning_about_the_former(sink, db, route):
+    assert sink.prepare(VECTORS, route) == []
+    (former,) = indexes(db, route)
+    other = route_to(route.table, options={"vectors": "embedding:3:l2"})
+    for _ in range(2):
+        (warning,) = sink.prepare(VECTORS, other)
+        assert f'DROP INDEX "public"."{former}"' in warning
+        assert sorted(indexes(db, route).values()) == ["(embedding vector_cosine_ops)", "(embedding vector_l2_ops)"]
+    db(warning[warning.index("DROP INDEX") :])
+    assert sink.prepare(VECTORS, other) == []
+    assert list(indexes(db, route).values()) == ["(embedding vector_l2_ops)"]
+
+
+@pytest.mark.usefixtures("extended")
+def test_index_of_a_former_release_is_not_made_twice(sink, db, route):
+    sink.prepare(VECTORS, route_to(route.table, options={"vectors": "embedding:3"}))
+    former = f"{route.table}__cdf_embedding"
+    db(f'CREATE INDEX "{former}" ON "{route.table}" USING hnsw (embedding vector_cosine_ops)')
+    assert sink.prepare(VECTORS, route) == []
+    assert list(indexes(db, route)) == [former]
+    (warning,) = sink.prepare(VECTORS, route_to(route.table, options={"vectors": "embedding:3:ip"}))
+    assert former in warning
+    assert len(indexes(db, route)) == 2
+
+
 @pytest.mark.usefixtures("extended")
 @pytest.mark.parametrize("vector", [[1.0, 2.0], [1.0] * 4, [1.0, None, 2.0], [1.0, float("nan"), 2.0], []])
 def test_vector_that_does_not_fit_is_rejected_and_others_are_written(sink, deliver, db, route, vector):

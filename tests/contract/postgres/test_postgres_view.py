@@ -57,3 +57,31 @@ def test_page_has_as_many_rows_as_its_bytes_allow(sink, deliver, route, monkeypa
         batches = [batch for part in range(held.parts) for batch in held.scan(part)]
     assert sum(batch.num_rows for batch in batches) == 200
     assert 150_000 < max(batch.nbytes for batch in batches) < 250_000, "a page has about twenty rows of 10,000 bytes"
+
+
+SAME = {
+    "whole": "to_variant_object(named_struct('n', 9999999.0D))",
+    "small": "to_variant_object(named_struct('n', 0.001D))",
+    "plain": "named_struct('n', 1.0E-5D, 'm', 1.0E7D)",
+    "list": "array(double('-0.0'))",
+    "zero": "double('-0.0')",
+}
+DIFFERENT = {
+    "whole": "to_variant_object(named_struct('n', 1.0E7D))",
+    "small": "to_variant_object(named_struct('n', 1.0E-5D))",
+    "negative": "named_struct('n', double('-0.0'))",
+}
+
+
+@pytest.mark.parametrize(("values", "same"), [(SAME, True), (DIFFERENT, False)])
+def test_numbers_that_jsonb_writes_otherwise_are_those_of_the_docs(spark, sink, route, values, same):
+    rows = spark.range(1).selectExpr("'a' AS id", *(f"{sql} AS {name}" for name, sql in values.items()))
+    frame = frame_of_rows(rows)
+    sink.prepare(rows.schema, route)
+    sink.open(route)
+    assert_applied(sink.write(render_frame(frame, sink, route, rows.schema)))
+    (found,), (expected,) = (
+        [row for _, row in entries.values()]
+        for entries in (read_entries(spark, sink, route, rows.schema), written(frame, sink, route))
+    )
+    assert {name: found[name] == expected[name] for name in values} == dict.fromkeys(values, same)
