@@ -88,7 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-step", action="store_true", help="lose writes at every step, not at a sample (test_lost_writes)"
     )
-    parser.addoption("--restarts", type=int, default=8, help="restarts of a route whose sink is away (test_isolation)")
+    parser.addoption("--restarts", type=int, default=6, help="restarts of a route whose sink is away (test_isolation)")
 
 
 @pytest.hookimpl(trylast=True)

@@ -37,9 +37,9 @@ def used(spark):
 
 
 def test_sink_outage_of_an_hour_costs_neither_memory_nor_other_routes_time(world, live, pytestconfig):
-    """The first quarter of the restarts is warm-up. The service restarts twice a minute: 120 restarts are an hour."""
+    """The first third of the restarts is warm-up. The service restarts twice a minute: 120 restarts are an hour."""
     many = pytestconfig.getoption("restarts")
-    few = many // 4
+    few = many // 3
     other = world.folder / "other"
     other.mkdir()
     world.environ |= {

@@ -32,7 +32,7 @@ def secured():
         "users_roles": [f"{name}:{name}\n" for name in USERS],
     }
     with Elasticsearch.start(
-        settings={"http.max_content_length": "1mb"},
+        settings={"http.max_content_length": "1mb", "indexing_pressure.memory.limit": "700kb"},
         password=PASSWORD,
         files={name: "".join(lines).encode() for name, lines in files.items()},
     ) as server:
@@ -101,30 +101,26 @@ def test_too_large_request_is_halved_and_too_large_row_is_rejected(es, sink, spa
     route = route_to()
     sink.prepare(SCHEMA, route)
     sink.open(route)
-    changes = [upsert(f"k{number}", 1, "x" * 300_000) for number in range(6)]
+    changes = [upsert(f"k{number}", 1, "x" * 80_000) for number in range(6)]
     changes[4] = upsert("huge", 1, "y" * 1_200_000)
     result = sink.write(render_chunk(spark, sink, route, SCHEMA, changes))
     assert [(row.position, row.code) for row in result.rejected] == [(4, "too_large")]
     assert es.search(route.table, {"match_all": {}}) == ["k0", "k1", "k2", "k3", "k5"]
 
 
-def test_cluster_short_of_memory_gets_smaller_requests(spark):
+def test_cluster_short_of_memory_gets_smaller_requests(es, sink, spark):
+    """A request is smaller than HTTP permits, and larger than the memory for indexing."""
     route = route_to()
-    with (
-        Elasticsearch.start(settings={"indexing_pressure.memory.limit": "500kb"}) as small,
-        closing(sink_to(small.url)) as sink,
-    ):
-        sink.prepare(SCHEMA, route)
-        changes = [upsert(f"k{number}", 1, "x" * 20_000) for number in range(40)]
-        pressure = BackPressure(sink.settings)
-        chunk = render_chunk(spark, sink, route, SCHEMA, changes)
-        outcome = write_partition(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
-        assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 40})
-        assert outcome.retries["overloaded"] >= 1
-        assert pressure.share < 1
-        es = Reader(small.url)
-        es("POST", f"/{route.table}/_refresh")
-        assert es("GET", f"/{route.table}/_count")["count"] == 40
+    sink.prepare(SCHEMA, route)
+    changes = [upsert(f"k{number}", 1, "x" * 20_000) for number in range(40)]
+    pressure = BackPressure(sink.settings)
+    chunk = render_chunk(spark, sink, route, SCHEMA, changes)
+    outcome = write_partition(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
+    assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 40})
+    assert outcome.retries["overloaded"] >= 1
+    assert pressure.share < 1
+    es("POST", f"/{route.table}/_refresh")
+    assert es("GET", f"/{route.table}/_count")["count"] == 40
 
 
 def test_stopped_cluster_is_unreachable_until_it_restarts(secured, sink, spark, es):
