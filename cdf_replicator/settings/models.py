@@ -163,9 +163,7 @@ class Enrichment(Group):
 
 class Http(Group):
     host: str = Field(
-        "127.0.0.1",
-        min_length=1,
-        description="Address to listen on (the image sets 0.0.0.0); :: is every address of IPv6 and of IPv4.",
+        "127.0.0.1", min_length=1, description="Address to listen on (the image: 0.0.0.0); :: is IPv6 and IPv4."
     )
     bind_port: int = Field(
         9102, ge=0, le=65_535, description="Port of metrics, probes and status page; 0 selects any free port."
