@@ -85,7 +85,7 @@ def json_type(data_type: DataType) -> DataType:
 def in_json_type(column: Column, data_type: DataType) -> Column:
     """Return a value in its ``json_type``, so that it compares with a value of ``parsed_row``."""
     kind = json_type(data_type)
-    if kind.simpleString() == data_type.simpleString() and not _has_variant(data_type):
+    if kind.simpleString() == data_type.simpleString() and not has_variant(data_type):
         return column
     if isinstance(data_type, StructType):  # by field: casts of whole rows name every column for each column
         fields = [in_json_type(column.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
@@ -118,13 +118,14 @@ def parsed_text(text: Column, data_type: DataType) -> Column:
 def _parsed(text: Column, data_type: DataType) -> Column:
     parsed = json_type(data_type)
     value = F.from_json(text, parsed.json(), _PARSE_OPTIONS)
-    if not _has_variant(parsed):
+    if not has_variant(parsed):
         return value
     # The variable of a lambda is a value. Without it Spark would parse the text again for each field.
     return F.transform(F.array(value), lambda each: _with_variants(each, parsed, lambda variant: variant)).getItem(0)
 
 
-def _has_variant(data_type: DataType) -> bool:
+def has_variant(data_type: DataType) -> bool:
+    """Return whether a type contains a variant at any depth."""
     return '"variant"' in data_type.json()
 
 
@@ -137,7 +138,7 @@ def _with_variants(column: Column, data_type: DataType, convert: Callable[[Colum
     """Convert each variant at any depth. A JSON null becomes null, since both have the same JSON."""
     if isinstance(data_type, VariantType):
         return F.when(~F.is_variant_null(column), convert(column))
-    if not _has_variant(data_type):
+    if not has_variant(data_type):
         return column
     if isinstance(data_type, ArrayType):
         return F.transform(column, lambda element: _with_variants(element, data_type.elementType, convert))

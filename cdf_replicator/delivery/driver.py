@@ -14,8 +14,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from cdf_replicator.delivery import worker
-from cdf_replicator.delivery.result import DeliveryResult, duplicate_key, null_key
-from connectors import ArrowSink, FrameSink, change
+from cdf_replicator.delivery.result import DeliveryResult, Failure, duplicate_key, null_key
+from connectors import ArrowSink, FrameSink, RetryableError, change
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -58,7 +58,9 @@ def deliver(
     known: Collection[str] = (),
     snapshot_guard: int | None = None,
 ) -> DeliveryResult:
-    """Write the frame; a failure of an ``ArrowSink`` is in ``DeliveryResult.failure``, so that the counts are not lost.
+    """Write the frame. ``DeliveryResult.failure`` is a failure of an ``ArrowSink``, or a retryable one of a ``FrameSink``.
+
+    The counts are not lost then.
 
     ``run`` belongs to ``sink``. ``known`` holds keys to watch for. ``DeliveryResult.met`` returns those that the frame has and
     the sink did not reject. ``snapshot_guard`` is the guard of every row of a bootstrap: Spark measures each column of each row
@@ -95,7 +97,11 @@ def _deliver_frame(
     if sink.mode == "upsert":  # removes the rows that ``worker`` rejects for an ArrowSink
         given = given.where(key.isNotNull()).drop(change.DUPLICATE_GUARD)
     retrying = policy.retrying(lambda error: outcome.retries.update({error.reason: 1}), waits_only=True)
-    result = retrying(sink.write, given, batch)
+    try:
+        result = retrying(sink.write, given, batch)
+    except RetryableError as error:
+        outcome.failure = Failure("retryable", error.reason, error.detail, error.retry_after)
+        return outcome
     outcome.applied.update(result.applied)
     outcome.stale, outcome.noop, outcome.skipped = result.stale, result.noop, result.skipped
     outcome.versions, outcome.commit_times = result.versions, result.commit_times

@@ -19,6 +19,7 @@ from cdf_replicator.source import continuity, schema_evolution
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
+from connectors import PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cdf_replicator.source.commit_log import Size
     from cdf_replicator.state.route_state import RouteState
     from connectors import RetryableError, Sink
+    from connectors.errors import SinkError
 
 SMALL_BYTES: Final = 2**20
 SMALL_FILES: Final = 8
@@ -87,7 +89,11 @@ class RouteStream:
                 maintenance.cancel()
 
     def _check(self, sink: Sink) -> None:
-        self.targets.policy.retrying(self._report_unreachable)(sink.check)
+        try:
+            self.targets.policy.retrying(self._report_unreachable)(sink.check)
+        except PermanentError as error:
+            self._report_down(error)
+            raise
 
     def _start(self, source: SourceTable, sink: Sink, requested_start_version: int | None) -> RouteState:
         """Return the saved state from which the run starts; raises ``RouteHaltError``."""
@@ -122,6 +128,9 @@ class RouteStream:
 
     def _report_unreachable(self, error: RetryableError) -> None:
         self.context.report.state("retrying", str(error))
+        self._report_down(error)
+
+    def _report_down(self, error: SinkError) -> None:
         self.context.report.sink_down(classify_error(error, route=self.context.route.name))
 
     def _set_job_group(self) -> None:

@@ -197,7 +197,7 @@ class RouteRunner:
             self._report.event("the table's schema changed: the stream restarts with the new schema")
         else:
             self._report.failed(decision, detail=error)
-        if decision.from_sink:
+        if decision.from_sink and decision.action != "halt":  # the sink may refuse the target of this route alone
             self._report.sink_down(decision)
         if decision.reason == UNKNOWN_SPARK_ERROR:
             clear_delta_cache(self._context.spark)

@@ -190,7 +190,8 @@ class Spark(Group):
     conf: Annotated[dict[str, str], BeforeValidator(_conf_texts), MayHoldSecrets()] = Field(
         {},
         repr=False,
-        description="Further Spark settings, as a JSON object.",
+        description="Further Spark settings, as a JSON object. A value that would change keys or lose changes is refused, such as "
+        "`spark.sql.ansi.enabled=false`, `spark.sql.legacy.timeParserPolicy=LEGACY` or another time zone than UTC.",
     )
     jars: Path | None = Field(
         None,

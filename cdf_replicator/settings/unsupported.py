@@ -37,6 +37,24 @@ _SPARK_CONF: Final = {
     "spark.sql.files.ignorecorruptfiles": "a corrupt change file has to halt the route, or its changes are lost",
     "spark.speculation": "a second copy of a task writes to the sinks at the same time",
 }
+"""Reasons why a setting may not be true."""
+
+_VALUES: Final = {
+    "spark.sql.ansi.enabled": (("true",), "true, since the text of a decimal in a key depends on it"),
+    "spark.sql.legacy.charvarcharasstring": (("false",), "false, since a key of type char has its blanks"),
+    "spark.sql.legacy.parquet.returnnullstructifallfieldsmissing": (
+        ("false",),
+        "false, since a struct of added fields alone is not null",
+    ),
+    "spark.sql.legacy.timeparserpolicy": (("corrected",), "CORRECTED, since others lose microseconds of keys and rows"),
+    "spark.sql.parquet.outputtimestamptype": (
+        ("int96", "timestamp_micros"),
+        "INT96 or TIMESTAMP_MICROS, since Delta sinks keep microseconds",
+    ),
+    "spark.sql.readsidecharpadding": (("true",), "true, since a key of type char has its blanks"),
+    "spark.sql.session.timezone": (("utc", "etc/utc"), "UTC, since timestamps reach the sinks as UTC"),
+}
+"""The values that a setting may have, and the text for the operator."""
 
 
 def unsupported_option(name: str) -> str | None:
@@ -56,6 +74,5 @@ def spark_conf(key: str, value: str) -> str | None:
         return "CDF_SPARK__MASTER instead"
     if name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
         return "nothing: the service sets Delta's own"
-    if name == "spark.sql.session.timezone" and text not in {"utc", "etc/utc"}:
-        return "UTC, since timestamps reach the sinks as UTC"
-    return None
+    accepted, expected = _VALUES.get(name, ((text,), None))
+    return None if text in accepted else expected

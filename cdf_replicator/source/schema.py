@@ -7,7 +7,7 @@ has ids, else by its name. Order, comments, nullability and constraints are igno
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdf_replicator.errors.conditions import RESYNC
@@ -15,7 +15,7 @@ from cdf_replicator.errors.exceptions import RouteHaltError
 from connectors.type_widening import WHOLE, widens
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cdf_replicator.route import Route
 
@@ -41,16 +41,19 @@ class SchemaChange:
 class TableSchema:
     """A table's schema at a commit ``version``.
 
-    ``columns`` is the struct as JSON. ``partitioned_by`` is None if it is not known.
+    ``columns`` is the struct as JSON. ``partitioned_by`` is None if it is not known. ``removed`` has the lower-case paths of
+    columns that were dropped or renamed since the route's epoch began. Entries may still hold their values.
     """
 
     version: int
     columns: dict[str, Any]
     partitioned_by: tuple[str, ...] | None = None
+    removed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         by = None if self.partitioned_by is None else list(self.partitioned_by)
-        return {"version": self.version, "columns": _bare(self.columns), "partitioned_by": by}
+        columns = _bare(self.columns)
+        return {"version": self.version, "columns": columns, "partitioned_by": by, "removed": list(self.removed)}
 
     @property
     def identified(self) -> bool:
@@ -59,8 +62,8 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> TableSchema:
-        by = fields["partitioned_by"]
-        return cls(fields["version"], fields["columns"], None if by is None else tuple(by))
+        by, removed = fields["partitioned_by"], fields.get("removed", ())  # absent in a file of an older service
+        return cls(fields["version"], fields["columns"], None if by is None else tuple(by), tuple(removed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Metadata:
 
 def diff(old: TableSchema, new: TableSchema) -> list[SchemaChange]:
     """Return the changes of columns and partitioning between two schemas, in no particular order."""
-    changes = _replaced(_struct(old.columns, new.columns, ""))
+    changes = _replaced(_struct(old.columns, new.columns, ""), old.removed)
     if old.partitioned_by is not None and new.partitioned_by is not None:
         names = {c.column: c.what.rsplit(" to ", 1)[1] for c in changes if c.kind == "renamed"}
         if [names.get(name, name) for name in old.partitioned_by] != list(new.partitioned_by):
@@ -130,7 +133,12 @@ def check_allowed(route: Route, changes: Sequence[SchemaChange], version: int, *
 
 def without_added(old: TableSchema, new: TableSchema) -> TableSchema:
     """Return the new schema without columns and nested fields that the old one lacks, for policy ``ignore``."""
-    return TableSchema(new.version, _kept(old.columns, new.columns), new.partitioned_by)
+    return TableSchema(new.version, _kept(old.columns, new.columns), new.partitioned_by, old.removed)
+
+
+def with_removed(old: TableSchema, new: TableSchema, changes: Iterable[SchemaChange]) -> TableSchema:
+    """Return the new schema with the paths that were removed before and by the changes."""
+    return replace(new, removed=tuple(sorted({*old.removed, *_removed(changes)})))
 
 
 def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[SchemaChange]:
@@ -165,16 +173,29 @@ def _type(old: Any, new: Any, path: str) -> list[SchemaChange]:
     return [SchemaChange("widened" if widens(was, now) else "retyped", path, f"column {path} from {was} to {now}")]
 
 
-def _replaced(changes: list[SchemaChange]) -> list[SchemaChange]:
-    """Merge a dropped and an added column of the same name into ``replaced``.
+def _removed(changes: Iterable[SchemaChange]) -> set[str]:
+    return {change.column.lower() for change in changes if change.kind in ("dropped", "renamed")}
 
-    The old values are lost, and the change feed has no changes for them.
+
+def _replaced(changes: list[SchemaChange], removed: Sequence[str]) -> list[SchemaChange]:
+    """Report an added column as ``replaced`` if a column of its name, or of a struct around it, was removed before.
+
+    Entries may hold values of the former column, and the change feed has no changes for them.
+
+    Args:
+        changes: The changes. A dropped column of the same name is merged into ``replaced``.
+        removed: Paths removed by earlier changes.
     """
-    dropped, added = ({c.column for c in changes if c.kind == kind} for kind in ("dropped", "added"))
-    both = dropped & added
-    rest = [change for change in changes if change.kind not in ("dropped", "added") or change.column not in both]
+    now = _removed(changes)
+
+    def returns(path: str) -> bool:
+        return path in now or any(f"{path}.".startswith(f"{former}.") for former in removed)
+
+    added = {c.column.lower(): c.column for c in changes if c.kind == "added" and returns(c.column.lower())}
+    rest = [c for c in changes if c.kind not in ("dropped", "added") or c.column.lower() not in added]
     return rest + [
-        SchemaChange("replaced", path, f"column {path} by a new one of the same name") for path in sorted(both)
+        SchemaChange("replaced", path, f"column {path} by a new one of the same name")
+        for path in sorted(added.values())
     ]
 
 

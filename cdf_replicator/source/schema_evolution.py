@@ -60,7 +60,8 @@ def reconcile(
     if now.identified and not known.identified:
         known = _identified(source, known, now.version)
     changes = schema.diff(known, now)
-    if changes and now.version > known.version:  # a replay reads older schemas too
+    changed = bool(changes) and now.version > known.version  # a replay reads older schemas too
+    if changed:
         mapped = source.metadata.column_mapping
         if mapped and misfit is not None:
             raise _misfit(route, misfit, changes, now.version)
@@ -68,7 +69,7 @@ def reconcile(
     if route.schema_changes == "ignore":
         now = schema.without_added(known, now)
         frame = _narrowed_frame(frame, StructType.fromJson(now.columns))
-    return (now if changes and now.version > known.version else known), frame
+    return (schema.with_removed(known, now, changes) if changed else known), frame
 
 
 def table_schema_at(source: SourceTable, frame: DataFrame, first: int, known: TableSchema | None = None) -> TableSchema:

@@ -59,6 +59,9 @@ FIXED: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Timestamps in keys, JSON and startingTimestamp have the same meaning on every host.
     "spark.sql.session.timeZone": "UTC",
+    # A key has one text: with the microseconds of a timestamp, and a decimal without an exponent.
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.ansi.enabled": "true",
     # A stream that starts at V+1 waits for that commit; the service checks the range before (see docs/design.md).
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
     # Bootstraps and replays read old files as long as they exist; a file that VACUUM removed is an error anyway.

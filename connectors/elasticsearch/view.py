@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from connectors.elasticsearch.bulk import BulkRequests
@@ -45,15 +45,20 @@ class DocumentView(ScannedView):
         settings: The settings of the sink, by which a worker connects.
         pit: The id of the point in time. Each request extends its life.
         source: The clause ``_source`` of the searches.
-        exact: Whether a document may have numbers that a double can't hold, as those of a variant.
+        exact: Whether a document may have numbers that a double can't hold, as only those of a variant. ``entries`` sets it.
     """
 
     consistent: ClassVar[bool] = True
     settings: DocumentSettings
     pit: str
     source: bool | Mapping[str, Any]
-    exact: bool
+    exact: bool = False
     parts: int = SLICES
+
+    def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
+        from connectors.rendering import has_variant
+
+        return ScannedView.entries(replace(self, exact=has_variant(schema)), spark, schema)
 
     def scan(self, part: int) -> Iterator[pa.RecordBatch]:
         from connectors.elasticsearch.client import cluster_of
@@ -78,15 +83,10 @@ def opened(cluster: Cluster, settings: DocumentSettings, index: Index) -> Iterat
     renewing = threading.Thread(target=_keep_alive, args=(cluster, pit, closed), name="point-in-time", daemon=True)
     renewing.start()
     try:
-        yield DocumentView(settings, pit, source, _may_hold_long_numbers(index.mappings))
+        yield DocumentView(settings, pit, source)
     finally:
         closed.set()
         close_pit(cluster, pit)
-
-
-def _may_hold_long_numbers(mappings: Mapping[str, Any]) -> bool:
-    """Return whether the mapping has an object that is not indexed, as that of a variant is. No other field gets such numbers."""
-    return b'"enabled":false' in orjson.dumps(mappings)
 
 
 def _keep_alive(cluster: Cluster, pit: str, closed: threading.Event) -> None:

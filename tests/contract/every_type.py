@@ -25,3 +25,9 @@ class VerifyEveryType(VerifyContract):
             )
             selects.append(f"SELECT '{number}' AS id, 'name' AS name, {', '.join(casts)}")
         return spark.sql(" UNION ALL ".join(selects))
+
+    def test_view_has_long_number_of_a_variant_in_a_map(self, spark, sink, route):
+        """Elasticsearch gets no other field of such a row that contains a long number."""
+        variant = """parse_json('{"a":12345678901234567890123}')"""
+        rows = spark.sql(f"SELECT '1' AS id, 'name' AS name, map('k', {variant}) AS m")
+        self.test_view_has_rows_of_every_type_as_written(spark, sink, route, rows)

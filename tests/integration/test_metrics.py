@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from py4j.protocol import Py4JError
 
+import connectors
 from cdf_replicator.monitoring import lag
 from cdf_replicator.monitoring.reporter import RouteReporter
 from cdf_replicator.monitoring.status_store import StatusStore
@@ -15,6 +16,7 @@ from cdf_replicator.monitoring.totals import PHASES
 from cdf_replicator.runtime.status_sampler import status_sampled
 from cdf_replicator.spark import jobs
 from cdf_replicator.spark.memory import JvmBeans
+from connectors import RetryableError
 from tests.oracle.counts import unequal_sums
 from tests.support.waiting import until
 
@@ -93,6 +95,18 @@ def test_changes_of_a_micro_batch_count_once_it_is_delivered(world):
     world.trouble(None)
     assert world.run() is None
     assert nonzero(counted(world).received) == nonzero(counted(world).applied) == {"insert": 2}
+
+
+def test_retries_of_a_delta_sink_that_fails_are_counted(world, monkeypatch):
+    def conflict(*_given):
+        raise RetryableError("conflict", "another commit won", retry_after=0.1)
+
+    world.into_delta("audit")
+    world.create(rows=["(1, 'a')"])
+    monkeypatch.setattr(connectors.load("delta_audit"), "write", conflict)
+    decision = world.run("orders_audit")
+    assert (decision.action, decision.reason, decision.message) == ("wait", "conflict", "conflict: another commit won")
+    assert counted(world).retries["conflict"] > 0
 
 
 def test_progress_of_a_load_is_the_share_of_its_finished_tasks(world, monkeypatch):

@@ -202,6 +202,15 @@ def test_unreachable_sink_is_distinguished_from_a_fault(world):
     assert world.delivered() == world.expected()
 
 
+def test_sink_that_refuses_one_target_is_not_down(world):
+    world.create(rows=["(1, 'a')"])
+    for trouble, up in (("forbidden", True), ("locked", False)):  # in a write, and in the check of the sink
+        world.trouble(trouble)
+        decision = world.run()
+        assert (decision.action, decision.reason) == ("halt", "sink_refused")
+        assert world.board.snapshot().sinks[0].up is up
+
+
 def test_delta_reads_tables_again_after_an_unknown_spark_error(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, RouteStream.run, []

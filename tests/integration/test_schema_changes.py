@@ -183,6 +183,23 @@ def test_a_renamed_column_waits_for_its_approval_and_then_goes_on(mapped):
     assert mapped.delivered()["5"] == {"id": 5, "cost": 50}
 
 
+def test_column_added_under_the_name_of_a_removed_column_halts(mapped):
+    mapped.sql("ALTER TABLE {t} DROP COLUMN price")
+    mapped.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+    mapped.insert("(4, 'd')")
+    halted(mapped, "dropped column price")
+    mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "always"
+    assert mapped.run() is None
+    mapped.insert("(5, 'e')")
+    assert mapped.run() is None
+    mapped.sql("ALTER TABLE {t} ADD COLUMNS (price int, name string)")
+    mapped.insert("(6, 'f', 60, 'F')")
+    decision = halted(mapped, "replaced column name", "replaced column price", f"at version {mapped.version() - 1}")
+    assert decision.remedy == "Run: cdf-replicator resync orders_files"
+    assert mapped.delivered()["1"] == {"id": 1, "name": "a", "price": 10}
+    resynced(mapped)
+
+
 def test_redrive_names_the_version_of_a_rename_and_is_executed_once_approved(mapped):
     mapped.insert("(4, 'bad', 40)")
     assert mapped.run() is None

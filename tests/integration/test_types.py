@@ -231,6 +231,18 @@ def test_the_key_text_of_each_type_is_as_documented(spark):
     assert list(row) == [text for *_, text in listed]
 
 
+def test_key_text_has_all_microseconds_and_no_exponent(spark):
+    """A setting of Spark decides about both: the service and the tests set it."""
+    frame = spark.sql("""
+        SELECT TIMESTAMP'2024-01-01 00:00:00.123456' AS at, TIMESTAMP_NTZ'2024-01-01 00:00:00.123456' AS local, 0.000000000000000001BD AS part
+        UNION ALL SELECT TIMESTAMP'2024-01-01 00:00:00.123999', TIMESTAMP_NTZ'2024-01-01 00:00:00.123999', 0.000000000000000002BD""")
+    text = key_text([(F.col(field.name), field.dataType) for field in frame.schema])
+    assert {row[0] for row in frame.select(text).collect()} == {
+        "2024-01-01T00%3A00%3A00.123456Z:2024-01-01T00%3A00%3A00.123456:0.000000000000000001",
+        "2024-01-01T00%3A00%3A00.123999Z:2024-01-01T00%3A00%3A00.123999:0.000000000000000002",
+    }
+
+
 @pytest.mark.parametrize("kind", KEYLESS)
 def test_type_that_cannot_be_a_key_is_named(spark, world, kind):
     table = spark.createDataFrame([], f"id {kind}").schema

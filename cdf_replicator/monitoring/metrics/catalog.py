@@ -208,7 +208,7 @@ METRICS: Final = (
     ),
     per_sink(
         "cdf_sink_up",
-        "1 if the sink answered the last request, 0 after a failed request, until a write succeeds or there is nothing to write; NaN before the first request, and after a failure if all routes of the sink are paused.",
+        "1 if the sink answered the last request, 0 if it did not or refuses the service, until a write succeeds or there is nothing to write; NaN before the first request, and after a failure if all routes of the sink are paused.",
         lambda sink: math.nan if sink.up is None else sink.up,  # 0 would raise an alert before the first request
     ),
     REQUEST_DURATION,

@@ -336,6 +336,12 @@ def test_a_sink_needs_a_type() -> None:
         ({"spark.remote": "sc://x"}, "foreachBatch"),
         ({"spark.master": "local"}, "CDF_SPARK__MASTER"),
         ({"spark.sql.session.timeZone": "Europe/Berlin"}, "UTC"),
+        ({"spark.sql.legacy.timeParserPolicy": "LEGACY"}, "CORRECTED"),
+        ({"spark.sql.ansi.enabled": False}, "true, since the text of a decimal"),
+        ({"spark.sql.legacy.charVarcharAsString": "true"}, "type char"),
+        ({"spark.sql.readSideCharPadding": "false"}, "type char"),
+        ({"spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "true"}, "struct"),
+        ({"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"}, "TIMESTAMP_MICROS"),
         ({"spark.sql.extensions": "x"}, "Delta's own"),
     ],
 )
@@ -347,7 +353,13 @@ def test_spark_settings_that_break_correctness_are_refused(conf: dict[str, objec
 
 
 def test_spark_settings_equal_to_fixed_values_are_accepted() -> None:
-    conf = {"spark.speculation": "false", "spark.sql.session.timeZone": "UTC"}
+    conf = {
+        "spark.speculation": "false",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.legacy.timeParserPolicy": "corrected",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.session.timeZone": "UTC",
+    }
     assert load(GOOD | {"CDF_SPARK__CONF": json.dumps(conf)}).spark.conf == conf
 
 

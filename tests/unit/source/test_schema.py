@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.route import Route, Source
-from cdf_replicator.source.schema import Metadata, TableSchema, check_allowed, diff, without_added
+from cdf_replicator.source.schema import Metadata, TableSchema, check_allowed, diff, with_removed, without_added
 from connectors import RouteOptions
 from connectors.type_widening import widens
 
@@ -29,8 +31,8 @@ def mapping(key, value):
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
 
 
-def changes(old, new, *, by=((), ())):
-    found = diff(TableSchema(1, old, by[0]), TableSchema(2, new, by[1]))
+def changes(old, new, *, by=((), ()), removed=()):
+    found = diff(TableSchema(1, old, by[0], removed), TableSchema(2, new, by[1]))
     return sorted(f"{change.kind} {change.what}" for change in found)
 
 
@@ -53,6 +55,34 @@ def test_a_column_is_known_by_its_id_where_it_has_one():
 def test_column_recreated_under_its_name_is_another_column():
     old, new = struct(a=(1, "long"), b=(2, "string")), struct(a=(1, "long"), b=(3, "string"))
     assert changes(old, new) == ["replaced column b by a new one of the same name"]
+
+
+def test_column_added_under_a_name_that_was_removed_is_another_column():
+    old = struct(a=(1, "long"), s=(2, struct(x=(3, "long"))))
+    new = struct(a=(1, "long"), s=(2, struct(x=(3, "long"), y=(4, "long"))), Note=(5, "string"), notes=(6, "string"))
+    assert changes(old, new, removed=("note", "s")) == [
+        "added column notes",
+        "replaced column Note by a new one of the same name",
+        "replaced column s.y by a new one of the same name",
+    ]
+    assert changes(old, old, removed=("note", "s")) == []
+    assert changes(struct(a=(1, "long")), struct(b=(1, "long"), A=(2, "long"))) == [
+        "renamed column a to b",
+        "replaced column A by a new one of the same name",
+    ]
+
+
+def test_removed_names_are_kept_from_change_to_change():
+    first = TableSchema(1, struct(A=(1, "long"), b=(2, struct(c=(3, "long"), d=(4, "long")))))
+    second = TableSchema(2, struct(e=(1, "long"), b=(2, struct(d=(4, "long")))))
+    known = with_removed(first, second, diff(first, second))
+    assert known == replace(second, removed=("a", "b.c"))
+    third = without_added(known, TableSchema(3, struct(e=(1, "long"), f=(5, "long"))))
+    assert with_removed(known, third, diff(known, third)).removed == ("a", "b", "b.c")
+    kept = known.to_json()
+    assert TableSchema.from_json(kept).removed == ("a", "b.c")
+    del kept["removed"]
+    assert TableSchema.from_json(kept).removed == (), "a file of an older service"
 
 
 def test_changes_are_found_at_any_depth():
