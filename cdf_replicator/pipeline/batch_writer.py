@@ -87,10 +87,8 @@ class BatchWriter:
             outcome = self._delivered(selected, several, batch, snapshot_version)
             clock.append(time.monotonic())
             self.report.requests(outcome)
-            if isinstance(
-                self.sink, FrameSink
-            ):  # its failed write may have run no query that ``_received`` would wait for
-                outcome.raise_failure()
+            if isinstance(self.sink, FrameSink):
+                outcome.raise_failure()  # a failed write may have run no query that ``_received`` would wait for
             if not outcome.skipped:
                 self._received(observation, outcome, snapshot_version)
             outcome.raise_failure()
