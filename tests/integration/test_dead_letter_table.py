@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
 from structlog.testing import capture_logs
 
 from cdf_replicator.delivery import dead_letter_table
@@ -66,6 +68,17 @@ def test_torn_commit_is_moved_aside_and_no_dead_letter_is_lost(started, share):
     (copy,) = copies(started)
     (warning,) = [line for line in lines if "dead-letter table" in line["event"]]
     assert warning["copies"] == [copy.name]
+
+
+def test_recovered_table_keeps_a_dead_letter_that_was_opened_again(started):
+    started.letters.close("orders_files", F.lit(True), "redriven")
+    assert started.letters.open_lost("orders_files", epoch=2, since=0) == 0
+    assert started.letters.open_lost("orders_files", epoch=1, since=time.time() + 60) == 0
+    assert started.letters.open_lost("orders_files", epoch=1, since=0) == 1
+    torn(started, 0.5)
+    assert started.run() is None
+    assert copies(started)
+    assert started.dead_letters("key", "state") == [("3", "open"), ("4", "superseded")]
 
 
 def test_damaged_data_file_is_reported_with_the_resync_command(started):
