@@ -73,7 +73,9 @@ def json_of(column: Column, data_type: DataType) -> Column:
     """Return the JSON text of a struct, array, map or variant."""
     keyed = _with_text_keys(data_type)
     written, column = _mapped(keyed, _exact, lambda key: key), _text_keys(column, data_type)
-    return F.to_json(column.cast(written) if written != keyed else column, JSON_OPTIONS)
+    if isinstance(written, ArrayType | MapType | StructType) and written != keyed:
+        column = column.cast(written.toNullable())  # else Spark refuses a variant that can't be null
+    return F.to_json(column, JSON_OPTIONS)
 
 
 def json_type(data_type: DataType) -> DataType:

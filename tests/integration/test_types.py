@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, DateType, LongType, StringType, Struct
 from cdf_replicator.errors.exceptions import RouteHaltError
 from cdf_replicator.transform import change_frame
 from cdf_replicator.verification import verify
-from connectors.rendering import key_text
+from connectors.rendering import json_row, key_text
 from tests.contract.elasticsearch_reader import Reader
 from tests.contract.postgres_reader import Reader as Table
 from tests.contract.type_cases import (
@@ -211,6 +211,14 @@ def test_replay_into_the_audit_table_recognizes_every_value(everything):
     assert everything.world.run("orders_audit", start_version=1) is None
     audit = everything.world.spark.read.format("delta").load(everything.world.audit)
     assert audit.count() == len(rows()) + len(REFUSED_BY_ELASTICSEARCH)
+
+
+def test_values_that_are_never_null_are_written_beside_a_long_decimal(spark):
+    frame = spark.sql("""
+        SELECT named_struct('d', CAST(1.5 AS DECIMAL(38,1)), 'v', parse_json('[1]'), 's', named_struct('m', map(DATE'2024-02-29', 1))) AS row""")
+    schema = frame.schema["row"].dataType
+    assert (schema["v"].nullable, schema["s"].nullable) == (False, False)
+    assert frame.select(json_row(schema)).first()[0] == '{"d":"1.5","v":[1],"s":{"m":{"2024-02-29":1}}}'
 
 
 def test_delta_has_no_column_of_the_other_types(world):
