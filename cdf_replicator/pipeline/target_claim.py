@@ -66,7 +66,7 @@ def apply(
 
     For ``share``, see ``RouteState.max_removed_share``.
     """
-    state = _redelivering_lost(claim, state, source, state_path, dead_letters)
+    state = _redelivering_lost(claim, sink, state, source, state_path, dead_letters)
     if state.pinned_version is not None and _is_restored(claim, state, state_path):
         check_resyncable(route, sink, claim)
         state = _loading_again(sink, state, state.pinned_version, source, share)
@@ -86,12 +86,13 @@ def check_resyncable(route: Route, sink: Sink, claim: Claim | None) -> None:
 
 
 def _redelivering_lost(
-    claim: Claim, state: RouteState, source: SourceTable, state_path: StateStore, dead_letters: DeadLetters
+    claim: Claim, sink: Sink, state: RouteState, source: SourceTable, state_path: StateStore, dead_letters: DeadLetters
 ) -> RouteState:
     """Return a state that delivers the changes that the target has lost again; raises ``RouteHaltError``.
 
     If the target has received the snapshot only, the state loads the snapshot again. Otherwise the dead letters that were
-    redriven since are opened again, since no change of the feed repeats the write of a redrive or a repair.
+    redriven since are opened again, since no change of the feed repeats the write of a redrive or a repair. No such write
+    reaches an append sink.
     """
     if not state.target_prepared or not (claim.restored or claim.epoch < state.epoch):
         return state
@@ -109,15 +110,12 @@ def _redelivering_lost(
     version = watermark.replay_from(state, claim.watermark)
     if not first <= version <= newest + 1:
         raise _restored(state, version - 1)
-    since = watermark.planned_at(state, claim.watermark, state_path) - continuity.DRIVER_CLOCK_SECONDS
-    log.warning(
-        "the target was restored from a copy: delivering again",
-        route=state.route,
-        version=version,
-        watermark=str(claim.watermark),
-        dead_letters_opened_again=dead_letters.open_lost(state.route, state.epoch, since),
-        next_step=REWRITE.format(route=state.route),
-    )
+    at: dict[str, object] = {"version": version, "watermark": str(claim.watermark)}
+    if sink.mode == "upsert":
+        since = watermark.planned_at(state, claim.watermark, state_path) - continuity.DRIVER_CLOCK_SECONDS
+        at["dead_letters_opened_again"] = dead_letters.open_lost(state.route, state.epoch, since)
+        at["next_step"] = REWRITE.format(route=state.route)
+    log.warning("the target was restored from a copy: delivering again", route=state.route, **at)
     return replace(
         generation.following(state, version, source, state_path),
         target_watermark=str(claim.watermark),

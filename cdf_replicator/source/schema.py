@@ -15,7 +15,7 @@ from cdf_replicator.errors.exceptions import RouteHaltError
 from connectors.type_widening import WHOLE, widens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cdf_replicator.route import Route
 
@@ -137,8 +137,10 @@ def without_added(old: TableSchema, new: TableSchema) -> TableSchema:
 
 
 def with_removed(old: TableSchema, new: TableSchema, changes: Iterable[SchemaChange]) -> TableSchema:
-    """Return the new schema with the paths that were removed before and by the changes."""
-    return replace(new, removed=tuple(sorted({*old.removed, *_removed(changes)})))
+    """Return the new schema with the paths that were removed before and by the changes, and those of their nested fields."""
+    now = _removed(changes)
+    nested = {path for path in _paths(old.columns, "") if any(f"{path}.".startswith(f"{former}.") for former in now)}
+    return replace(new, removed=tuple(sorted({*old.removed, *nested})))
 
 
 def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[SchemaChange]:
@@ -177,8 +179,20 @@ def _removed(changes: Iterable[SchemaChange]) -> set[str]:
     return {change.column.lower() for change in changes if change.kind in ("dropped", "renamed")}
 
 
+def _paths(kind: Any, path: str) -> Iterator[str]:
+    """Yield the lower-case paths of a type's fields at any depth."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        name = f"{path}{field['name']}".lower()
+        yield name
+        yield from _paths(field["type"], f"{name}.")
+    for part, name in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
+        yield from _paths(kind.get(part), f"{path}{name}.")
+
+
 def _replaced(changes: list[SchemaChange], removed: Sequence[str]) -> list[SchemaChange]:
-    """Report an added column as ``replaced`` if a column of its name, or of a struct around it, was removed before.
+    """Report an added column as ``replaced`` if a column of its name was removed before.
 
     Entries may hold values of the former column, and the change feed has no changes for them.
 
@@ -186,12 +200,8 @@ def _replaced(changes: list[SchemaChange], removed: Sequence[str]) -> list[Schem
         changes: The changes. A dropped column of the same name is merged into ``replaced``.
         removed: Paths removed by earlier changes.
     """
-    now = _removed(changes)
-
-    def returns(path: str) -> bool:
-        return path in now or any(f"{path}.".startswith(f"{former}.") for former in removed)
-
-    added = {c.column.lower(): c.column for c in changes if c.kind == "added" and returns(c.column.lower())}
+    gone = {*removed, *_removed(changes)}
+    added = {c.column.lower(): c.column for c in changes if c.kind == "added" and c.column.lower() in gone}
     rest = [c for c in changes if c.kind not in ("dropped", "added") or c.column.lower() not in added]
     return rest + [
         SchemaChange("replaced", path, f"column {path} by a new one of the same name")

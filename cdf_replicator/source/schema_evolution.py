@@ -59,14 +59,15 @@ def reconcile(
         return now, frame
     if now.identified and not known.identified:
         known = _identified(source, known, now.version)
-    changes = schema.diff(known, now)
+    keeps = route.schema_changes == "ignore"
+    changes = schema.diff(replace(known, removed=()) if keeps else known, now)  # the route would not deliver the column
     changed = bool(changes) and now.version > known.version  # a replay reads older schemas too
     if changed:
         mapped = source.metadata.column_mapping
         if mapped and misfit is not None:
             raise _misfit(route, misfit, changes, now.version)
         schema.check_allowed(route, changes, now.version, mapped=mapped)
-    if route.schema_changes == "ignore":
+    if keeps:
         now = schema.without_added(known, now)
         frame = _narrowed_frame(frame, StructType.fromJson(now.columns))
     return (schema.with_removed(known, now, changes) if changed else known), frame

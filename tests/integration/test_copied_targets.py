@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from structlog.testing import capture_logs
 
 from cdf_replicator.state.command_queue import Command
 from connectors.delta.tables import table
@@ -70,7 +71,12 @@ def test_copy_of_the_files_gets_what_it_lacks(world, target):
             target.copy()
     target.restore()
     world.insert("(6, 'd')")
-    assert target.run() is None
+    with capture_logs() as logs:
+        assert target.run() is None
+    (entry,) = [entry for entry in logs if entry["event"].startswith("the target was restored")]
+    assert ("next_step" in entry) == (target.route == "orders_replica"), (
+        "no redrive and no repair reaches an audit table"
+    )
     assert target.ids() == [1, 2, 3, 4, 5, 6]
     assert target.run() is None
     assert target.generation() == 1, "the changes are delivered again once"

@@ -48,7 +48,10 @@ EVERY_OPERATION = (
 """The sinks are compared after the writes, before VACUUM, before the table is recreated, and at the end."""
 PARTITION_WRITES = ("append", "move_partition", "delete_partition", "merge", *REWRITES, "optimize")
 """Writes whose files or keys depend on partitions."""
-EVERY_PARTITION_WRITE = tuple(act for act in (*WRITING, *KEEPING) if act.kind in PARTITION_WRITES)
+_PARTITION_ACTS = [act for act in (*WRITING, *KEEPING) if act.kind in PARTITION_WRITES]
+_MERGED = [act.kind for act in _PARTITION_ACTS].index("merge") + 1
+EVERY_PARTITION_WRITE = (*_PARTITION_ACTS[:_MERGED], Act(COMPARE), *_PARTITION_ACTS[_MERGED:])
+"""The sinks are compared before the table is overwritten as a whole, and at the end."""
 SHAPES = {
     "partitioned": Shape(layout="region", generated=True, keys=("region", "id"), max_files=12, further="features"),
     "every feature": Shape(

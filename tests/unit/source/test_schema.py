@@ -60,12 +60,12 @@ def test_column_recreated_under_its_name_is_another_column():
 def test_column_added_under_a_name_that_was_removed_is_another_column():
     old = struct(a=(1, "long"), s=(2, struct(x=(3, "long"))))
     new = struct(a=(1, "long"), s=(2, struct(x=(3, "long"), y=(4, "long"))), Note=(5, "string"), notes=(6, "string"))
-    assert changes(old, new, removed=("note", "s")) == [
+    assert changes(old, new, removed=("note", "s.y")) == [
         "added column notes",
         "replaced column Note by a new one of the same name",
         "replaced column s.y by a new one of the same name",
     ]
-    assert changes(old, old, removed=("note", "s")) == []
+    assert changes(old, old, removed=("note", "s.y")) == []
     assert changes(struct(a=(1, "long")), struct(b=(1, "long"), A=(2, "long"))) == [
         "renamed column a to b",
         "replaced column A by a new one of the same name",
@@ -78,11 +78,21 @@ def test_removed_names_are_kept_from_change_to_change():
     known = with_removed(first, second, diff(first, second))
     assert known == replace(second, removed=("a", "b.c"))
     third = without_added(known, TableSchema(3, struct(e=(1, "long"), f=(5, "long"))))
-    assert with_removed(known, third, diff(known, third)).removed == ("a", "b", "b.c")
+    assert with_removed(known, third, diff(known, third)).removed == ("a", "b", "b.c", "b.d")
     kept = known.to_json()
     assert TableSchema.from_json(kept).removed == ("a", "b.c")
     del kept["removed"]
     assert TableSchema.from_json(kept).removed == (), "a file of an older service"
+
+
+def test_field_added_to_a_struct_that_got_its_name_back_is_added():
+    first, second = (TableSchema(1, struct(**{name: (1, struct(x=(2, "long")))})) for name in ("s", "t"))
+    renamed = with_removed(first, second, diff(first, second))
+    back = with_removed(renamed, first, diff(renamed, first))
+    assert back.removed == ("s", "s.x", "t", "t.x")
+    assert changes(first.columns, struct(s=(1, struct(x=(2, "long"), y=(3, "long")))), removed=back.removed) == [
+        "added column s.y"
+    ]
 
 
 def test_changes_are_found_at_any_depth():
