@@ -37,6 +37,10 @@ class ErrorCondition:
 RESYNC: Final = "Run: cdf-replicator resync {route}"
 RESYNC_CLAUSE: Final = RESYNC[0].lower() + RESYNC[1:]
 """The same command as the end of a sentence."""
+RESYNC_RENAMED: Final = (
+    RESYNC + " --yes (it deletes every entry with a former name, often a larger share than MAX_REMOVED_SHARE)"
+)
+"""The next step after a change of the names of entries alone: the load writes every entry under its new name."""
 INTERRUPTED: Final = "interrupted"
 """Reason of an error that a stop causes in the middle of a micro-batch; not a failure."""
 

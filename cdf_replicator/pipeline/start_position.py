@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cdf_replicator.errors.conditions import RESYNC
+from cdf_replicator.errors.conditions import RESYNC, RESYNC_RENAMED
 from cdf_replicator.errors.exceptions import RouteHaltError, StateError
 from cdf_replicator.pipeline import generation, target_claim
 from cdf_replicator.route import ENTRY_NAMES
@@ -229,11 +229,11 @@ def _with_entry_names(state: RouteState, identity: dict[str, object]) -> RouteSt
 
 def _verify_identity(state: RouteState, identity: dict[str, object], source: SourceTable) -> None:
     """Check that the definition and the source table are unchanged: another definition would leave orphans."""
-    names = {**state.identity, **identity}
-    changed = [name for name in names if identity.get(name) != state.identity.get(name)]
+    changed = [name for name in {**state.identity, **identity} if identity.get(name) != state.identity.get(name)]
     if changed:
         was = "; ".join(f"{name} was {state.identity.get(name)!r}, is {identity.get(name)!r}" for name in changed)
-        raise RouteHaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", RESYNC)
+        remedy = RESYNC_RENAMED if changed == [ENTRY_NAMES] else RESYNC
+        raise RouteHaltError("route_changed", f"The definition of route {state.route} has changed: {was}.", remedy)
     source.newest_of(state.table_id)
 
 

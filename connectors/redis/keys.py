@@ -67,10 +67,19 @@ class KeyNames:
             literal.translate(_GLOB) + ("" if position is None else "*") for literal, position in self.pieces
         )
 
+    @property
+    def claim_pattern(self) -> str:
+        """Return a pattern for SCAN that matches the claims of every prefix that begins with the route's prefix."""
+        return f"{CLAIM_HEAD}*{self.prefix.translate(_GLOB)}*"
+
+    def longer_prefixes(self, claims: list[bytes]) -> set[bytes]:
+        """Return the prefixes of claims that are longer than the route's prefix and begin with it."""
+        own, parts = self.prefix.encode(), (key[len(_CLAIM_HEAD) :].partition(b"}") for key in claims)
+        prefixes = {of_cluster or of_server for of_server, _, of_cluster in parts}
+        return {prefix for prefix in prefixes if prefix != own and prefix.startswith(own)}
+
     def former_values(self, guards: list[bytes]) -> list[bytes]:
         """Return the values of guards of the route that its keys do not match: those of a former template."""
-        if len(self.pieces) == 1:  # every key with the prefix matches
-            return []
         texts = (re.escape(literal) + ("" if at is None else ".*") for literal, at in self.pieces)
         own = re.compile("".join(texts).encode(), re.DOTALL)
         values = (key[len(_GUARD_HEAD) : -len(_GUARD_TAIL)] for key in guards if key.endswith(_GUARD_TAIL))

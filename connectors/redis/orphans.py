@@ -116,11 +116,16 @@ def sweep(
 def _pages(client: redis.Redis, names: KeyNames) -> Iterator[list[bytes]]:
     """Yield pages of the keys of values, each followed by the key of its guard.
 
-    A value of a former template with the same prefix is found by its guard.
+    A value of a former template with the same prefix is found by its guard. A value under a longer prefix with a claim belongs
+    to the route of that claim, which may be of another deployment. In a cluster each master has claims of every route.
     """
     yield from value_pages(client, names)
+    if len(names.pieces) == 1:  # every key with the prefix matches the pattern of the values
+        return
+    claims = key_pages(client, names.claim_pattern)
+    others = tuple({prefix for page in claims for prefix in names.longer_prefixes(page)})
     for page in key_pages(client, names.guard_pattern):
-        values = names.former_values(page)
+        values = [value for value in names.former_values(page) if not value.startswith(others)]
         if values:
             yield [key for value in values for key in (value, guard_of_value(value))]
 

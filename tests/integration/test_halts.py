@@ -215,13 +215,19 @@ def cached(world, redis_server):
 
 
 def test_changed_key_template_halts_and_a_resync_deletes_the_former_keys(world, redis_server):
+    del world.environ["CDF_DELIVERY__MAX_REMOVED_SHARE"]
     with cached(world, redis_server) as client:
         client.set("orders:count", "of another program")
         world.environ["CDF_ROUTES__ORDERS_CACHE__KEY_TEMPLATE"] = "orders:{id}:v2"
         decision = world.run("orders_cache")
         assert (decision.action, decision.reason) == ("halt", "route_changed")
         assert "entry names was 'orders:{id}', is 'orders:{id}:v2'" in decision.message
-        assert world.run("orders_cache", command=Command("resync", "orders_cache")) is None
+        assert decision.remedy == (
+            "Run: cdf-replicator resync orders_cache --yes "
+            "(it deletes every entry with a former name, often a larger share than MAX_REMOVED_SHARE)"
+        )
+        allowed = Command("resync", "orders_cache", max_removed_share=1.0)  # of --yes
+        assert world.run("orders_cache", command=allowed) is None
         assert sorted(client.scan_iter("orders:*")) == ["orders:1:v2", "orders:2:v2", "orders:count"]
 
 

@@ -361,6 +361,19 @@ def test_a_sweep_leaves_a_tombstone_against_leftover_writers(sink_of, deliver, c
     assert client.get("orders:1")
 
 
+def test_a_sweep_keeps_values_under_a_longer_prefix_with_a_claim(sink_of, deliver, client, route):
+    sink, longer = sink_of(), RedisOptions(key_template="orders:eu:{id}")
+    now = replace(route, options=RedisOptions(key_template="orders:{id}:v2"), epoch=2)
+    deliver(sink, upsert("1", 9, "former"))
+    deliver(sink, upsert("2", 9, "theirs"), route=replace(route, name="theirs", options=longer, owner="them"))
+    deliver(sink, upsert("1", 9, "now", epoch=2), route=now)
+    below = guard_of(2, 0, upsert=False)
+    assert sink.count_entries(now, below) == EntryCount(total=2, orphans=1, highest=guard_of(2, 9, upsert=True))
+    assert sink.delete_orphans(now, below) == 1
+    assert sorted(client.scan_iter("orders:*")) == ["orders:1:v2", "orders:eu:2"]
+    assert client.get("cdf:guard:{orders:eu:2}") == f"{guard_of(1, 9, upsert=True):019d}"
+
+
 # Trouble
 
 

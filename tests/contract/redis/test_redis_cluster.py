@@ -98,6 +98,23 @@ def test_delete_leaves_the_foreign_value_beside_rows_of_other_slots(opened, chun
     assert json.loads(client.get(f"orders:{ours}"))["name"] == "b"
 
 
+def test_sweep_of_a_cluster_keeps_values_under_longer_claimed_prefixes(sink, spark, client, route):
+    theirs = replace(route, name="theirs", options=RedisOptions(key_template="orders:eu:{id}"), owner="them")
+    now = replace(route, options=RedisOptions(key_template="orders:{id}:v2"), epoch=2)
+    for of in (route, theirs, now):
+        sink.prepare(SCHEMA, of)
+        sink.open(of)
+        sink.write(
+            render_chunk(spark, sink, of, SCHEMA, [upsert(str(row), 1, "x", epoch=of.epoch) for row in range(20)])
+        )
+    below = guard_of(2, 0, upsert=False)
+    counted = sink.count_entries(now, below)
+    assert (counted.total, counted.orphans) == (40, 20)
+    assert sink.delete_orphans(now, below) == 20
+    left = {f"orders:{row}:v2" for row in range(20)} | {f"orders:eu:{row}" for row in range(20)}
+    assert set(client.scan_iter("orders:*", target_nodes="primaries")) == left
+
+
 # Slots that move
 
 

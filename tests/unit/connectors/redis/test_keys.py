@@ -64,6 +64,13 @@ def test_values_of_a_former_template_are_found_by_their_guards():
     assert key_names(route("region", "id"), "o:{region}:{id}").former_values(guards) == [b"o:1"]
 
 
+def test_longer_prefixes_are_found_in_claims_of_a_server_and_a_cluster():
+    names = key_names(route("id"), "o:{id}:x")
+    assert names.claim_pattern == "cdf:claim:{*o:*"
+    claims = ["{o:}", "{o:eu:}", "{po:}", "{12}o:", "{12}o:us:", "{13}o:us:", "{14}po:"]
+    assert names.longer_prefixes([b"cdf:claim:" + claim.encode() for claim in claims]) == {b"o:eu:", b"o:us:"}
+
+
 @pytest.mark.parametrize("character", list("*?[]^\\"))
 def test_patterns_of_a_route_escape_glob_characters_of_its_prefix(character):
     names = key_names(route("id"), f"o{character}:{{id}}")
