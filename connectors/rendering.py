@@ -202,10 +202,8 @@ def text_of(column: Column, data_type: DataType) -> Column:
         return F.date_format(column, TIMESTAMP_FORMAT)
     if isinstance(data_type, TimestampNTZType):
         return F.date_format(column, TIMESTAMP_NTZ_FORMAT)
-    if isinstance(data_type, BinaryType):
-        return F.replace(
-            F.base64(column), F.lit("\r\n"), F.lit("")
-        )  # Spark inserts a line break after every 76 characters
+    if isinstance(data_type, BinaryType):  # Spark inserts a line break after every 76 characters
+        return F.replace(F.base64(column), F.lit("\r\n"), F.lit(""))
     return column.cast("string")
 
 
