@@ -19,7 +19,6 @@ from cdf_replicator.source import continuity, schema_evolution
 from cdf_replicator.source.table import SourceTable
 from cdf_replicator.state import checkpoint, watermark
 from cdf_replicator.transform import change_frame
-from connectors import PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from cdf_replicator.source.commit_log import Size
     from cdf_replicator.state.route_state import RouteState
     from connectors import RetryableError, Sink
-    from connectors.errors import SinkError
 
 SMALL_BYTES: Final = 2**20
 SMALL_FILES: Final = 8
@@ -88,12 +86,16 @@ class RouteStream:
             finally:
                 maintenance.cancel()
 
-    def _check(self, sink: Sink) -> None:
+    def report_refusal(self) -> None:
+        """Report the sink as down if it refuses every request, not only the target of this route; waits for one check."""
         try:
-            self.targets.policy.retrying(self._report_unreachable)(sink.check)
-        except PermanentError as error:
+            with closing(self.targets.new_sink()) as sink:
+                sink.check()
+        except BaseException as error:  # noqa: BLE001 - also a sink's SystemExit
             self._report_down(error)
-            raise
+
+    def _check(self, sink: Sink) -> None:
+        self.targets.policy.retrying(self._report_unreachable)(sink.check)
 
     def _start(self, source: SourceTable, sink: Sink, requested_start_version: int | None) -> RouteState:
         """Return the saved state from which the run starts; raises ``RouteHaltError``."""
@@ -130,7 +132,7 @@ class RouteStream:
         self.context.report.state("retrying", str(error))
         self._report_down(error)
 
-    def _report_down(self, error: SinkError) -> None:
+    def _report_down(self, error: BaseException) -> None:
         self.context.report.sink_down(classify_error(error, route=self.context.route.name))
 
     def _set_job_group(self) -> None:

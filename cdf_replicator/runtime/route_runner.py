@@ -197,7 +197,7 @@ class RouteRunner:
             self._report.event("the table's schema changed: the stream restarts with the new schema")
         else:
             self._report.failed(decision, detail=error)
-        if decision.from_sink and decision.action != "halt":  # the sink may refuse the target of this route alone
+        if decision.from_sink and decision.action != "halt":
             self._report.sink_down(decision)
         if decision.reason == UNKNOWN_SPARK_ERROR:
             clear_delta_cache(self._context.spark)
@@ -226,12 +226,13 @@ class RouteRunner:
         self._handler.answer(CommandStatus("failed", what))
         self._report.state("halted", what)
         self.failure = decision
+        if decision.from_sink:
+            self._stream.report_refusal()
         if not self._once:
             self._wait(math.inf)
         if self._once or self._inbox.stopping:
             return False
-        self.failure = None
-        self._failures = 0
+        self.failure, self._failures = None, 0
         return True
 
     def _wait(self, seconds: float) -> None:

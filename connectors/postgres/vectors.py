@@ -37,14 +37,20 @@ def schema_of(cursor: psycopg.Cursor[Any], target: Target) -> str:
 
 
 def make_index(cursor: psycopg.Cursor[Any], target: Target, column: str, schema: str, metric: str) -> list[str]:
-    """Make the index of a vector unless the column has it; returns a warning for each index of a former metric."""
+    """Make the index of a vector unless the column has it; returns a warning for each index of a former metric.
+
+    PostgreSQL names the index if its name is taken: an index keeps its name when its table is renamed.
+    """
     cursor.execute(INDEXES, [Identifier(target.schema, target.table).as_string(), column])
     held = dict(cursor.fetchall())
     if OPERATORS[metric] not in held.values():
+        name = _index_name(target, column, metric)
+        full_name = Identifier(target.schema, name).as_string()
+        taken = cursor.execute("SELECT WHERE to_regclass(%s) IS NOT NULL", [full_name]).rowcount
         cursor.execute(
             target.query(
                 "CREATE INDEX {name} ON {table} USING hnsw ({column} {operators})",
-                name=Identifier(_index_name(target, column, metric)),
+                name=SQL("") if taken else Identifier(name),
                 column=Identifier(column),
                 operators=SQL(f"{schema}{OPERATORS[metric]}"),
             )

@@ -174,7 +174,7 @@ def _trouble(folder):
     if what == "away once" and not (folder / "called").exists():
         (folder / "called").touch()
         raise RetryableError("unreachable", "no answer", retry_after=60)  # longer than a write is tried
-    if what == "forbidden":
+    if what in {"forbidden", "locked"}:
         raise PermanentError("The folder is locked.", "Unlock it.")
     return int(what) if what.isdigit() else None
 

@@ -211,6 +211,22 @@ def test_sink_that_refuses_one_target_is_not_down(world):
         assert world.board.snapshot().sinks[0].up is up
 
 
+@pytest.mark.usefixtures("loaded")
+def test_sink_that_refuses_the_service_while_a_route_runs_is_down(world, live):
+    def shown():
+        status = world.board.snapshot()
+        return status.routes[0].state, status.sinks[0].up
+
+    (runner,) = live("orders_files")
+    until(lambda: shown() == ("running", True))
+    world.trouble("locked")
+    world.insert("(2, 'b')")
+    until(lambda: shown() == ("halted", False))
+    world.trouble(None)
+    world.submit(runner, Command("resume", "orders_files"))
+    until(lambda: world.delivered() == world.expected() and shown() == ("running", True))
+
+
 def test_delta_reads_tables_again_after_an_unknown_spark_error(world, monkeypatch):
     world.create(rows=["(1, 'a')"])
     logs, run, calls = world.spark._jvm.org.apache.spark.sql.delta.DeltaLog, RouteStream.run, []

@@ -94,6 +94,19 @@ def test_index_of_a_former_release_is_not_made_twice(sink, db, route):
 
 
 @pytest.mark.usefixtures("extended")
+def test_new_table_has_an_index_after_a_rename_of_the_former(sink, deliver, db, route):
+    """An index keeps its name when its table is renamed."""
+    sink.prepare(VECTORS, route)
+    (former,) = indexes(db, route)
+    db(f'ALTER TABLE "{route.table}" RENAME TO "{route.table}_old"')
+    for _ in range(2):
+        assert sink.prepare(VECTORS, route) == []
+        assert list(indexes(db, route).values()) == ["(embedding vector_cosine_ops)"]
+        assert former not in indexes(db, route)
+    assert_applied(deliver(route, upsert("a", 1, embedding=[1.0, 0.0, 0.5]), schema=VECTORS))
+
+
+@pytest.mark.usefixtures("extended")
 @pytest.mark.parametrize("vector", [[1.0, 2.0], [1.0] * 4, [1.0, None, 2.0], [1.0, float("nan"), 2.0], []])
 def test_vector_that_does_not_fit_is_rejected_and_others_are_written(sink, deliver, db, route, vector):
     sink.prepare(VECTORS, route)
