@@ -35,7 +35,7 @@ test: setup ## Run the unit, contract and integration tests, oracle histories wi
 		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
 
 test-process: setup ## Run the tests that need processes of their own: kills, standby, secrets, lost writes, further servers, the demo
-	$(pytest) $(three) tests/process $(lost_writes) $(further_servers)
+	$(pytest) $(two) tests/process $(lost_writes) $(further_servers)
 
 test-oracle: setup ## Run further oracle histories, with the Spark plans of production
 	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
