@@ -40,7 +40,7 @@ def tree(roots: Sequence[int]) -> list[psutil.Process]:
 def sampled(roots: Sequence[int]) -> tuple[dict[int, float], int]:
     """Return the processor seconds of each process of the trees, with its ended children, and the memory of all in bytes.
 
-    The memory of a process that has just begun is left out: until it executes its program, it shows its parent's memory.
+    The memory of a new process is left out: until it executes its program, it shows its parent's memory.
     """
     cpu: dict[int, float] = {}
     rss = 0

@@ -41,12 +41,12 @@ def test_refused_key_is_absent_for_every_split_of_the_commits(started):
     assert started.delivered().keys() == {"1", "2"}
 
 
-@pytest.mark.parametrize("mend", ["UPDATE {t} SET name = 'good' WHERE id = 1", "DELETE FROM {t} WHERE id = 1"])
-def test_a_later_change_of_the_key_closes_its_letter(started, mend):
+@pytest.mark.parametrize("correction", ["UPDATE {t} SET name = 'good' WHERE id = 1", "DELETE FROM {t} WHERE id = 1"])
+def test_a_later_change_of_the_key_closes_its_letter(started, correction):
     started.change("UPDATE {t} SET name = 'bad' WHERE id < 3")
     assert started.run() is None
     assert started.dead_letters("key", "state") == [("1", "open"), ("2", "open")]
-    started.change(mend)
+    started.change(correction)
     assert started.run() is None
     assert started.dead_letters("key", "state") == [("1", "superseded"), ("2", "open")]
     assert started.delivered() == {key: row for key, row in started.expected().items() if key != "2"}
