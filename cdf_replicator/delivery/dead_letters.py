@@ -144,7 +144,8 @@ class DeadLetters:
             fresh, added, opened = letters, Observation(), 0
             if not new:
                 known = self._table.frame().where(_of(route.name))
-                opened = self._open_again(known.join(letters, "id", "left_semi"), route.name)
+                if not known.where("state = 'redriven'").isEmpty():  # else Spark need not compute the rows once more
+                    opened = self._open_again(known.join(letters, "id", "left_semi"), route.name)
                 fresh = letters.join(known.select("id"), "id", "left_anti")
             self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
             return int(added.get["rows"]) + opened
@@ -168,9 +169,8 @@ class DeadLetters:
         redriven = letters.where(F.col("state") == "redriven").select("id").localCheckpoint()
         opened, began = redriven.count(), time.time()
         if opened:
-            same = (F.col("kept.route") == route) & (F.col("kept.id") == F.col("lost.id"))
-            builder = self._table.delta().alias("kept").merge(redriven.alias("lost"), same)
-            builder.whenMatchedUpdate(set=_OPENED_AGAIN).execute()
+            kept, same = self._table.delta().alias("kept"), f"kept.route = '{route}' AND kept.id = lost.id"
+            kept.merge(redriven.alias("lost"), same).whenMatchedUpdate(set=_OPENED_AGAIN).execute()
             self._table.sync(route, began)
         return opened
 
