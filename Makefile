@@ -20,7 +20,7 @@ demo: setup ## Follow a board of real flights into Elasticsearch, Redis and an a
 # Processes, each with a JVM and servers of its own. On two cores a third one uses the time in which tests wait.
 two := -n 2 --dist loadfile --no-loadscope-reorder
 three := -n 3 --dist loadfile --no-loadscope-reorder
-# The order of the file gives the first two histories to the first process, and the one in OpenSearch to the second.
+# The first two tests of the first file begin in one process, the next two in the other: their order in the file divides the time.
 each := -n 2 --dist load --randomly-dont-reorganize
 
 # Kills and restores target servers, so that it belongs to test-process.
@@ -30,14 +30,14 @@ further_servers := tests/contract/opensearch tests/contract/redis/test_redis_clu
 	tests/contract/elasticsearch/test_elasticsearch_tls.py
 elsewhere := $(addprefix --ignore ,$(lost_writes) $(further_servers))
 
-test: setup ## Run the unit, contract and integration tests, oracle histories with every operation, and the faults that the oracle finds
-	$(pytest) $(three) $(elsewhere) tests/unit tests/contract tests/integration \
-		tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
+test: setup ## Run the unit, contract and integration tests
+	$(pytest) $(three) $(elsewhere) tests/unit tests/contract tests/integration
 
 test-process: setup ## Run the tests that need processes of their own: kills, standby, secrets, lost writes, further servers, the demo
 	$(pytest) $(two) tests/process $(lost_writes) $(further_servers)
 
-test-oracle: setup ## Run further oracle histories, with the Spark plans of production
+test-oracle: setup ## Run histories with every operation, random ones with the plans of production, and faults that the oracle must find
+	$(pytest) $(each) tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
 	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
 
 soak: setup ## Live random table histories against the oracle (SECONDS=600; SEED=41: that one again)
