@@ -77,12 +77,7 @@ class DeadLetters:
         self._table = DeadLetterTable(spark, path)
 
     def known(self, route: str, most: int) -> Known:
-        """Read the summary of a route; does not open a table without a folder of the route.
-
-        Args:
-            route: Name of the route.
-            most: Most keys in the summary.
-        """
+        """Read the summary of a route, with at most ``most`` keys; does not open a table without a folder of the route."""
         if not self._table.may_hold(route):
             return Known()
         closable = F.when(_is_open() & (F.col("code") != change.DUPLICATE_KEY), F.col("key"))
@@ -111,9 +106,10 @@ class DeadLetters:
     def add(self, rejected: DataFrame, route: Route, batch: Batch, new: bool = False) -> int:
         """Record rows, with the ``code`` and ``reason`` of ``match_rejected``, as open dead letters; returns the number added.
 
-        A redriven dead letter is opened again and counts as added; others stay unchanged. ``new`` is true if none of the
-        rows exists; then Spark need not read the table.
+        A redriven dead letter, and in a redrive or repair a discarded one, is opened again and counts as added, unless its key is null:
+        such a row has no entry to lose. ``new`` is true if none of the rows exists; then Spark need not read the table.
         """
+        closed = F.col("state").isin("redriven", *(["discarded"] if batch.request else [])) & F.col("key").isNotNull()
         row_type = rejected.schema[change.ROW].dataType
         assert isinstance(row_type, StructType)
         row = json_row(row_type)
@@ -144,8 +140,8 @@ class DeadLetters:
             fresh, added, opened = letters, Observation(), 0
             if not new:
                 known = self._table.frame().where(_of(route.name))
-                if not known.where("state = 'redriven'").isEmpty():  # else Spark need not compute the rows once more
-                    opened = self._open_again(known.join(letters, "id", "left_semi"), route.name)
+                if not known.where(closed).isEmpty():  # else Spark need not compute the rows once more
+                    opened = self._open_again(known.where(closed).join(letters, "id", "left_semi"), route.name)
                 fresh = letters.join(known.select("id"), "id", "left_anti")
             self._table.append(fresh.observe(added, F.count(F.lit(1)).alias("rows")), route.name)
             return int(added.get["rows"]) + opened
@@ -155,30 +151,30 @@ class DeadLetters:
         return added
 
     def open_lost(self, route: str, epoch: int, since: float) -> int:
-        """Open the dead letters of an epoch again whose redrive the target has lost; returns their number.
+        """Open the dead letters again whose redrive the target has lost; returns their number.
 
-        ``since`` is a time in epoch seconds up to which the target has lost nothing.
+        ``since``, in epoch seconds, is the time of the first possible loss; 0 if it is unknown, for all of the epoch.
         """
         if not self._table.may_hold(route):
             return 0
-        lost = (F.col("guard") >= guard_of(epoch, 0, upsert=False)) & (F.unix_micros("closed_at") >= int(since * 1e6))
-        return self._table.recovering(lambda: self._open_again(self._table.frame().where(_of(route) & lost), route))
+        later = F.unix_micros("closed_at") >= int(since * 1e6)
+        of_epoch = F.col("guard") >= guard_of(epoch, 0, upsert=False)
+        lost = _of(route) & (F.col("state") == "redriven") & (later if since > 0 else of_epoch)
+        return self._table.recovering(lambda: self._open_again(self._table.frame().where(lost), route))
 
-    def _open_again(self, letters: DataFrame, route: str) -> int:
-        """Open those of the dead letters again that are redriven; returns their number."""
-        redriven = letters.where(F.col("state") == "redriven").select("id").localCheckpoint()
-        opened, began = redriven.count(), time.time()
-        if opened:
+    def _open_again(self, closed: DataFrame, route: str) -> int:
+        """Open closed dead letters again; returns their number."""
+        named, began = closed.select("id").localCheckpoint(), time.time()
+        if opened := named.count():
             kept, same = self._table.delta().alias("kept"), f"kept.route = '{route}' AND kept.id = lost.id"
-            kept.merge(redriven.alias("lost"), same).whenMatchedUpdate(set=_OPENED_AGAIN).execute()
+            kept.merge(named.alias("lost"), same).whenMatchedUpdate(set=_OPENED_AGAIN).execute()
             self._table.sync(route, began)
         return opened
 
     def close_superseded(self, route: str, delivered: Mapping[str, int]) -> None:
         """Close open dead letters of keys with a later delivered change; ``delivered`` maps keys to guards.
 
-        The dead letters of a key with several rows stay open: a later change replaces a single row, and the other rows
-        may still exist. Only a resync, which reads the source table, closes them.
+        Those of a key with several rows stay open, since the other rows may still exist: only a resync closes them.
         """
         guard = F.from_json(F.lit(json.dumps(delivered)), "map<string, long>")[F.col("key")]
         self.close(route, (F.col("code") != change.DUPLICATE_KEY) & (F.col("guard") < guard), "superseded")
@@ -217,13 +213,17 @@ class DeadLetters:
         """Return the open dead letters of a route."""
         return self._table.recovering(self._table.frame).where(_of(route) & _is_open())
 
+    def read_open(self, route: str) -> DataFrame:
+        """Return the open dead letters of a route for a command that must not recover a damaged table."""
+        return self.read(lambda rows: rows.where(_of(route) & _is_open()))
+
     def count(self, route: str, which: Column) -> tuple[int, int]:
         """Return the number of the open dead letters of a route that match ``which``, and the number of all that match."""
 
         def count() -> tuple[int, int]:
-            row = self._table.frame().where(_of(route) & which).agg(F.count_if(_is_open()), F.count(F.lit(1))).first()
-            assert row is not None
-            return int(row[0]), int(row[1])
+            counts = F.count_if(_is_open()), F.count(F.lit(1))
+            ((opened, all_),) = self._table.frame().where(_of(route) & which).agg(*counts).collect()
+            return opened, all_
 
         return self._table.recovering(count)
 

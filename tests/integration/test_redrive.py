@@ -148,6 +148,8 @@ def test_redrive_closes_letters_of_missing_and_duplicate_keys_after_source_repai
     assert redrive(world).message.endswith("0 of them refused again")
     assert world.delivered() == world.expected()
     assert {state for (state,) in world.dead_letters("state")} == {"redriven"}
+    assert world.run(command=Command("replay", ROUTE, starting_version=0)) is None
+    assert {state for key, state in world.dead_letters("key", "state") if key is None} == {"redriven"}
 
 
 def test_replica_gets_the_present_row(world):
@@ -179,6 +181,17 @@ def test_discarded_letter_is_kept_and_its_key_stays_absent(started):
     started.trouble("tolerant")
     assert redrive(started).message.startswith("1 keys written")
     assert set(started.delivered()) == {"1", "2", "4"}
+
+
+def test_redrive_opens_the_discarded_letter_of_a_present_row_refused_again(started):
+    started.change("UPDATE {t} SET name = 'bad still' WHERE id = 3")
+    assert started.run() is None
+    (newer,) = [letter for letter, key, guard in started.dead_letters("id", "key", "guard") if key == "3"][1:]
+    assert redrive(started, newer, kind="discard").message == "1 discarded"
+    assert redrive(started).message.endswith("2 of them refused again")
+    assert sorted(started.dead_letters("key", "state")) == [
+        (key, state) for key in "34" for state in ("open", "redriven")
+    ]
 
 
 def test_unknown_letter_is_reported_and_nothing_changes(started):
