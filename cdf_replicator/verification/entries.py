@@ -144,7 +144,7 @@ class Entries:
 
         An aggregated sink refuses no row, and its identities are no key texts.
         """
-        letters = self.letters.open(self.table.route.name).where(F.col(change.KEY).isNotNull())
+        letters = self.letters.read_open(self.table.route.name).where(F.col(change.KEY).isNotNull())
         if isinstance(self.sink, Aggregated):
             return letters.limit(0).select(F.col(change.KEY).alias(IDENTITY), F.lit(False).alias("several"))
         several = F.max(F.col("code") == change.DUPLICATE_KEY).alias("several")

@@ -68,7 +68,7 @@ def verify(
     with closing(sink):
         if isinstance(sink, Auditable):
             preimages = route.source.include_preimages or sink.capabilities.preimages
-            open_ = letters.open(route.name)
+            open_ = letters.read_open(route.name)
             history = History(table, spec, sink, preimages, open_, version)
             comparison, first, left_out = history.compared(columns, limit)
             counts = version, 0, open_.count()

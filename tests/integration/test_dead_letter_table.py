@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from cdf_replicator.delivery import dead_letter_table
 from cdf_replicator.delivery.dead_letter_table import DeadLetterTable
+from cdf_replicator.errors.exceptions import RouteHaltError
 from tests.support.tiers import nightly
 
 
@@ -74,11 +75,20 @@ def test_recovered_table_keeps_a_dead_letter_that_was_opened_again(started):
     started.letters.close("orders_files", F.lit(True), "redriven")
     assert started.letters.open_lost("orders_files", epoch=2, since=0) == 0
     assert started.letters.open_lost("orders_files", epoch=1, since=time.time() + 60) == 0
+    assert started.letters.open_lost("orders_files", epoch=2, since=time.time() - 60) == 1, "the redrive is of epoch 2"
+    started.letters.close("orders_files", F.lit(True), "redriven")
     assert started.letters.open_lost("orders_files", epoch=1, since=0) == 1
     torn(started, 0.5)
     assert started.run() is None
     assert copies(started)
     assert started.dead_letters("key", "state") == [("3", "open"), ("4", "superseded")]
+
+
+def test_reading_command_does_not_recover_a_torn_table(started):
+    torn(started, 0.5)
+    with pytest.raises(RouteHaltError, match="recovers it at its next start"):
+        started.letters.read_open("orders_files")
+    assert copies(started) == []
 
 
 def test_damaged_data_file_is_reported_with_the_resync_command(started):
