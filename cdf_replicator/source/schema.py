@@ -95,7 +95,7 @@ def diff(old: TableSchema, new: TableSchema) -> list[SchemaChange]:
     """Return the changes of columns and partitioning between two schemas, in no particular order."""
     changes = _replaced(_struct(old.columns, new.columns, ""), old.removed)
     if old.partitioned_by is not None and new.partitioned_by is not None:
-        names = {c.column: c.what.rsplit(" to ", 1)[1] for c in changes if c.kind == "renamed"}
+        names = {c.column: _new_name(c) for c in changes if c.kind == "renamed"}
         if [names.get(name, name) for name in old.partitioned_by] != list(new.partitioned_by):
             was, now = (", ".join(by) or "none" for by in (old.partitioned_by, new.partitioned_by))
             changes.append(SchemaChange("repartitioned", "", f"partition columns from {was} to {now}"))
@@ -192,21 +192,23 @@ def _paths(kind: Any, path: str) -> Iterator[str]:
 
 
 def _replaced(changes: list[SchemaChange], removed: Sequence[str]) -> list[SchemaChange]:
-    """Report an added column as ``replaced`` if a column of its name was removed before.
+    """Report a column as ``replaced`` if it is added under, or renamed to, the name of a column that was removed before.
 
-    Entries may hold values of the former column, and the change feed has no changes for them.
-
-    Args:
-        changes: The changes. A dropped column of the same name is merged into ``replaced``.
-        removed: Paths removed by earlier changes.
+    Entries may hold values of the former column, and the change feed has no changes for them. ``removed`` has the paths
+    removed by earlier changes. A dropped column of the same name is merged into ``replaced``.
     """
     gone = {*removed, *_removed(changes)}
-    added = {c.column.lower(): c.column for c in changes if c.kind == "added" and c.column.lower() in gone}
-    rest = [c for c in changes if c.kind not in ("dropped", "added") or c.column.lower() not in added]
+    new = [c.column if c.kind == "added" else _new_name(c) for c in changes if c.kind in ("added", "renamed")]
+    taken = {path.lower(): path for path in new if path.lower() in gone}
+    rest = [c for c in changes if c.kind not in ("dropped", "added") or c.column.lower() not in taken]
     return rest + [
         SchemaChange("replaced", path, f"column {path} by a new one of the same name")
-        for path in sorted(added.values())
+        for path in sorted(taken.values())
     ]
+
+
+def _new_name(renamed: SchemaChange) -> str:
+    return renamed.what.rsplit(" to ", 1)[1]
 
 
 def _retypes_key(change: SchemaChange, route: Route) -> bool:

@@ -202,6 +202,17 @@ def test_column_added_under_the_name_of_a_removed_column_halts(mapped):
     assert mapped.delivered()["6"] == {"id": 6, "title": "f"}
 
 
+def test_column_renamed_to_the_name_of_a_dropped_column_halts(mapped):
+    mapped.environ["CDF_TABLES__ORDERS__ALLOW_SCHEMA_CHANGE"] = "always"
+    mapped.sql("ALTER TABLE {t} DROP COLUMN price")
+    mapped.insert("(4, 'd')")
+    assert mapped.run() is None
+    mapped.sql("ALTER TABLE {t} RENAME COLUMN name TO price")
+    mapped.insert("(5, 'e')")
+    decision = halted(mapped, "replaced column price", f"at version {mapped.version() - 1}")
+    assert decision.remedy == "Run: cdf-replicator resync orders_files"
+
+
 def test_redrive_names_the_version_of_a_rename_and_is_executed_once_approved(mapped):
     mapped.insert("(4, 'bad', 40)")
     assert mapped.run() is None

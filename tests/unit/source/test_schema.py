@@ -72,6 +72,19 @@ def test_column_added_under_a_name_that_was_removed_is_another_column():
     ]
 
 
+def test_column_renamed_to_a_name_that_was_removed_replaces_that_column():
+    old = struct(a=(1, "long"), b=(2, "long"))
+    assert changes(old, struct(b=(1, "long"), a=(2, "long"))) == [
+        "renamed column a to b",
+        "renamed column b to a",
+        "replaced column a by a new one of the same name",
+        "replaced column b by a new one of the same name",
+    ]
+    replaced = ["renamed column a to b", "replaced column b by a new one of the same name"]
+    assert changes(old, struct(b=(1, "long"))) == replaced
+    assert changes(struct(a=(1, "long")), struct(b=(1, "long")), removed=("b",)) == replaced
+
+
 def test_removed_names_are_kept_from_change_to_change():
     first = TableSchema(1, struct(A=(1, "long"), b=(2, struct(c=(3, "long"), d=(4, "long")))))
     second = TableSchema(2, struct(e=(1, "long"), b=(2, struct(d=(4, "long")))))
