@@ -55,8 +55,10 @@ def replay_from(state: RouteState, target: Watermark) -> int:
     """Return the version from which changes are redelivered to a target whose watermark is ``held``.
 
     A watermark of an older generation does not cover redeliveries of the present generation. Those start at the
-    generation's first version at the latest.
+    generation's first version at the latest. The watermark of a restored Delta table has no generation: it may cover those
+    redeliveries if its version is above what the sink held when an operator's replay started.
     """
     version = target.version + 1
-    older = 0 <= target.generation < state.generation
+    covered = state.held_version if target.generation < 0 else -1
+    older = target.generation < state.generation and (target.generation >= 0 or target.version <= covered)
     return min(version, state.start_version) if older and state.start_version is not None else version

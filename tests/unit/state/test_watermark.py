@@ -72,6 +72,14 @@ def test_replay_begins_after_the_watermark_or_at_an_earlier_running_replay():
     assert watermark.replay_from(state, Watermark(-1, 0, 8)) == 9
 
 
+def test_replay_begins_again_in_a_restored_delta_table_that_lacks_its_rows():
+    state = RouteState(
+        "r", {}, "t", generation=2, phase="streaming", start_version=5, query_started=True, held_version=8
+    )
+    assert watermark.replay_from(state, Watermark(-1, 0, 8)) == 5
+    assert watermark.replay_from(state, Watermark(-1, 0, 9)) == 10, "the replay had passed that version"
+
+
 def test_watermark_of_an_old_form_is_compared_by_version_only():
     assert Watermark(4, 9, 5).reaches(Watermark(-1, 0, 5))
     assert not Watermark(4, 9, 4).reaches(Watermark(-1, 0, 5))
