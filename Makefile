@@ -36,7 +36,7 @@ test: setup ## Run the unit, contract and integration tests
 test-process: setup ## Run the tests that need processes of their own: kills, standby, secrets, lost writes, further servers, the demo
 	$(pytest) $(two) tests/process $(lost_writes) $(further_servers)
 
-test-oracle: setup ## Run histories with every operation, random ones with the plans of production, and faults that the oracle must find
+test-oracle: setup ## Run histories with every operation, random histories with the plans of production, and faults that the oracle must find
 	$(pytest) $(each) tests/oracle/test_every_operation.py tests/oracle/test_planted_faults.py
 	$(pytest) $(each) --plans shipped tests/oracle/test_further_histories.py
 
