@@ -94,10 +94,11 @@ def test_sink_outage_of_an_hour_costs_neither_memory_nor_other_routes_time(world
             found.append(used(world.spark))
     assert healthy.failure is None
     (held, resident, files, threads), (later_held, later_resident, later_files, later_threads) = found
-    assert later_held - held <= (many - few) // 2, found  # a leak is one per restart
+    leak = (many - few) // 2  # a leak is one per restart at least; some files and threads appear late
+    assert later_held - held <= leak, found
     assert later_resident - resident < (many - few) * MOST_BYTES + SLACK_BYTES, found
-    assert later_files - files < (many - few) // 2, found  # some files open late
-    assert later_threads - threads < (many - few) // 2, found
+    assert later_files - files <= leak, found
+    assert later_threads - threads <= leak, found
 
     world.trouble(None)
     expected = world.expected()
