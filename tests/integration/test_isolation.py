@@ -13,7 +13,7 @@ from tests.support.waiting import until
 MOST_BYTES = 300_000
 """Limit of the process's memory growth per restart."""
 SLACK_BYTES = 17_000_000
-"""The process keeps memory that it has freed."""
+"""Further growth that is no leak: the process keeps memory that it has freed."""
 QUERY = re.compile(r" (\d+) +\d+ +[\w.]+\.MicroBatchExecution\b")
 """The line of a class histogram of the JVM that counts the streaming queries."""
 RESTART_SECONDS = 30
@@ -55,7 +55,7 @@ def queries(spark):
 
 
 def used(spark):
-    """Queries of the JVM; bytes of this process; open files of both; threads of this one.
+    """Return the queries of the JVM, the bytes of this process, the open files of both, and the threads of this one.
 
     Spark's cleaner frees more in a thread of its own after a collection, so that the lowest of several readings counts.
     """
