@@ -26,7 +26,8 @@ LARGEST_INDEXED: Final = 2_000
 def hosts(url: str) -> list[tuple[str, int]]:
     """Return the hosts of a URL of libpq, each with its port; raises ``ValueError`` if it is no URL of PostgreSQL."""
     parts = urlsplit(url)
-    if parts.scheme not in SCHEMES or not parts.path.strip("/"):
+    # libpq ends the credentials at the first @, so that the rest of a password would be the name of a host, which errors show.
+    if parts.scheme not in SCHEMES or not parts.path.strip("/") or parts.netloc.count("@") > 1:
         raise ValueError("not an address of PostgreSQL")
     query = parse_qs(parts.query)
     listed = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", ["localhost"]))
@@ -77,7 +78,8 @@ class PostgresSettings(ArrowSettings):
             hosts(url.get_secret_value())
         except ValueError:
             # The parser's text may quote a part of the password.
-            raise ValueError("expected postgresql://host:5432/database, with a user and the options of libpq") from None
+            expected = "postgresql://host:5432/database, with a user and the options of libpq"
+            raise ValueError(f"expected {expected}; an @ in a password is written %40") from None
         return url
 
     @property

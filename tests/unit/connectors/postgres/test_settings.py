@@ -26,13 +26,23 @@ def route_to(table=None, slug="orders"):
         ("postgresql://[::1]/shop", "::1:5432/shop"),
         ("postgresql:///shop?host=/run/postgresql", "/run/postgresql:5432/shop"),
         ("postgresql:///my%20shop", "localhost:5432/my shop"),
+        ("postgresql://cdf:p%40s3cret@db/shop", "db:5432/shop"),
     ],
 )
 def test_endpoint_names_servers_and_database_without_credentials(url, endpoint):
     assert sink_to(url).endpoint == endpoint
 
 
-@pytest.mark.parametrize("url", ["db:5432/shop", "mysql://db/shop", "postgresql://db", "postgresql://s3cret@db:x/shop"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "db:5432/shop",
+        "mysql://db/shop",
+        "postgresql://db",
+        "postgresql://s3cret@db:x/shop",
+        "postgresql://cdf:p@s3cret@db/shop",
+    ],
+)
 def test_wrong_url_is_refused_and_not_repeated(url):
     with pytest.raises(ValidationError, match="expected postgresql://host:5432/database") as caught:
         sink_to(url)
