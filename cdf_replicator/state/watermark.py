@@ -59,6 +59,5 @@ def replay_from(state: RouteState, target: Watermark) -> int:
     redeliveries if its version is above what the sink held when an operator's replay started.
     """
     version = target.version + 1
-    covered = state.held_version if target.generation < 0 else -1
-    older = target.generation < state.generation and (target.generation >= 0 or target.version <= covered)
+    older = target.version <= state.held_version if target.generation < 0 else target.generation < state.generation
     return min(version, state.start_version) if older and state.start_version is not None else version
