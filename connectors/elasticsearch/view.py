@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
+from connectors.elasticsearch.bulk import merge
 from connectors.elasticsearch.index import leaves_out_vectors
 from connectors.errors import PermanentError, RetryableError, SinkError
 from connectors.result import EntryCount
@@ -172,21 +173,29 @@ def sweep(cluster: Cluster, index: str, below_guard: int, requests: BulkRequests
     for page in _pages(cluster, index):
         orphans = [hit for hit in page if hit["_version"] < below_guard]
         if orphans:
-            deletes = ({"delete": _address(hit) | {"version": below_guard - 1, **GTE}} for hit in orphans)
-            result = _send(requests, b"".join(orjson.dumps(delete) + b"\n" for delete in deletes), len(orphans))
+            deletes = [_delete(hit, below_guard - 1) for hit in orphans]
+            result = _send(requests, deletes)
             swept += len(orphans) - len(result.stale) - len(result.noop)
     return swept
 
 
-def _send(requests: BulkRequests, body: bytes, deletes: int) -> WriteResult:
-    result = requests.send(body, deletes)
+def _delete(hit: dict[str, Any], guard: int) -> bytes:
+    return orjson.dumps({"delete": _address(hit) | {"version": guard, **GTE}}) + b"\n"
+
+
+def _send(requests: BulkRequests, deletes: list[bytes]) -> WriteResult:
+    """Send deletes; halve them as often as the server, or a proxy before it, refuses the request as too large."""
+    body = b"".join(deletes)
+    result = requests.send(body, len(deletes))
     if result is None:
+        if half := len(deletes) // 2:
+            return merge(_send(requests, deletes[:half]), _send(requests, deletes[half:]), half)
         raise PermanentError(
             f"{requests.cluster.dialect.product} refuses a request of {len(body)} bytes as too large.",
             "Raise http.max_content_length.",
         )
     if result.retry:
-        raise RetryableError(result.retry_reason, f"{len(result.retry)} of {deletes} deletes")
+        raise RetryableError(result.retry_reason, f"{len(result.retry)} of {len(deletes)} deletes")
     return result
 
 

@@ -32,7 +32,7 @@ def secured():
         "users_roles": [f"{name}:{name}\n" for name in USERS],
     }
     with Elasticsearch.start(
-        settings={"http.max_content_length": "1mb", "indexing_pressure.memory.limit": "700kb"},
+        settings={"http.max_content_length": "1mb", "indexing_pressure.memory.limit": "1200kb"},
         password=PASSWORD,
         files={name: "".join(lines).encode() for name, lines in files.items()},
     ) as server:
@@ -108,19 +108,32 @@ def test_too_large_request_is_halved_and_too_large_row_is_rejected(es, sink, spa
     assert es.search(route.table, {"match_all": {}}) == ["k0", "k1", "k2", "k3", "k5"]
 
 
-def test_cluster_short_of_memory_gets_smaller_requests(es, sink, spark):
-    """A request is smaller than HTTP permits, and larger than the memory for indexing."""
+def test_sweep_of_more_than_a_request_holds_is_halved(es, sink, spark):
+    """The last page of 4200 documents has more bytes of deletes than this server takes (1 MB), and half of them fit."""
     route = route_to()
     sink.prepare(SCHEMA, route)
-    changes = [upsert(f"k{number}", 1, "x" * 20_000) for number in range(40)]
+    sink.open(route)
+    orphans = [upsert(f"{number:0300d}", 1) for number in range(4200)]
+    for start in range(0, len(orphans), 500):
+        sink.write(render_chunk(spark, sink, route, SCHEMA, orphans[start : start + 500]))
+    sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("kept", 2**45)]))
+    assert sink.delete_orphans(route, 2**45) == 4200
+    assert es.search(route.table, {"match_all": {}}) == ["kept"]
+
+
+def test_cluster_short_of_memory_gets_smaller_requests(es, sink, spark):
+    """A request is smaller than HTTP permits, and larger than the memory for indexing, which counts a long id twice."""
+    route = route_to()
+    sink.prepare(SCHEMA, route)
+    changes = [upsert(f"{number:0500d}", 1) for number in range(850)]
     pressure = BackPressure(sink.settings)
     chunk = render_chunk(spark, sink, route, SCHEMA, changes)
     outcome = write_partition(sink, pressure, route, RetryPolicy(budget_seconds=10), iter([chunk]))
-    assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 40})
+    assert (outcome.failure, outcome.applied) == (None, {"update_postimage": 850})
     assert outcome.retries["overloaded"] >= 1
     assert pressure.share < 1
     es("POST", f"/{route.table}/_refresh")
-    assert es("GET", f"/{route.table}/_count")["count"] == 40
+    assert es("GET", f"/{route.table}/_count")["count"] == 850
 
 
 def test_stopped_cluster_is_unreachable_until_it_restarts(secured, sink, spark, es):
