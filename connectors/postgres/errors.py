@@ -45,6 +45,9 @@ _CODES: Final = {
     "22001": "too_large", "54000": "too_large", "23": "constraint",
 }  # fmt: skip
 """22007 is a Julian day before the first one, 4714-11-24 BC."""
+_NO_TRANSACTION_ID: Final = {"GetNewTransactionId", "GetNewMultiXactId"}
+_KEY_TOO_LONG: Final = {"_bt_check_third_page", "index_form_tuple", "index_form_tuple_context"}
+"""Functions of the server that raise 54000. The first refuse every write until a vacuum, the others a key that no index holds."""
 # The texts of a connection that fails, which has no SQLSTATE. Those of the server are in the language of its lc_messages.
 _REFUSED: Final = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects connection|permission denied for database|"
@@ -85,6 +88,8 @@ def classify(error: psycopg.Error, server: str, *, rows: bool = False) -> Except
         return _no_state(error, server)
     classes = (reason for start, reason in _RETRYABLE_CLASSES.items() if state.startswith(start))
     reason = _RETRYABLE.get(state) or next(classes, None)
+    if error.diag.source_function in _NO_TRANSACTION_ID:
+        reason = "unavailable"
     if reason is not None:
         return RetryableError(reason, f"{server}: {text}")
     if state == "42P01":
@@ -99,9 +104,12 @@ def is_row_error(error: psycopg.Error) -> bool:
     return (error.sqlstate or "").startswith(_ROW_CLASSES)
 
 
-def is_value_error(error: psycopg.Error) -> bool:
-    """Return whether a value has no form in its column, or in the index of the key."""
-    return (error.sqlstate or "").startswith(("22", "54000")) or line_of(error) is not None
+def is_key_error(error: psycopg.Error) -> bool:
+    """Return whether no row of the table can have this key: COPY can't read it, or it is too long for an index.
+
+    An error of a trigger is none: it may concern a row that the table has.
+    """
+    return line_of(error) is not None or error.diag.source_function in _KEY_TOO_LONG
 
 
 def code_of(error: psycopg.Error) -> str:

@@ -24,7 +24,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from connectors.change import CHANGE_TYPE, DELETES
 from connectors.errors import target_missing
-from connectors.postgres.errors import code_of, is_row_error, is_value_error, line_of, reason_of
+from connectors.postgres.errors import code_of, is_key_error, is_row_error, line_of, reason_of
 from connectors.postgres.load import finish, is_load
 from connectors.postgres.table import held_columns
 from connectors.postgres.target import columns, hold
@@ -116,7 +116,7 @@ class Writer:
                     pending += [
                         (offset + start, part.slice(start, rows)) for start, rows in _split(part.num_rows, error)
                     ]
-                elif part.column(CHANGE_TYPE)[0].as_py() in DELETES and is_value_error(error):
+                elif part.column(CHANGE_TYPE)[0].as_py() in DELETES and is_key_error(error):
                     outcome.noop.append(offset)  # no row has a key that the table can't hold
                 else:
                     outcome.rejected.append(Rejected(offset, code_of(error), reason_of(error)))

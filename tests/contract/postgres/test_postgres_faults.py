@@ -376,12 +376,14 @@ def test_rows_that_a_table_can_not_take_are_rejected_with_their_reasons(sink, wr
         upsert(long_key, 1),
         upsert("nul\0key", 1),
         deletion("nul\0key", 2),
+        deletion(long_key, 2),
+        deletion(long_key[:4000], 2),
         upsert("good 3", 1, "x"),
     )
     assert {entry.position: entry.code for entry in result.rejected} == {
         1: "invalid_text", 2: "too_large", 4: "constraint", 5: "too_large", 6: "invalid_text",
     }  # fmt: skip
-    assert list(result.noop) == [7], "no row can have this key"
+    assert list(result.noop) == [7, 8, 9], "no row can have this key"
     assert not result.stale
     reasons = {entry.position: entry.reason for entry in result.rejected}
     assert "name" in reasons[2]
@@ -422,6 +424,21 @@ def test_delete_from_a_published_table_without_a_key_halts(sink, written, route,
     db(f'ALTER TABLE "{route.table}" ADD PRIMARY KEY (id)')
     assert_applied(write(upsert("a", 1)))
     assert_applied(write(deletion("a", 2)))
+
+
+@pytest.mark.parametrize("state", ["22004", "54000"])
+def test_delete_that_a_trigger_refuses_is_a_dead_letter(sink, written, route, db, state):
+    """A trigger may fail on the placeholder of a delete, which has no values; its table may have the row."""
+    write = written(sink, route)
+    write(upsert("a", 1, "one"))
+    db(
+        f"CREATE FUNCTION refuse_{state}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF NEW.name IS NULL THEN RAISE EXCEPTION 'no name' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$"
+    )
+    db(f'CREATE TRIGGER refuse BEFORE INSERT ON "{route.table}" FOR EACH ROW EXECUTE FUNCTION refuse_{state}()')
+    result = write(deletion("a", 2))
+    assert ([entry.position for entry in result.rejected], list(result.noop)) == ([0], [])
+    assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
 
 
 @pytest.mark.parametrize(

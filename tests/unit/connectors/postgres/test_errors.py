@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.pq import DiagnosticField
 
 from connectors import PermanentError, RetryableError
 from connectors.postgres.errors import classify, code_of, is_row_error
@@ -37,6 +38,14 @@ def test_temporary_fault_is_retried_with_its_reason(error, reason):
     found = classify(error("the server's text"), "PostgreSQL at db")
     assert isinstance(found, RetryableError)
     assert (found.reason, found.detail) == (reason, "PostgreSQL at db: the server's text")
+
+
+@pytest.mark.parametrize("function", [b"GetNewTransactionId", b"GetNewMultiXactId"])
+def test_server_without_transaction_ids_is_retried_and_rejects_no_row(function):
+    said = errors.ProgramLimitExceeded("no new ids", info={DiagnosticField.SOURCE_FUNCTION: function})
+    found = classify(said, "PostgreSQL at db", rows=True)
+    assert isinstance(found, RetryableError)
+    assert found.reason == "unavailable"
 
 
 @pytest.mark.parametrize(
