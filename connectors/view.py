@@ -48,6 +48,10 @@ class View(ABC):
         """Return the condition, over the column ``row``, of the rows that have an entry; None if each row has one."""
         return None
 
+    def kept(self, schema: StructType) -> StructType:
+        """Return the types in which rows are compared: those of ``schema``, or shorter numbers if the target keeps such."""
+        return schema
+
     @abstractmethod
     def entries(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """Return a row for each entry: ``identity``, ``guard`` and ``row`` of type ``schema``.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from cdf_replicator.delivery.dead_letters import DeadLetters
     from cdf_replicator.verification.expected import Expected
@@ -81,7 +82,8 @@ class Entries:
         names = expected.compared(self.table.route, row, columns, left_out)
         earlier = self._refused(identity).localCheckpoint()
         with self.sink.view(self.spec) as view, ExitStack() as cached:
-            entries = self._entries(view, rows, names, cached)
+            kept = view.kept(row)
+            entries = self._entries(view, kept, names, cached)
             newest = self.table.source.log.latest_version()
             changed = self._changed(snapshot, newest).select(identity).distinct()
             refused = self._refused(identity).localCheckpoint()
@@ -94,7 +96,7 @@ class Entries:
             counts = changed.count(), absent.count()  # before the joins, which Spark plans by the size of ``ignored``
             if (condition := view.leaves_entry(row)) is not None:
                 rows = rows.where(condition)
-            rows = self._tasks(rows.withColumn(change.ROW, in_json_type(F.col(change.ROW), row)))
+            rows = self._tasks(rows.withColumn(change.ROW, in_json_type(_in_types(row, kept), kept)))
             if view.expires:
                 rows = rows.join(entries.select(IDENTITY), IDENTITY, "left_semi")
             comparison = compare(
@@ -124,8 +126,8 @@ class Entries:
             )
         return rows, inexact
 
-    def _entries(self, view: View, rows: DataFrame, names: Sequence[str], cached: ExitStack) -> DataFrame:
-        entries = paced(self._tasks(view.entries(self.table.spark, expected.row_type(rows))))
+    def _entries(self, view: View, row: StructType, names: Sequence[str], cached: ExitStack) -> DataFrame:
+        entries = paced(self._tasks(view.entries(self.table.spark, row)))
         if view.consistent:
             return entries
         entries = digests.digested(entries, names).persist(StorageLevel.DISK_ONLY)
@@ -152,3 +154,8 @@ class Entries:
 
     def _tasks(self, frame: DataFrame) -> DataFrame:
         return frame.coalesce(1) if self.gently else frame
+
+
+def _in_types(row: StructType, kept: StructType) -> Column:
+    column = F.col(change.ROW)
+    return column if kept == row else F.struct(*(column.getField(f.name).cast(f.dataType).alias(f.name) for f in kept))

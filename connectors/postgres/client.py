@@ -29,6 +29,8 @@ STANDBY: Final = "25006"
 TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 GRACE_SECONDS: Final = 5
 """The server ends a statement that lasts too long. A server that hangs does not, so the client waits this much longer."""
+KEEPALIVES: Final = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6}
+"""A connection that a firewall drops in silence ends after two minutes, also while a statement without a bound is awaited."""
 # Every option is local to its transaction: a pooler may give the next transaction another connection.
 OPTIONS: Final = SQL(
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
@@ -121,14 +123,15 @@ def _options(wait: int, most: int) -> bytes:
 
 
 def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
-    more: dict[str, Any] = {}
+    url = settings.url.get_secret_value()
+    more: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in url}
     if settings.password is not None:
         more["password"] = settings.password.get_secret_value()
     if settings.ca_certs is not None:
         more |= {"sslmode": "verify-full", "sslrootcert": settings.ca_certs}
     try:
         return psycopg.connect(
-            settings.url.get_secret_value(),
+            url,
             autocommit=True,
             prepare_threshold=None,  # a pooler may give the next transaction another connection
             connect_timeout=max(2, int(settings.timeout_seconds)),

@@ -80,6 +80,14 @@ class TableView(ScannedView):
             cursor.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot)))
             yield from batches(cursor, query)
 
+    def kept(self, schema: StructType) -> StructType:
+        """Return the types; pgvector keeps floats of four bytes, so that an array of doubles has elements of that type."""
+        from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
+
+        vectors = {name for name, kind in self.held.items() if "vector(" in kind}
+        floats = ArrayType(FloatType())
+        return StructType([StructField(f.name, floats) if f.name in vectors else f for f in schema.fields])
+
     def read(self, schema: StructType) -> Column:
         """Return the row, from the JSON object of the texts of its columns."""
         from pyspark.sql import functions as F  # noqa: N812

@@ -76,6 +76,20 @@ def test_refused_row_is_a_dead_letter_and_its_older_row_is_deleted(world, db):
     assert world.letters.known(ROUTE, 10).open == 0
 
 
+def test_vector_of_doubles_is_equal_to_its_floats(world, db):
+    """pgvector keeps floats of four bytes, and no row of ``array<double>`` equals them bit by bit."""
+    db("CREATE EXTENSION IF NOT EXISTS vector")
+    world.environ["CDF_ROUTES__ORDERS_DB__VECTORS"] = "embedding:2"
+    world.create(
+        rows=["(1, 'a', array(0.123456789012D, 0.25D))", "(2, 'b', NULL)"],
+        columns="id bigint, name string, embedding array<double>",
+    )
+    assert world.run(ROUTE) is None
+    assert verified(world.spark, world.settings, world.state_path) == []
+    db("UPDATE orders SET embedding = '[0.1234,0.25]' WHERE id = 1")
+    assert verified(world.spark, world.settings, world.state_path) != []
+
+
 def test_older_row_that_stays_is_named_until_a_redrive_deletes_it(world, db):
     db("CREATE TABLE orders (id bigint PRIMARY KEY, name text CHECK (name <> 'bad'))")
     db("CREATE TABLE lines (id bigint REFERENCES orders)")

@@ -1,5 +1,7 @@
 """A server that is away, locked or replaced, a table that changes, and rows that a table refuses."""
 
+import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +17,8 @@ import pytest
 from pyspark.sql.types import DateType, DecimalType, LongType, StringType, StructField, StructType
 
 from connectors import PermanentError, RetryableError, SinkError, Watermark, guard_of
+from connectors.postgres import PostgresSettings
+from connectors.postgres.client import Database
 from connectors.testing import SCHEMA, deletion, render_chunk, upsert
 from connectors.testing.contract import assert_applied
 from deploy.local.servers import Postgres
@@ -258,6 +262,21 @@ def test_wrong_option_of_the_url_is_refused_without_the_url(locked_server):
 def test_password_setting_is_used_beside_the_url(locked_server):
     with closing(sink_to(locked_server.url.replace(":s3cret", ""), password="s3cret")) as sink:
         sink.check()
+
+
+def _link(connection):
+    """Return the socket of a connection."""
+    return socket.socket(fileno=os.dup(connection.fileno()))
+
+
+@pytest.mark.parametrize(("option", "idle"), [("", 60), ("?keepalives_idle=5", 5)])
+def test_connection_that_is_dropped_in_silence_ends_in_two_minutes(postgres_server, option, idle):
+    settings = PostgresSettings(type="postgres", url=postgres_server.url + option)
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    database = Database(settings)
+    with closing(database), database.transaction() as cursor, _link(cursor.connection) as link:
+        seconds, interval, count = (link.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+    assert (seconds, interval * count) == (idle, 60)
 
 
 def test_limit_of_connections_is_an_overload(postgres_server, db):
