@@ -18,6 +18,7 @@ from cdf_replicator.commands.session import Answers, reported, routes_named
 from cdf_replicator.queries.query import Verify
 from cdf_replicator.runtime import exit_codes
 from cdf_replicator.state import command_queue
+from connectors.change import SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ def repair(settings: Settings, query: Query, *, dry_run: bool, yes: bool) -> int
 
 def _is_repairable(found: Verification, share: float) -> bool:
     """Return whether a repair may write the entries that differ; log the reason and the next step if it may not."""
-    comparison, next_step = found.comparison, f"resync {found.route}"
+    comparison, next_step = found.comparison, f"cdf-replicator resync {found.route}"
     doubtful = comparison.kinds["extra"] + comparison.kinds["foreign"]
     named = len(comparison.identities)
     if not found.repairable:
@@ -87,7 +88,7 @@ def _is_repairable(found: Verification, share: float) -> bool:
         reason = f"a repair might delete {doubtful:,} of {comparison.entries:,} entries (MAX_REMOVED_SHARE={share})"
     else:
         return True
-    log.error("not repaired", route=found.route, reason=reason, next_step=f"Run: cdf-replicator {next_step}")
+    log.error("not repaired", route=found.route, reason=reason, next_step=f"To correct: {next_step}")
     return False
 
 
@@ -141,14 +142,33 @@ def summary(verification: Verification) -> list[str]:
         return [*lines, "  no difference"]
     kinds = " · ".join(f"{kind} {number:,}" for kind, number in found.kinds.items())
     columns = ", ".join(f"{name} {number:,}" for name, number in found.columns.items())
-    next_step = f"  to correct: cdf-replicator {_correction(of)}"
-    return [*lines, f"  {kinds}" + (f" ({columns})" if columns else ""), next_step]
+    return [*lines, f"  {kinds}" + (f" ({columns})" if columns else ""), f"  to correct: {_correction(of)}"]
 
 
 def _correction(of: Verification) -> str:
-    if of.first_version is not None:
-        return f"replay {of.route} --starting-version {of.first_version} (it delivers missing changes)"
-    return f"verify {of.route} --repair" if of.repairable else f"resync {of.route}"
+    """Return the steps that remove the differences."""
+    if of.first_version is None:
+        return "cdf-replicator " + (f"verify {of.route} --repair" if of.repairable else f"resync {of.route}")
+    kinds = {kind for kind, number in of.comparison.kinds.items() if number}
+    steps = (
+        ["delete the extra, different and foreign rows of the target (no command of the service does)"]
+        if kinds - {"missing"}
+        else []
+    )
+    if kinds & {"missing", "different"}:
+        steps.append(_delivery(of, of.first_version))
+    return ", then run: ".join(steps)
+
+
+def _delivery(of: Verification, first: int) -> str:
+    """Return the command that appends missing rows. A replay delivers no snapshot, and later comparisons leave its rows out."""
+    if of.snapshot_version is not None:
+        found = of.comparison
+        of_snapshot = f"{of.snapshot_version}:{SNAPSHOT}:"
+        if found.unequal > len(found.identities) or any(name.startswith(of_snapshot) for name in found.identities):
+            return f"cdf-replicator resync {of.route} (it appends a new snapshot)"
+        first = of.snapshot_version + 1
+    return f"cdf-replicator replay {of.route} --starting-version {first} (it appends missing changes)"
 
 
 def _write(verification: Verification, format_: Format) -> None:

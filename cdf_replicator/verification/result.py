@@ -73,6 +73,7 @@ class Verification:
         comparison: The result of the comparison.
         repairable: Whether a repair can write the entries again.
         first_version: The first compared version of a target that keeps every change; None for other targets.
+        snapshot_version: The version of the snapshot that was compared with such a target; None without one.
     """
 
     route: str
@@ -86,3 +87,4 @@ class Verification:
     comparison: Comparison
     repairable: bool = False
     first_version: int | None = None
+    snapshot_version: int | None = None

@@ -78,8 +78,9 @@ def verify(
             comparison, left_out = found.comparison, found.left_out
             counts = found.newest, found.changed, found.dead_letters
     seconds, repairable = time.monotonic() - began, isinstance(sink, Repairable)
+    snapshot = first if first == state.pinned_version else None
     return Verification(
-        route.name, sink.target(spec), version, *counts, left_out, seconds, comparison, repairable, first
+        route.name, sink.target(spec), version, *counts, left_out, seconds, comparison, repairable, first, snapshot
     )
 
 

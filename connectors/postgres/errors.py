@@ -107,9 +107,10 @@ def is_row_error(error: psycopg.Error) -> bool:
 def is_key_error(error: psycopg.Error) -> bool:
     """Return whether no row of the table can have this key: COPY can't read it, or it is too long for an index.
 
-    An error of a trigger is none: it may concern a row that the table has.
+    An error of a trigger, which has a context, is none: it may concern a row that the table has.
     """
-    return line_of(error) is not None or error.diag.source_function in _KEY_TOO_LONG
+    too_long = error.diag.source_function in _KEY_TOO_LONG and not error.diag.context
+    return line_of(error) is not None or too_long
 
 
 def code_of(error: psycopg.Error) -> str:

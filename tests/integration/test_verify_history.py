@@ -201,7 +201,12 @@ def test_second_load_of_an_epoch_keeps_the_audit_equal(world):
     whole = verified(world)
     assert (whole.first_version, whole.comparison.rows, whole.comparison.kinds) == (1, 3, {})
     damage(world, "DELETE FROM {t} WHERE change_type = 'snapshot' AND id = 2")
-    assert found(verified(world)) == {("missing", "1:snapshot:2", None)}
+    lacking = verified(world)
+    assert found(lacking) == {("missing", "1:snapshot:2", None)}
+    assert "cdf-replicator resync orders_audit" in summary(lacking)[-1]
+    run(world, command=Command("resync", "orders_audit"))
+    again = verified(world)
+    assert (again.snapshot_version, again.comparison.rows, again.comparison.kinds) == (2, 3, {})
 
 
 def test_versions_that_the_feed_no_longer_has_are_not_compared(world):

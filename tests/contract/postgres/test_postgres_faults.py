@@ -445,16 +445,25 @@ def test_delete_from_a_published_table_without_a_key_halts(sink, written, route,
     assert_applied(write(deletion("a", 2)))
 
 
-@pytest.mark.parametrize("state", ["22004", "54000"])
-def test_delete_that_a_trigger_refuses_is_a_dead_letter(sink, written, route, db, state):
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "RAISE 'no name' USING ERRCODE = '22004';",
+        "RAISE 'no name' USING ERRCODE = '54000';",
+        "INSERT INTO {table}_log SELECT string_agg(md5(n::text), '') FROM generate_series(1, 400) n;",
+    ],
+    ids=["null", "limit", "key of another table"],
+)
+def test_delete_that_a_trigger_refuses_is_a_dead_letter(sink, written, route, db, fault):
     """A trigger may fail on the placeholder of a delete, which has no values; its table may have the row."""
     write = written(sink, route)
     write(upsert("a", 1, "one"))
+    db(f"CREATE TABLE {route.table}_log (text text PRIMARY KEY)")
     db(
-        f"CREATE FUNCTION refuse_{state}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        f"IF NEW.name IS NULL THEN RAISE EXCEPTION 'no name' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$"
+        f"CREATE FUNCTION {route.table}_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF NEW.name IS NULL THEN {fault.format(table=route.table)} END IF; RETURN NEW; END $$"
     )
-    db(f'CREATE TRIGGER refuse BEFORE INSERT ON "{route.table}" FOR EACH ROW EXECUTE FUNCTION refuse_{state}()')
+    db(f'CREATE TRIGGER refuse BEFORE INSERT ON "{route.table}" FOR EACH ROW EXECUTE FUNCTION {route.table}_refuse()')
     result = write(deletion("a", 2))
     assert ([entry.position for entry in result.rejected], list(result.noop)) == ([0], [])
     assert [row["id"] for row in db(f'SELECT id FROM "{route.table}"')] == ["a"]
