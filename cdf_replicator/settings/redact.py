@@ -12,24 +12,27 @@ SECRET_GROUPS: Final = ("sinks", "http", "spark")
 """Groups of settings of which a value in the wrong place may be a secret."""
 SHOWN_LENGTH: Final = 200
 
+# A credential may hold a comma and an @. It ends before the next address of a list, and before the end of a quoted text.
+_NEXT: Final = r"(?!,[a-z][a-z0-9+.-]*://|[\"'],)"
 # Matches user:password@ in an address. Azure's container@account is an address, not a credential.
 _USERINFO: Final = re.compile(
-    r"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?[^@\s,]*)@", re.IGNORECASE
+    rf"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?(?:{_NEXT}\S)*)@",
+    re.IGNORECASE,
 )
 _PARAMETER: Final = re.compile(
-    r"(?P<name>[?&;](?:\w{0,40}password|passwd|pwd|secret|token|api_?key|sig)=)[^&\s,]*", re.IGNORECASE
+    rf"(?P<name>[?&;](?:\w{{0,40}}password|passwd|pwd|secret|token|api_?key|sig)=)(?:{_NEXT}[^&\s])*", re.IGNORECASE
 )
 
-# Spark's own redaction (spark.redaction.regex), and the names that cloud stores use.
-_SENSITIVE: Final = (
+SENSITIVE: Final = (
     "secret|password|token|access[.]?key|account[.]key|credential|[.]sas[.]|private[.]?key"
     r"|encryption[.-]key\b|client-provided[\w.-]*key"
 )
-_SENSITIVE_CONF: Final = re.compile(_SENSITIVE, re.IGNORECASE)
+"""Expression, of Python and Java, of the names of Spark's settings that hold secrets: Spark's own, and those of cloud stores."""
+_CONF: Final = re.compile(SENSITIVE, re.IGNORECASE)
 
 # Matches -Dname=value of a JVM's options, where quotes may enclose the value or the whole option.
 _JVM_OPTION: Final = re.compile(
-    rf"(?P<quote>[\"'])?(?P<name>-D(?=[^\s=]{{0,200}}?(?:{_SENSITIVE}))[^\s=]+=)"
+    rf"(?P<quote>[\"'])?(?P<name>-D(?=[^\s=]{{0,200}}?(?:{SENSITIVE}))[^\s=]+=)"
     r"(?(quote)(?:(?!(?P=quote)).)*|(?:\"[^\"]*\"|'[^']*'|\S)*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -57,7 +60,7 @@ def without_credentials(endpoint: str) -> str:
 
 def sensitive_conf(key: str) -> bool:
     """Return whether a Spark setting of this name is likely to hold a secret."""
-    return _SENSITIVE_CONF.search(key) is not None
+    return _CONF.search(key) is not None
 
 
 def shown(value: Any) -> str:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 import cdf_replicator
 import connectors
+from cdf_replicator.settings.redact import SENSITIVE
 from cdf_replicator.spark import class_archive, jars, jvm_classes
 from cdf_replicator.spark.java import SparkStartError, java_home
 
@@ -82,6 +83,8 @@ DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     # PySpark would send the Python line of each column to the JVM: ten requests for each column instead of one.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Spark's default knows no key of a cloud store except S3's.
+    "spark.redaction.regex": f"(?i){SENSITIVE}",
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": (Path(__file__).parent / "conf" / "fairscheduler.xml").as_uri(),
     "spark.driver.memory": "1g",

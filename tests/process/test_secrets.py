@@ -30,8 +30,10 @@ SECRETS = (
     "k3y-of-nobody",
     "s3cr3t+of/the=lake",
     "t0ken-of-the-service",
+    "acc0unt-key==",
+    "encrypt10n-key",
 )
-REDIS, WRONG, ELASTIC, API_KEY, LAKE, TOKEN = SECRETS
+REDIS, WRONG, ELASTIC, API_KEY, LAKE, TOKEN, ACCOUNT, ENCRYPTION = SECRETS
 UI = ("/jobs/", "/stages/", "/storage/", "/environment/", "/executors/", "/SQL/", "/StreamingQuery/")
 
 
@@ -48,6 +50,8 @@ def given(folder: Path, new_source: Callable[..., Source], elasticsearch: Elasti
     conf = {
         "spark.driver.memory": "1g",
         "spark.hadoop.fs.s3a.secret.key": LAKE,
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net": ACCOUNT,
+        "spark.hadoop.fs.s3a.encryption.key": ENCRYPTION,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": str(folder / "events"),
         "spark.eventLog.compress": "false",
