@@ -29,12 +29,22 @@ ID: Final = "delta.columnMapping.id"
 class SchemaChange:
     """A change of a table's columns.
 
-    ``column`` is the dotted path under its former name. ``what`` describes the change in words.
+    ``column`` is the dotted path under its former name, empty for ``repartitioned``. ``was`` and ``now`` are types or
+    partition columns; ``now`` is the new path of a ``renamed`` column.
     """
 
     kind: Kind
     column: str
-    what: str
+    was: str = ""
+    now: str = ""
+
+    @property
+    def what(self) -> str:
+        """Return the change in words."""
+        name = f"column {self.column}" if self.column else "partition columns"
+        if self.kind == "replaced":
+            return f"{name} by a new one of the same name"
+        return name + (f" from {self.was}" if self.was else "") + (f" to {self.now}" if self.now else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +105,10 @@ def diff(old: TableSchema, new: TableSchema) -> list[SchemaChange]:
     """Return the changes of columns and partitioning between two schemas, in no particular order."""
     changes = _replaced(_struct(old.columns, new.columns, ""), old.removed)
     if old.partitioned_by is not None and new.partitioned_by is not None:
-        names = {c.column: _new_name(c) for c in changes if c.kind == "renamed"}
+        names = {c.column: c.now for c in changes if c.kind == "renamed"}
         if [names.get(name, name) for name in old.partitioned_by] != list(new.partitioned_by):
-            was, now = (", ".join(by) or "none" for by in (old.partitioned_by, new.partitioned_by))
-            changes.append(SchemaChange("repartitioned", "", f"partition columns from {was} to {now}"))
+            by = (", ".join(names) or "none" for names in (old.partitioned_by, new.partitioned_by))
+            changes.append(SchemaChange("repartitioned", "", *by))
     return changes
 
 
@@ -151,13 +161,12 @@ def _struct(old: dict[str, Any], new: dict[str, Any], prefix: str) -> list[Schem
         path = prefix + field["name"]
         now = after.get(identity)
         if now is None:
-            changes.append(SchemaChange("dropped", path, f"column {path}"))
+            changes.append(SchemaChange("dropped", path))
             continue
         if now["name"].lower() != field["name"].lower():
-            changes.append(SchemaChange("renamed", path, f"column {path} to {prefix}{now['name']}"))
+            changes.append(SchemaChange("renamed", path, now=prefix + now["name"]))
         changes += _type(field["type"], now["type"], path)
-    new_paths = (prefix + field["name"] for identity, field in after.items() if identity not in before)
-    return changes + [SchemaChange("added", path, f"column {path}") for path in new_paths]
+    return changes + [SchemaChange("added", prefix + after[new]["name"]) for new in after if new not in before]
 
 
 def _type(old: Any, new: Any, path: str) -> list[SchemaChange]:
@@ -172,7 +181,7 @@ def _type(old: Any, new: Any, path: str) -> list[SchemaChange]:
     if old == new:
         return []
     was, now = (kind if isinstance(kind, str) else kind["type"] for kind in (old, new))
-    return [SchemaChange("widened" if widens(was, now) else "retyped", path, f"column {path} from {was} to {now}")]
+    return [SchemaChange("widened" if widens(was, now) else "retyped", path, was, now)]
 
 
 def _removed(changes: Iterable[SchemaChange]) -> set[str]:
@@ -198,17 +207,10 @@ def _replaced(changes: list[SchemaChange], removed: Sequence[str]) -> list[Schem
     removed by earlier changes. A dropped column of the same name is merged into ``replaced``.
     """
     gone = {*removed, *_removed(changes)}
-    new = [c.column if c.kind == "added" else _new_name(c) for c in changes if c.kind in ("added", "renamed")]
+    new = [c.column if c.kind == "added" else c.now for c in changes if c.kind in ("added", "renamed")]
     taken = {path.lower(): path for path in new if path.lower() in gone}
     rest = [c for c in changes if c.kind not in ("dropped", "added") or c.column.lower() not in taken]
-    return rest + [
-        SchemaChange("replaced", path, f"column {path} by a new one of the same name")
-        for path in sorted(taken.values())
-    ]
-
-
-def _new_name(renamed: SchemaChange) -> str:
-    return renamed.what.rsplit(" to ", 1)[1]
+    return rest + [SchemaChange("replaced", path) for path in sorted(taken.values())]
 
 
 def _retypes_key(change: SchemaChange, route: Route) -> bool:
@@ -216,10 +218,8 @@ def _retypes_key(change: SchemaChange, route: Route) -> bool:
 
     If it did, each row would get a second entry (docs/design.md).
     """
-    if change.kind != "widened" or change.column not in route.keys:
-        return False
-    was, now = change.what.rsplit(" from ", 1)[1].split(" to ")
-    return not (was in WHOLE and now in WHOLE)
+    of_key = change.kind == "widened" and change.column in route.keys
+    return of_key and not (change.was in WHOLE and change.now in WHOLE)
 
 
 def _kept(old: Any, new: Any) -> Any:

@@ -72,6 +72,12 @@ def test_column_added_under_a_name_that_was_removed_is_another_column():
     ]
 
 
+def test_new_name_of_a_renamed_column_may_hold_any_words():
+    old, new = struct(a=(1, "long"), b=(2, "string")), {"a": (1, "long"), "sent from x to b": (2, "string")}
+    renamed = ["renamed column b to sent from x to b"]
+    assert changes(old, struct(**new), by=(("b",), ("sent from x to b",)), removed=("x",)) == renamed
+
+
 def test_column_renamed_to_a_name_that_was_removed_replaces_that_column():
     old = struct(a=(1, "long"), b=(2, "long"))
     assert changes(old, struct(b=(1, "long"), a=(2, "long"))) == [
