@@ -30,7 +30,8 @@ TLS_REQUEST: Final = struct.pack("!ii", 8, 80_877_103)
 GRACE_SECONDS: Final = 5
 """The server ends a statement that lasts too long. A server that hangs does not, so the client waits this much longer."""
 KEEPALIVES: Final = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6}
-"""A connection that a firewall drops in silence ends after two minutes, also while a statement without a bound is awaited."""
+SILENCE_SECONDS: Final = 120
+"""A connection that a firewall drops in silence ends after this time, also while a statement without a bound is sent or awaited."""
 # Every option is local to its transaction: a pooler may give the next transaction another connection.
 OPTIONS: Final = SQL(
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'; "
@@ -124,7 +125,10 @@ def _options(wait: int, most: int) -> bytes:
 
 def _connect(settings: PostgresSettings) -> psycopg.Connection[Any]:
     url = settings.url.get_secret_value()
-    more: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in url}
+    # A server that takes no bytes of a chunk for the duration of its transaction is not silent.
+    silence = max(SILENCE_SECONDS, settings.timeout_seconds + GRACE_SECONDS)
+    options = {**KEEPALIVES, "tcp_user_timeout": int(silence * 1000)}
+    more: dict[str, Any] = {name: value for name, value in options.items() if f"{name}=" not in url}
     if settings.password is not None:
         more["password"] = settings.password.get_secret_value()
     if settings.ca_certs is not None:

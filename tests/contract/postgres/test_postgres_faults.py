@@ -272,11 +272,11 @@ def _link(connection):
 @pytest.mark.parametrize(("option", "idle"), [("", 60), ("?keepalives_idle=5", 5)])
 def test_connection_that_is_dropped_in_silence_ends_in_two_minutes(postgres_server, option, idle):
     settings = PostgresSettings(type="postgres", url=postgres_server.url + option)
-    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
     database = Database(settings)
     with closing(database), database.transaction() as cursor, _link(cursor.connection) as link:
-        seconds, interval, count = (link.getsockopt(socket.IPPROTO_TCP, option) for option in options)
-    assert (seconds, interval * count) == (idle, 60)
+        seconds, interval, count, milliseconds = (link.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+    assert (seconds, interval * count, milliseconds) == (idle, 60, 120_000)
 
 
 def test_limit_of_connections_is_an_overload(postgres_server, db):
