@@ -38,7 +38,7 @@ GUARD_PATTERN: Final = rf"^\d{{{GUARD_DIGITS}}}$"
 HIGHEST_GUARD: Final = b"%d" % (2**63 - 1)
 
 READ_HASHES: Final = """
--- KEYS: for each row the keys of its value and its guard
+-- KEYS: for each row the keys of its value and its guard, or one value alone
 -- Returns for each row its fields and values, or nil for a key of another type; then the guards
 local hashes, guards = {}, {}
 for row = 1, #KEYS, 2 do
@@ -46,7 +46,7 @@ for row = 1, #KEYS, 2 do
   hashes[#hashes + 1] = not held.err and held
   guards[#guards + 1] = KEYS[row + 1]
 end
-return {hashes, redis.call('MGET', unpack(guards))}
+return {hashes, #guards > 0 and redis.call('MGET', unpack(guards)) or {false}}
 """
 
 
@@ -95,7 +95,7 @@ class ValueView(ScannedView):
         for page in pages:
             left = page
             while left:
-                parts = [part for _, part in connection.split(self.names, left[: 2 * rows])]
+                parts = [part for _, part in connection.split_pairs(self.names, left[: 2 * rows])]
                 left = left[2 * rows :]
                 wire.send_packed_command([self._command(part) for part in parts], check_health=False)
                 if former:
@@ -118,7 +118,7 @@ class ValueView(ScannedView):
             guards = [guard for _, found in replies for guard in found]
         else:
             bodies = [reply for found in replies for reply in found[::2]]
-            guards = [reply for found in replies for reply in found[1::2]]
+            guards = [reply for found in replies for reply in found[1::2] or [None]]
         values = [value for part in parts for value in part[::2]]
         columns = [_texts(values, "backslashreplace"), _guards(guards), _texts(bodies, "replace")]
         return pa.RecordBatch.from_arrays(columns, [IDENTITY, GUARD, BODY])
