@@ -100,9 +100,10 @@ class ValueView(ScannedView):
                 wire.send_packed_command([self._command(part) for part in parts], check_health=False)
                 if former:
                     batch = self._batch(*former)
-                    rows = next_page(batch.num_rows, batch.nbytes, MOST_ROWS)
+                    rows = next_page(max(batch.num_rows, 1), batch.nbytes, MOST_ROWS)
                     yield batch
-                former = parts, [wire.read_response(disable_decoding=True) for _ in parts]
+                replies = [wire.read_response(disable_decoding=True) for _ in parts]
+                former = parts, replies, self._gone(wire, parts, replies)
         if former:
             yield self._batch(*former)
 
@@ -112,7 +113,19 @@ class ValueView(ScannedView):
             return packed([b"EVAL", READ_HASHES.encode(), b"%d" % len(keys), *keys])
         return packed([b"MGET", *keys])
 
-    def _batch(self, parts: list[list[bytes]], replies: list[Any]) -> pa.RecordBatch:
+    def _gone(self, wire: Any, parts: list[list[bytes]], replies: list[Any]) -> set[bytes]:
+        """Return the keys that SCAN named and that held nothing when they were read: they have expired, or were deleted."""
+        values = (value for part in parts for value in part[::2])
+        if self.settings.layout == "hash":
+            held = (held for hashes, _ in replies for held in hashes)
+            return {value for value, fields in zip(values, held, strict=True) if fields == []}
+        bodies = (reply for found in replies for reply in found[::2])
+        absent = [value for value, body in zip(values, bodies, strict=True) if body is None]
+        # MGET returns nil for a key of another type too, and a text of now was absent then
+        wire.send_packed_command([packed([b"TYPE", value]) for value in absent], check_health=False)
+        return {value for value in absent if wire.read_response(disable_decoding=True) in (b"none", b"string")}
+
+    def _batch(self, parts: list[list[bytes]], replies: list[Any], gone: set[bytes]) -> pa.RecordBatch:
         if self.settings.layout == "hash":
             bodies = [_object(held) for hashes, _ in replies for held in hashes]
             guards = [guard for _, found in replies for guard in found]
@@ -121,7 +134,8 @@ class ValueView(ScannedView):
             guards = [reply for found in replies for reply in found[1::2] or [None]]
         values = [value for part in parts for value in part[::2]]
         columns = [_texts(values, "backslashreplace"), _guards(guards), _texts(bodies, "replace")]
-        return pa.RecordBatch.from_arrays(columns, [IDENTITY, GUARD, BODY])
+        batch = pa.RecordBatch.from_arrays(columns, [IDENTITY, GUARD, BODY])
+        return batch.filter(pa.array([value not in gone for value in values])) if gone else batch
 
     def read(self, schema: StructType) -> Column:
         if self.settings.layout == "hash":
