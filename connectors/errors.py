@@ -108,12 +108,15 @@ def fenced_off(what: str) -> PermanentError:
 def certificate_error(who: str, text: str) -> SinkError | None:
     """Classify a failed connection by OpenSSL's text; None if the server's certificate is not the cause.
 
-    An expired certificate is retryable: after its renewal the route continues without a command.
+    A certificate that has expired or is not yet valid is retryable: the route then continues without a command.
     """
     if "certificate verify failed" not in text.lower():
         return None
     if "expired" in text:
         return RetryableError("certificate_expired", f"{who}: its certificate has expired; renew it")
+    if "not yet valid" in text:
+        wait = "correct the clock of this machine, or wait"
+        return RetryableError("certificate_expired", f"{who}: its certificate is not yet valid; {wait}")
     if "mismatch" in text:
         return PermanentError(f"{who}: its certificate is made for another name: {text}.", "Use a name it is made for.")
     return PermanentError(f"{who}: its certificate is not trusted: {text}.", "Name its authority in CA_CERTS.")

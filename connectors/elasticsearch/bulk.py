@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.elasticsearch.index import WRITER
+from connectors.elasticsearch.index import FAULTS_OF_INDEX, WRITER
 from connectors.errors import PermanentError, RetryableError
 from connectors.result import Rejected, WriteResult
 
@@ -32,36 +32,10 @@ CODES: Final = {
 }
 KNN_BREAKER: Final = re.compile("knn vector fields .*circuit breaker triggered")
 REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
-# Reasons of a 400 that are faults of the index, each with the operator's next step. They never make a dead letter.
-FAULTS_OF_INDEX: Final = (
-    (
-        re.compile(r"pipeline with id \[.*\] does not exist"),
-        (
-            "Create that ingest pipeline, or correct the pipelines that the index and its template name. "
-            "Then run: cdf-replicator resume {route}"
-        ),
-    ),
-    (
-        re.compile("routing_missing_exception"),
-        "Take _routing.required out of its template, delete the index, then run: cdf-replicator resync {route}",
-    ),
-    (
-        re.compile(r"Limit of (total fields|nested fields|mapping depth) \["),
-        (
-            "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. "
-            "Then run: cdf-replicator resume {route}"
-        ),
-    ),
-    (
-        re.compile(r"Number of documents in the index can't exceed \["),
-        (
-            "A shard is full. Set a higher number of shards in the template of the index, delete the index, "
-            "then run: cdf-replicator resync {route}"
-        ),
-    ),
-)
 # An empty document that the server checks but never stores, since no document has that sequence number.
 PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'
+NO_ERROR: Final = {"type": ""}
+OF_ONE_DOCUMENT: Final = re.compile(r"\[-?\d+:-?\d+\]|document with id '.*?'(?=\.|$)", re.DOTALL)
 DELETE, INDEX = b'{"delete":', b'\n{"index":'
 """Starts of the lines of actions. Only an upsert can have another line that starts like these: its document."""
 WORST_FIRST: Final = ("read_only", "unavailable", "overloaded")
@@ -89,20 +63,20 @@ class BulkRequests:
         if guarded and items:
             del items[-1]
         result = result_of(items, changes=changes, route=self.route, sent_bytes=len(body))
-        if kind := refused_alike(items):
-            self._check_rows_are_to_blame(kind)
+        if refused := refused_alike(items):
+            self._check_rows_are_to_blame(refused)
         return result
 
-    def _check_rows_are_to_blame(self, kind: str) -> None:
-        """Send an empty document after the index refused every row for one reason; raise ``PermanentError`` if it is refused too.
+    def _check_rows_are_to_blame(self, refused: set[tuple[str, str]]) -> None:
+        """Send an empty document after the index refused every row; raise ``PermanentError`` if it is refused as one of them.
 
         Without this check a fault of the index would turn all rows into dead letters, and delete the documents of their keys.
         """
         (item,) = _items(self._put(PROBE))
-        error = item["index"].get("error") or {}
-        if error.get("type") == kind:
+        error = item["index"].get("error", NO_ERROR)
+        if _kind_and_reason(error) in refused:
             raise PermanentError(
-                f"the index refuses every document, even an empty document: {kind}: {error.get('reason')}.",
+                f"the index refuses every document, even an empty document: {error['type']}: {error.get('reason')}.",
                 "Correct the settings, the template or the pipelines of the index. No document was deleted. "
                 "Then run: cdf-replicator resume {route}",
             )
@@ -220,15 +194,20 @@ def _check_row_is_to_blame(said: str) -> None:
             raise PermanentError(f"the index can't take any row: {said}.", hint)
 
 
-def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> str:
-    """Return the error type for which every upsert of an answer was refused; empty if there is none."""
-    kinds = {
-        error["type"] if _is_refusal(item["index"]["status"], error["type"]) else ""
+def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> set[tuple[str, str]]:
+    """Return type and reason of every refusal if all upserts of an answer were refused with one error type; otherwise none."""
+    refused = {
+        _kind_and_reason(error if _is_refusal(item["index"]["status"], error["type"]) else NO_ERROR)
         for item in items
         if "index" in item
-        for error in [item["index"].get("error", {"type": ""})]
+        for error in [item["index"].get("error", NO_ERROR)]
     }
-    return kinds.pop() if len(kinds) == 1 else ""
+    return refused - {("", "")} if len({kind for kind, _ in refused}) == 1 else set()
+
+
+def _kind_and_reason(error: dict[str, Any]) -> tuple[str, str]:
+    """Return type and reason of an error, without what names the document and the place in it."""
+    return error["type"], OF_ONE_DOCUMENT.sub("", error.get("reason") or "")
 
 
 def too_large(position: int) -> WriteResult:

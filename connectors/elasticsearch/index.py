@@ -6,6 +6,7 @@ Every write goes through an alias with ``require_alias``. If the index is delete
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -27,6 +28,34 @@ META: Final = "cdf_replicator"
 WRITER: Final = "CDF-writer-"
 SHORTEST_GC_DELETES: Final = 600
 SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+# Reasons of a 400 that are faults of the index, each with the operator's next step. They never make a dead letter.
+FAULTS_OF_INDEX: Final = (
+    (
+        re.compile(r"pipeline with id \[.*\] does not exist"),
+        (
+            "Create that ingest pipeline, or correct the pipelines that the index and its template name. "
+            "Then run: cdf-replicator resume {route}"
+        ),
+    ),
+    (
+        re.compile("routing_missing_exception"),
+        "Take _routing.required out of its template, delete the index, then run: cdf-replicator resync {route}",
+    ),
+    (
+        re.compile(r"Limit of (total fields|nested fields|mapping depth) \["),
+        (
+            "Raise index.mapping.total_fields.limit, nested_fields.limit or depth.limit of the index. "
+            "Then run: cdf-replicator resume {route}"
+        ),
+    ),
+    (
+        re.compile(r"Number of documents in the index can't exceed \["),
+        (
+            "A shard is full. Set a higher number of shards in the template of the index, delete the index, "
+            "then run: cdf-replicator resync {route}"
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

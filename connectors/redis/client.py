@@ -93,6 +93,10 @@ class Server:
         """Return the keys that one command may have, each time with the claim in their slot."""
         return [(names.claim, keys)]
 
+    def split_pairs(self, names: KeyNames, keys: list[bytes]) -> list[tuple[str, list[bytes]]]:
+        """Split keys of values, each followed by the key of its guard, as ``split`` does; a value may be alone in its part."""
+        return self.split(names, keys)
+
     def held(self, expected_claim: Sequence[str]) -> tuple[str, ...]:
         """Return the values that scripts compare with the claim of ``split``."""
         return tuple(expected_claim)

@@ -181,6 +181,18 @@ class Cluster:
             slots[key_slot(key)].append(key)
         return [(names.slot_claim(slot_tags()[slot]), found) for slot, found in slots.items()]
 
+    def split_pairs(self, names: KeyNames, keys: list[bytes]) -> list[tuple[str, list[bytes]]]:
+        """Split pairs of a value and its guard. A value whose guard would have another slot is another writer's, and is alone."""
+        slots: dict[int, list[bytes]] = defaultdict(list)
+        foreign = []
+        for value, guard in zip(keys[::2], keys[1::2], strict=True):
+            slot = key_slot(value)
+            if key_slot(guard) == slot:
+                slots[slot] += value, guard
+            else:
+                foreign.append((slot, [value]))
+        return [(names.slot_claim(slot_tags()[slot]), part) for slot, part in (*slots.items(), *foreign)]
+
     def held(self, expected_claim: Sequence[str]) -> tuple[str, ...]:
         """Return the values without the watermark, which most claims do not have."""
         return (*expected_claim[:2], "", "", "", *expected_claim[5:])

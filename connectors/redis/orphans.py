@@ -24,7 +24,7 @@ _ORPHANS: Final = """
 -- values. A value without a live guard and of another type belongs to another user, and the sink never wrote it.
 local call = redis.call
 local function inspect(row, below, kind)
-  local guard = call('MGET', KEYS[row + 1])[1]  -- also nil if another user has a list under that name
+  local guard = KEYS[row + 1] and call('MGET', KEYS[row + 1])[1]  -- also nil if another user has a list under that name
   if guard and #guard == 19 then return call('EXISTS', KEYS[row]) == 1, guard < below end
   local ours = call('TYPE', KEYS[row]).ok == kind
   return ours, ours
@@ -34,7 +34,8 @@ end
 COUNT: Final = (
     _ORPHANS
     + """
--- KEYS: for each row the keys of its value and its guard; ARGV: guard below which values are orphans, type of the values
+-- KEYS: for each row the keys of its value and its guard, or one value alone
+-- ARGV: guard below which values are orphans, type of the values
 -- Returns the number of values, and the number of orphans among them
 local total, below = 0, 0
 for row = 1, #KEYS, 2 do
@@ -50,7 +51,7 @@ SWEEP: Final = (
     script.HELD
     + _ORPHANS
     + """
--- KEYS further: for each row the keys of its value and its guard
+-- KEYS further: for each row the keys of its value and its guard, or one value alone
 -- ARGV further: guard below which values are orphans, type of the values, guard of the tombstones, their time to live
 -- Returns the number of removed values
 local removed = 0
@@ -58,7 +59,7 @@ for row = 2, #KEYS, 2 do
   local there, orphan = inspect(row, ARGV[6], ARGV[7])
   if there and orphan then
     removed = removed + call('UNLINK', KEYS[row])
-    call('SET', KEYS[row + 1], ARGV[8], 'EX', ARGV[9])
+    if KEYS[row + 1] then call('SET', KEYS[row + 1], ARGV[8], 'EX', ARGV[9]) end
   end
 end
 return removed
@@ -73,7 +74,7 @@ def count(server: Server | Cluster, names: KeyNames, below_guard: int, value_typ
         inspect = client.register_script(COUNT)
         for keys in _pages(client, names):
             with client.pipeline(transaction=False) as pipe:
-                for _, part in server.split(names, keys):
+                for _, part in server.split_pairs(names, keys):
                     inspect(keys=part, args=(_digits(below_guard), value_type), client=pipe)
                 for there, orphans in pipe.execute():
                     total, below = total + there, below + orphans
@@ -98,7 +99,7 @@ def sweep(
     """Delete every value whose guard is below the given guard, and return their number.
 
     A deleted value leaves a tombstone with the guard just below. It loses to every change of the new epoch, and beats every
-    change of an older epoch.
+    change of an older epoch. A value of another writer whose guard would have another slot of a cluster leaves none.
     """
     removed = 0
     tombstone = (f"{_digits(below_guard - 1)}d", str(tombstone_seconds))
@@ -107,7 +108,7 @@ def sweep(
         delete = client.register_script(SWEEP)
         for keys in _pages(client, names):
             with client.pipeline(transaction=False) as pipe:
-                for claim, part in server.split(names, keys):
+                for claim, part in server.split_pairs(names, keys):
                     delete(keys=[claim, *part], args=arguments, client=pipe)
                 removed += sum(pipe.execute())
     return removed

@@ -38,7 +38,7 @@ GUARD_PATTERN: Final = rf"^\d{{{GUARD_DIGITS}}}$"
 HIGHEST_GUARD: Final = b"%d" % (2**63 - 1)
 
 READ_HASHES: Final = """
--- KEYS: for each row the keys of its value and its guard
+-- KEYS: for each row the keys of its value and its guard, or one value alone
 -- Returns for each row its fields and values, or nil for a key of another type; then the guards
 local hashes, guards = {}, {}
 for row = 1, #KEYS, 2 do
@@ -46,7 +46,7 @@ for row = 1, #KEYS, 2 do
   hashes[#hashes + 1] = not held.err and held
   guards[#guards + 1] = KEYS[row + 1]
 end
-return {hashes, redis.call('MGET', unpack(guards))}
+return {hashes, #guards > 0 and redis.call('MGET', unpack(guards)) or {false}}
 """
 
 
@@ -95,14 +95,15 @@ class ValueView(ScannedView):
         for page in pages:
             left = page
             while left:
-                parts = [part for _, part in connection.split(self.names, left[: 2 * rows])]
+                parts = [part for _, part in connection.split_pairs(self.names, left[: 2 * rows])]
                 left = left[2 * rows :]
                 wire.send_packed_command([self._command(part) for part in parts], check_health=False)
                 if former:
                     batch = self._batch(*former)
-                    rows = next_page(batch.num_rows, batch.nbytes, MOST_ROWS)
+                    rows = next_page(max(batch.num_rows, 1), batch.nbytes, MOST_ROWS)
                     yield batch
-                former = parts, [wire.read_response(disable_decoding=True) for _ in parts]
+                replies = [wire.read_response(disable_decoding=True) for _ in parts]
+                former = parts, replies, self._gone(wire, parts, replies)
         if former:
             yield self._batch(*former)
 
@@ -112,16 +113,29 @@ class ValueView(ScannedView):
             return packed([b"EVAL", READ_HASHES.encode(), b"%d" % len(keys), *keys])
         return packed([b"MGET", *keys])
 
-    def _batch(self, parts: list[list[bytes]], replies: list[Any]) -> pa.RecordBatch:
+    def _gone(self, wire: Any, parts: list[list[bytes]], replies: list[Any]) -> set[bytes]:
+        """Return the keys that SCAN named and that held nothing when they were read: they have expired, or were deleted."""
+        values = (value for part in parts for value in part[::2])
+        if self.settings.layout == "hash":
+            held = (held for hashes, _ in replies for held in hashes)
+            return {value for value, fields in zip(values, held, strict=True) if fields == []}
+        bodies = (reply for found in replies for reply in found[::2])
+        absent = [value for value, body in zip(values, bodies, strict=True) if body is None]
+        # MGET returns nil for a key of another type too, and a text of now was absent then
+        wire.send_packed_command([packed([b"TYPE", value]) for value in absent], check_health=False)
+        return {value for value in absent if wire.read_response(disable_decoding=True) in (b"none", b"string")}
+
+    def _batch(self, parts: list[list[bytes]], replies: list[Any], gone: set[bytes]) -> pa.RecordBatch:
         if self.settings.layout == "hash":
             bodies = [_object(held) for hashes, _ in replies for held in hashes]
             guards = [guard for _, found in replies for guard in found]
         else:
             bodies = [reply for found in replies for reply in found[::2]]
-            guards = [reply for found in replies for reply in found[1::2]]
+            guards = [reply for found in replies for reply in found[1::2] or [None]]
         values = [value for part in parts for value in part[::2]]
         columns = [_texts(values, "backslashreplace"), _guards(guards), _texts(bodies, "replace")]
-        return pa.RecordBatch.from_arrays(columns, [IDENTITY, GUARD, BODY])
+        batch = pa.RecordBatch.from_arrays(columns, [IDENTITY, GUARD, BODY])
+        return batch.filter(pa.array([value not in gone for value in values])) if gone else batch
 
     def read(self, schema: StructType) -> Column:
         if self.settings.layout == "hash":

@@ -71,6 +71,15 @@ class TlsContract:
             self.replace(server, pair(authority.issue_cert("127.0.0.1")))
             sink.check()
 
+    def test_certificate_that_is_not_yet_valid_is_retried(self, sink_of, server, authority):
+        soon = datetime.now(timezone.utc) + timedelta(hours=1)
+        self.replace(server, pair(authority.issue_cert("127.0.0.1", not_before=soon)))
+        with sink_of() as sink:
+            with pytest.raises(RetryableError, match="not yet valid"):
+                sink.check()
+            self.replace(server, pair(authority.issue_cert("127.0.0.1")))
+            sink.check()
+
     def replace(self, server, certificate):
         """Give the server another certificate."""
         server.certificate = certificate

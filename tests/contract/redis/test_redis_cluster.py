@@ -115,6 +115,46 @@ def test_sweep_of_a_cluster_keeps_values_under_longer_claimed_prefixes(sink, spa
     assert set(client.scan_iter("orders:*", target_nodes="primaries")) == left
 
 
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_foreign_key_with_a_hash_tag_is_counted_shown_and_deleted(cluster, client, spark, route, layout):
+    with closing(RedisSink(RedisSettings(type="redis", url=cluster.url, layout=layout))) as sink:
+        sink.prepare(SCHEMA, route)
+        sink.open(route)
+        sink.write(render_chunk(spark, sink, route, SCHEMA, [upsert("1", 1, "x")]))
+        set_foreign(client, "orders:{42}", layout)
+        client.rpush("orders:{43}", "a list is kept")
+        counted = sink.count_entries(route, guard_of(1, 0, upsert=False))
+        assert (counted.total, counted.orphans) == (2, 1)
+        entries = read_entries(spark, sink, route, SCHEMA)
+        assert {key: guard for key, (guard, _) in entries.items()} == {
+            "orders:1": guard_of(1, 1, upsert=True), "orders:{42}": None, "orders:{43}": None,
+        }  # fmt: skip
+        assert sink.delete_orphans(route, guard_of(1, 0, upsert=False)) == 1
+    assert set(client.scan_iter("orders:*", target_nodes="primaries")) == {"orders:1", "orders:{43}"}
+    assert not client.exists("cdf:guard:{orders:{42}}")
+
+
+def set_foreign(client, key, layout):
+    if layout == "hash":
+        client.hset(key, "theirs", "1")
+    else:
+        client.set(key, "theirs")
+
+
+def test_sweep_keeps_rows_between_foreign_keys_of_their_slot(opened, chunk_of, client, route):
+    slot = key_slot(b"c1")
+    ours = [str(key) for key in range(100_000) if key_slot(f"orders:{key}".encode()) == slot]
+    theirs = [f"orders:{{c1}}:{number}" for number in range(len(ours) + len(ours) % 2)]
+    opened.write(chunk_of(*(upsert(key, 1, "x") for key in ours)))
+    names = [name for key in ours for name in (f"orders:{key}", f"cdf:guard:{{orders:{key}}}")]
+    before = client.mget(names)
+    for key in theirs:
+        client.set(key, "theirs")
+    assert opened.delete_orphans(route, guard_of(1, 0, upsert=False)) == len(theirs)
+    assert client.mget(names) == before
+    assert client.exists(*theirs) == 0
+
+
 # Slots that move
 
 

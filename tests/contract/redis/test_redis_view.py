@@ -69,6 +69,28 @@ def test_value_of_another_type_has_no_body(redis_server, client):
     assert entries(redis_server.url, layout="hash") == [{"identity": "rows:1", "guard": None, "body": None}]
 
 
+@pytest.mark.parametrize("layout", ["json", "hash"])
+def test_value_that_is_gone_when_it_is_read_has_no_entry(redis_server, client, monkeypatch, layout):
+    for number in range(40):
+        client.set(f"cdf:guard:{{rows:{number}}}", GUARD, ex=3600)
+        if layout == "hash":
+            client.hset(f"rows:{number}", "id", number)
+        else:
+            client.set(f"rows:{number}", "{}", ex=3600)
+    client.rpush("rows:list", "theirs")
+    gone = range(1, 40)
+
+    def expired(*arguments):
+        for page in pages(*arguments):
+            client.delete(*(f"rows:{number}" for number in gone), *(f"cdf:guard:{{rows:{number}}}" for number in gone))
+            yield page
+
+    pages = view.value_pages
+    monkeypatch.setattr(view, "value_pages", expired)
+    found = entries(redis_server.url, layout=layout, ttl_seconds=3600)
+    assert [(row["identity"], row["guard"]) for row in found] == [("rows:0", int(GUARD)), ("rows:list", None)]
+
+
 def test_batches_of_large_values_are_bounded(redis_server, client, monkeypatch):
     monkeypatch.setattr("connectors.view.PAGE_BYTES", 10_000)
     for number in range(300):

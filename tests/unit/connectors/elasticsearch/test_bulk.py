@@ -3,7 +3,9 @@ import pyarrow as pa
 import pytest
 
 from connectors import PermanentError, Rejected, RetryableError, WriteResult
-from connectors.elasticsearch.bulk import all_applied, merge, refused_alike, result_of
+from connectors.elasticsearch.bulk import BulkRequests, all_applied, merge, refused_alike, result_of
+from connectors.elasticsearch.client import Reply
+from connectors.elasticsearch.dialect import ELASTICSEARCH
 from connectors.elasticsearch.sink import body_of
 
 
@@ -110,7 +112,7 @@ def test_temporary_refusal_is_sent_again(item, reason):
 def test_document_that_a_pipeline_refuses_is_rejected():
     refused = index(500, "fail_processor_exception", "no price")
     assert [row.code for row in classify(index(201), refused).rejected] == ["invalid"]
-    assert refused_alike([refused, refused]) == "fail_processor_exception"
+    assert refused_alike([refused, refused]) == {("fail_processor_exception", "no price")}
 
 
 def test_document_that_only_mentions_a_circuit_breaker_is_rejected():
@@ -141,9 +143,46 @@ def test_refusal_that_needs_an_operator_halts(item):
 
 def test_index_is_suspected_only_if_all_upserts_are_refused_alike():
     bad, worse = index(400, "document_parsing_exception", "[1:6] n"), index(400, "illegal_argument_exception", "x")
-    assert refused_alike([bad, delete(404), bad, CONFLICT]) == "document_parsing_exception"
+    other = index(400, "document_parsing_exception", "[1:9] m")
+    kind = "document_parsing_exception"
+    assert refused_alike([bad, delete(404), other, bad, CONFLICT]) == {(kind, " n"), (kind, " m")}
     for items in ([bad, worse], [bad, index(201)], [bad, BUSY], [delete(200)], [CONFLICT]):
-        assert refused_alike(items) == ""
+        assert refused_alike(items) == set()
+
+
+def sent(*items, probe):
+    """Send rows that an index refuses by these items, and an empty document by ``probe``."""
+    answers = [answer(*items, errors=True), answer(probe, errors=True)]
+
+    class Cluster:
+        def send(self, *_):
+            return Reply(ELASTICSEARCH, 200, {"x-elastic-product": "Elasticsearch"}, answers.pop(0))
+
+    return BulkRequests(Cluster(), "orders", "r").send(b'{"index":{}}\n{}\n' * len(items), len(items))
+
+
+GARBAGE = "unable to parse date [garbage]"
+ABSENT = "field [created] not present as part of path [created]"
+PARSED = "[{}] failed to parse field [seen] of type [date] in document with id '{}'. Preview of field's value: 'never'"
+
+
+def test_row_that_a_pipeline_refuses_alone_is_rejected():
+    item, probe = (index(400, "illegal_argument_exception", reason) for reason in (GARBAGE, ABSENT))
+    result = sent(item, probe=probe)
+    assert result.rejected == [Rejected(0, "illegal_argument", f"illegal_argument_exception: {GARBAGE}")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "of_probe"),
+    [
+        ("illegal_argument_exception", ABSENT, ABSENT),
+        ("document_parsing_exception", "[1:98] failed to parse", "[1:2] failed to parse"),
+        ("document_parsing_exception", PARSED.format("1:98", "it's"), PARSED.format("1:12", "cdf-replicator-probe")),
+    ],
+)
+def test_index_that_refuses_the_empty_document_for_the_same_reason_halts(kind, reason, of_probe):
+    with pytest.raises(PermanentError, match="even an empty document"):
+        sent(index(400, kind, "another"), index(400, kind, reason), probe=index(400, kind, of_probe))
 
 
 def test_response_of_another_length_is_invalid():
