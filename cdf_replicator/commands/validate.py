@@ -32,14 +32,14 @@ def _problems(settings: Settings) -> Iterator[Finding]:
 
 
 def _state_path(settings: Settings) -> Iterator[Finding]:
-    """Check the state path, which the lease holder has open otherwise."""
+    """Check the state path without writing to it; a running service has it open already."""
     from cdf_replicator.errors.exceptions import StateError
     from cdf_replicator.spark import SparkStartError
     from cdf_replicator.state.location import state_folder
     from cdf_replicator.state.store import StateStore
 
     try:
-        StateStore.open(state_folder(settings))
+        StateStore.check(state_folder(settings))
     except StateError as error:
         yield Finding("state path", str(error), "")
     except SparkStartError as error:  # the object store is read by Spark

@@ -12,6 +12,7 @@ OF_A_RANGE: Final = {
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE": "A column was renamed, dropped or retyped in the range, and a read has a single "
     "schema: read the versions before that commit and the versions from it on, one after the other (DESCRIBE "
     "HISTORY shows the commit).",
+    "DELTA_INVALID_CDC_RANGE": "The last version is before the first: choose a later last version.",
     "DELTA_MISSING_CHANGE_DATA": "The change feed was off in a part of the range: choose later versions. "
     "`cdf-replicator enable TABLE` shows the version from which it is on.",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION": "The range is older than "

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -86,6 +86,17 @@ class RouteStream:
             finally:
                 maintenance.cancel()
 
+    def report_letters(self) -> None:
+        """Report the open dead letters if no run has read them; the next run, or the next call, repeats a failed read.
+
+        The read takes a place among the starts, so that hundreds of routes that can't run do not read at once.
+        """
+        if self.targets.has_read_letters:
+            return
+        with self.starts.place(self.interrupt) as entered, suppress(Exception):
+            if entered:
+                self.targets.read_letters()
+
     def report_refusal(self) -> None:
         """Report the sink as down if it refuses every request, not only the target of this route; waits for one check."""
         try:
@@ -131,6 +142,7 @@ class RouteStream:
     def _report_unreachable(self, error: RetryableError) -> None:
         self.context.report.state("retrying", str(error))
         self._report_down(error)
+        self.report_letters()
 
     def _report_down(self, error: BaseException) -> None:
         self.context.report.sink_down(classify_error(error, route=self.context.route.name))

@@ -23,7 +23,7 @@ from connectors import Batch, Watermarked
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdf_replicator.delivery.dead_letters import DeadLetters
+    from cdf_replicator.delivery.dead_letters import DeadLetters, Known
     from cdf_replicator.pipeline.context import RouteContext
     from cdf_replicator.route import Route
     from cdf_replicator.source.table import SourceTable
@@ -151,6 +151,7 @@ class TargetFactory:
         self.dead_letters = dead_letters
         self._dimensions = Dimensions(context.spark, context.route)
         self.policy = RetryPolicy(budget_seconds=context.settings.delivery.retry_seconds)
+        self.has_read_letters = False
 
     def new_sink(self) -> Sink:
         """Return a new, unopened sink, which the caller closes."""
@@ -159,10 +160,16 @@ class TargetFactory:
     def target(self, sink: Sink) -> RouteTarget:
         """Return the target behind a sink; reads the open dead letters of the route."""
         route, report = self._context.route, self._context.report
-        known = self.dead_letters.known(route.name, most_known(sink))
-        report.dead_letters(known.open)
+        known = self.read_letters(most_known(sink))
         limits = self._context.settings.delivery
         run = SinkRun()
         rejections = Rejections(route, sink, run, self.policy, limits, self.dead_letters, report, known)
         writer = BatchWriter(route, sink, run, self.policy, report, rejections, self._dimensions)
         return RouteTarget(writer, self._context.state_store)
+
+    def read_letters(self, most: int = 0) -> Known:
+        """Read the dead letters of the route, with at most ``most`` keys, and report how many are open."""
+        known = self.dead_letters.known(self._context.route.name, most)
+        self._context.report.dead_letters(known.open)
+        self.has_read_letters = True
+        return known

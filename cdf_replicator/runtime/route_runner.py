@@ -71,8 +71,7 @@ class RouteRunner:
         self._handler = handler
         self._inbox = inbox
         self.requested_start_version = requested_start_version
-        self._once = context.once
-        self._is_paused = False
+        self._once, self._is_paused = context.once, False
         self._failures = self._same_failures = 0
         self._last_message = self._last_reason = ""
         self._restarts: deque[float] = deque(maxlen=FAST_RESTARTS)
@@ -236,7 +235,8 @@ class RouteRunner:
         return True
 
     def _wait(self, seconds: float) -> None:
-        """Wait for the given time or until a command or stop arrives; report the lag meanwhile."""
+        """Wait for the given time or until a command or stop arrives; report the dead letters and the lag meanwhile."""
+        self._stream.report_letters()
         deadline = time.monotonic() + seconds
         while not self._inbox.requested and (left := deadline - time.monotonic()) > 0:
             self._stream.lag.poll()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from cdf_replicator.state.command_queue import Command
 
@@ -36,6 +36,14 @@ class Replay(Plain):
 
     starting_version: int = Field(ge=0)
     ending_version: int | None = Field(None, ge=0)
+
+    @field_validator("ending_version")
+    @classmethod
+    def _not_before_start(cls, value: int | None, info: ValidationInfo) -> int | None:
+        start = info.data.get("starting_version")
+        if value is not None and start is not None and value < start:
+            raise ValueError(f"{value} is before {start}")
+        return value
 
 
 class Resync(Plain):

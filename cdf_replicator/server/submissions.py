@@ -64,5 +64,5 @@ def _read(follow: Callable[[str], Answer | None], command: Submitted) -> tuple[s
     except HTTPException:
         return command.state, command.message, command.ratio
     if answer is None:
-        return "failed", "its answer is no longer kept", 1.0
+        return "unknown", "its answer is no longer kept", 1.0
     return answer.state, answer.message, answer.ratio

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from contextlib import contextmanager, suppress
@@ -63,6 +64,14 @@ class LocalPath(PosixPath):
         with suppress(FileNotFoundError), os.scandir(self) as entries:
             return [self / entry.name for entry in entries if fnmatchcase(entry.name, pattern)]
         return []
+
+    def check_writable(self) -> None:
+        """Raise ``OSError`` unless this user may write to the folder, or to the nearest folder above it that exists."""
+        nearest = next(place for place in (self, *self.parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
     def modified_at(self) -> float:
         return self.stat().st_mtime

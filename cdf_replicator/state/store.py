@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdf_replicator.errors.exceptions import LeaseLostError, StateError
 from cdf_replicator.state.route_state import RouteState
+from cdf_replicator.state.storage_path import LocalPath
 
 if TYPE_CHECKING:
     from cdf_replicator.route import Route
@@ -54,21 +55,44 @@ class StateStore:
             probe.write_text("")
             probe.unlink(missing_ok=True)  # another container's process with the same id may use the same probe file
         except OSError as error:
-            if not (root.is_local or isinstance(error, PermissionError)):
-                raise
-            raise StateError(
-                f"CDF_STATE_PATH={root} is not writable ({error.strerror}). "
-                "It holds the checkpoints and must survive restarts: mount a volume there or name another folder."
-            ) from error
-        found = state._format.get("format")
+            raise state._not_writable(error) from error
+        state._check_format()
+        return state
+
+    @classmethod
+    def check(cls, root: StoragePath) -> None:
+        """Check without writing whether ``open`` would succeed; raises its errors.
+
+        The permission to write is checked for a folder of this machine only: an object store reports it at a write.
+        """
+        state = cls(root)
+        try:
+            if isinstance(root, LocalPath):
+                root.check_writable()
+            exists = state._format_file.exists()
+        except OSError as error:
+            raise state._not_writable(error) from error
+        if exists:
+            state._check_format()
+
+    def _not_writable(self, error: OSError) -> Exception:
+        """Return the error to raise for ``error``, which is the same if an object store does not answer."""
+        if not (self.root.is_local or isinstance(error, PermissionError)):
+            return error
+        return StateError(
+            f"CDF_STATE_PATH={self.root} is not writable ({error.strerror}). "
+            "It holds the checkpoints and must survive restarts: mount a volume there or name another folder."
+        )
+
+    def _check_format(self) -> None:
+        found = self._format.get("format")
         if found != FORMAT:
             older = isinstance(found, int) and found < FORMAT
             raise StateError(
-                f"CDF_STATE_PATH={root} has state format {found}, this version reads format {FORMAT}. It was written by "
-                f"{'an older' if older else 'a newer'} cdf-replicator: run that version, or name an empty folder and rebuild "
-                "each target with: cdf-replicator resync ROUTE."
+                f"CDF_STATE_PATH={self.root} has state format {found}, this version reads format {FORMAT}. It was written "
+                f"by {'an older' if older else 'a newer'} cdf-replicator: run that version, or name an empty folder and "
+                "rebuild each target with: cdf-replicator resync ROUTE."
             )
-        return state
 
     @cached_property
     def owner(self) -> str:

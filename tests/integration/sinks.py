@@ -34,6 +34,8 @@ class PickySink(ResyncableFolderSink, Watermarked):
     def check(self):
         if _said(self.settings.path) == "locked":
             raise PermanentError("The folder is locked.", "Unlock it.")
+        if _said(self.settings.path) == "unreachable":
+            raise RetryableError("unreachable", "no answer")
         super().check()
 
     def prepare(self, schema, route):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
+from cdf_replicator.server.pages import actions
 from cdf_replicator.state.command_queue import Command
 from tests.support.waiting import until
 
@@ -128,3 +131,39 @@ def test_load_that_hangs_is_stalled_until_it_moves(world, live):
     finally:
         world.trouble(None)
     until(lambda: world.delivered() == world.expected() and route(world).state == "running", WITHIN)
+
+
+def paused(world):
+    world.state_path.set_paused(ROUTE)
+
+
+def halted(world):
+    world.environ["CDF_ROUTES__ORDERS_FILES__FILTER"] = "id > 0"  # another definition than that of the checkpoint
+
+
+def without_sink(world):
+    world.environ["CDF_DELIVERY__RETRY_SECONDS"] = "300"  # longer than the test waits
+    world.trouble("unreachable")
+
+
+def without_table(world):
+    Path(world.table).rename(world.folder / "moved")
+
+
+@pytest.mark.parametrize(
+    ("hinder", "state"),
+    [(paused, "paused"), (halted, "halted"), (without_sink, "retrying"), (without_table, "retrying")],
+)
+def test_open_dead_letters_are_shown_after_a_restart_that_delivers_nothing(world, live, hinder, state):
+    world.create(rows=["(1, 'a')"])
+    assert world.run() is None
+    world.insert("(3, 'bad')")
+    assert world.run() is None
+    hinder(world)
+    live(ROUTE)
+    try:
+        until(lambda: (route(world).state, route(world).dead_letters) == (state, 1), WITHIN)
+    finally:
+        world.trouble(None)
+    refusals = {offer.action: offer.refusal for offer in actions.offers(route(world))}
+    assert refusals["discard"] == ""

@@ -45,7 +45,10 @@ class Field(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A command that came over HTTP with the token of this name, and its progress: waiting, running, done or failed."""
+    """A command that came over HTTP with the token of this name, and its progress.
+
+    ``state`` is waiting, running, done or failed, or unknown once the answer is no longer kept.
+    """
 
     id: str
     route: str
@@ -58,7 +61,7 @@ class Submitted(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ("done", "failed")
+        return self.state in ("done", "failed", "unknown")
 
     def after(self, state: str, message: str, ratio: float) -> Submitted:
         return self._replace(state=state, message=message, ratio=ratio)

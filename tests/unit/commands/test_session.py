@@ -61,6 +61,7 @@ def test_tables_are_known_without_state_path_and_sinks():
         ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA", "one after the other"),
         ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE", "one after the other"),
         ("DELTA_MISSING_CHANGE_DATA", "cdf-replicator enable TABLE"),
+        ("DELTA_INVALID_CDC_RANGE", "The last version is before the first"),
         ("DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION", "deletedFileRetentionDuration"),
         ("FAILED_READ_FILE.FILE_NOT_EXIST", "VACUUM has removed"),
         ("DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS", "rename the column"),

@@ -241,6 +241,7 @@ def test_form_of_another_site_is_refused(client, state_path, headers, code):
         ("replay", {}, "starting_version: Field required"),
         ("replay", {"starting_version": "-1"}, "starting_version: Input should be greater than or equal to 0"),
         ("replay", {"starting_version": "<b>"}, "starting_version: Input should be a valid integer"),
+        ("replay", {"starting_version": "20", "ending_version": "12"}, "ending_version: Value error, 12 is before 20"),
         ("resync", {"max_removed_share": "2"}, "max_removed_share: Input should be less than or equal to 1"),
         ("redrive", {"letters": "'; drop table"}, "letters: String should match pattern"),
         ("pause", {"ending_version": "1"}, "ending_version: Extra inputs are not permitted"),
@@ -280,11 +281,14 @@ def test_second_operator_sees_the_command_of_the_first(client, state_path, board
     assert rows(client.get("/routes/orders_cache").text, "commands") == []
 
 
-def test_command_without_an_answer_is_shown_as_failed(client, state_path):
+def test_command_without_an_answer_has_ended_and_is_not_shown_as_failed(client, state_path):
     client.post(PAUSE, data={"token": TOKEN})
     (command,) = pending(state_path)
     command_queue.delete(state_path.requests, command.id)
-    assert rows(client.get(f"/routes/{ROUTE}").text, "commands")[0].endswith("failed its answer is no longer kept")
+    page = client.get(f"/routes/{ROUTE}").text
+    assert rows(page, "commands")[0].endswith("unknown its answer is no longer kept")
+    assert '<td class="bad">' not in page
+    assert "A pause is" not in client.get(f"/routes/{ROUTE}/actions/resync").text
 
 
 def test_standby_refuses_and_keeps_the_page(standby):

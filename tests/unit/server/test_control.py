@@ -156,6 +156,9 @@ def test_invalid_request_is_refused_and_writes_nothing(operator, state_path):
     assert "the routes are orders_search, orders_audit" in unknown.json()["detail"]
     for body in ({}, {"starting_version": -1}, {"starting_version": "x"}, {"starting_version": 1, "end": 2}):
         assert operator.post("/routes/orders_search/replay", json=body).status_code == 422
+    reversed_range = operator.post("/routes/orders_audit/replay", json={"starting_version": 20, "ending_version": 12})
+    assert reversed_range.status_code == 422
+    assert "12 is before 20" in reversed_range.text
     for kind, body in (
         ("resync", {"max_removed_share": 1.5}),
         ("redrive", {"letters": ["id' or 1=1"]}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -19,6 +20,8 @@ from cdf_replicator.state.store import FORMAT, StateStore, write_json
 from connectors import RouteOptions, Watermark
 
 STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -154,6 +157,42 @@ def test_unwritable_folder_is_reported_with_the_next_step(tmp_path):
     for root in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
             StateStore.open(root)
+
+
+def test_check_of_an_absent_state_path_writes_nothing(tmp_path):
+    StateStore.check(tmp_path / "new" / "state")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_of_a_state_path_leaves_it_unchanged(path):
+    before = {file: file.stat().st_mtime_ns for file in (path.root, *path.root.iterdir())}
+    StateStore.check(path.root)
+    assert {file: file.stat().st_mtime_ns for file in (path.root, *path.root.iterdir())} == before
+
+
+def test_check_refuses_what_a_start_refuses(path, tmp_path):
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "state"):
+        with pytest.raises(StateError, match=f"CDF_STATE_PATH={root} is not writable .* mount a volume"):
+            StateStore.check(root)
+    write_json(path.root / "format.json", {"format": FORMAT + 1, "owner": "us"})
+    with pytest.raises(StateError, match=f"has state format {FORMAT + 1}"):
+        StateStore.check(path.root)
+    (path.root / "format.json").write_text("{")
+    with pytest.raises(StateError, match=r"format\.json can't be read"):
+        StateStore.check(path.root)
+
+
+def test_check_refuses_a_folder_without_write_permission(tmp_path):
+    refused, user = tmp_path / "refused", os.geteuid()
+    refused.mkdir(mode=0o500)
+    os.seteuid(user or NOBODY)  # root may write to every folder
+    try:
+        for root in (refused, refused / "new" / "state"):
+            with pytest.raises(StateError, match=r"is not writable \(Permission denied\)"):
+                StateStore.check(root)
+    finally:
+        os.seteuid(user)
 
 
 def test_a_replay_is_the_next_generation_of_the_same_epoch():
