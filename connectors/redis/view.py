@@ -119,7 +119,9 @@ class ValueView(ScannedView):
         if self.settings.layout == "hash":
             held = (held for hashes, _ in replies for held in hashes)
             return {value for value, fields in zip(values, held, strict=True) if fields == []}
-        bodies = (reply for found in replies for reply in found[::2])
+        bodies = [reply for found in replies for reply in found[::2]]
+        if None not in bodies:
+            return set()
         absent = [value for value, body in zip(values, bodies, strict=True) if body is None]
         # MGET returns nil for a key of another type too, and a text of now was absent then
         wire.send_packed_command([packed([b"TYPE", value]) for value in absent], check_health=False)
