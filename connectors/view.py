@@ -49,7 +49,7 @@ class View(ABC):
         return None
 
     def kept(self, schema: StructType) -> StructType:
-        """Return the types in which rows are compared: those of ``schema``, or shorter numbers if the target keeps such."""
+        """Return the types in which rows are compared: those of ``schema``, or arrays of shorter numbers if the target keeps such."""
         return schema
 
     @abstractmethod

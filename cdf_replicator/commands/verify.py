@@ -156,19 +156,26 @@ def _correction(of: Verification) -> str:
         else []
     )
     if kinds & {"missing", "different"}:
-        steps.append(_delivery(of, of.first_version))
+        steps += _deliveries(of, of.first_version)
     return ", then run: ".join(steps)
 
 
-def _delivery(of: Verification, first: int) -> str:
-    """Return the command that appends missing rows. A replay delivers no snapshot, and later comparisons leave its rows out."""
-    if of.snapshot_version is not None:
-        found = of.comparison
-        of_snapshot = f"{of.snapshot_version}:{SNAPSHOT}:"
-        if found.unequal > len(found.identities) or any(name.startswith(of_snapshot) for name in found.identities):
-            return f"cdf-replicator resync {of.route} (it appends a new snapshot)"
-        first = of.snapshot_version + 1
-    return f"cdf-replicator replay {of.route} --starting-version {first} (it appends missing changes)"
+def _deliveries(of: Verification, first: int) -> list[str]:
+    """Return the commands that append missing rows: a replay those of the feed, then a resync those of the snapshot.
+
+    A replay with an end keeps the checkpoint, so that later comparisons include the snapshot. Those after a resync begin
+    with its snapshot, and would no longer find that a change is missing.
+    """
+    found, start = of.comparison, first if of.snapshot_version is None else of.snapshot_version + 1
+    of_snapshot = [name.startswith(f"{of.snapshot_version}:{SNAPSHOT}:") for name in found.identities]
+    has_more = found.unequal > len(found.identities)
+    steps = []
+    if has_more or not all(of_snapshot):
+        range_ = f"--starting-version {start} --ending-version {of.version}"
+        steps.append(f"cdf-replicator replay {of.route} {range_} (it appends missing changes)")
+    if any(of_snapshot) or (has_more and of.snapshot_version is not None):
+        steps.append(f"cdf-replicator resync {of.route} (it appends a new snapshot)")
+    return steps
 
 
 def _write(verification: Verification, format_: Format) -> None:

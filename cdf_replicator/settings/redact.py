@@ -16,7 +16,7 @@ SHOWN_LENGTH: Final = 200
 _NEXT: Final = r"(?!,[a-z][a-z0-9+.-]*://|[\"'],)"
 # Matches user:password@ in an address. Azure's container@account is an address, not a credential.
 _USERINFO: Final = re.compile(
-    rf"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?(?:{_NEXT}\S)*)@",
+    rf"(?P<scheme>\b(?!(?:abfs|wasb)s?:)[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s,]*)(?P<rest>:?(?:{_NEXT}\S){{0,500}})@",
     re.IGNORECASE,
 )
 _PARAMETER: Final = re.compile(

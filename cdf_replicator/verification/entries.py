@@ -157,5 +157,14 @@ class Entries:
 
 
 def _in_types(row: StructType, kept: StructType) -> Column:
+    """Return the row in the types that the target keeps. It rounds the text of a number, and so does this."""
     column = F.col(change.ROW)
-    return column if kept == row else F.struct(*(column.getField(f.name).cast(f.dataType).alias(f.name) for f in kept))
+    if kept == row:
+        return column
+    values = ((f, column.getField(f.name)) for f in kept.fields)
+    return F.struct(
+        *(
+            (each if f == row[f.name] else each.cast("array<string>").cast(f.dataType)).alias(f.name)
+            for f, each in values
+        )
+    )

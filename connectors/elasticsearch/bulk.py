@@ -33,7 +33,8 @@ CODES: Final = {
 KNN_BREAKER: Final = re.compile("knn vector fields .*circuit breaker triggered")
 REJECTION_CODES: Final = (*sorted({*CODES.values()}), INVALID, TOO_LARGE)
 # An empty document that the server checks but never stores, since no document has that sequence number.
-PROBE: Final = b'{"index":{"_id":"cdf-replicator-probe","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n'
+PROBE_ID: Final = "cdf-replicator-probe"
+PROBE: Final = b'{"index":{"_id":"%s","if_seq_no":9007199254740991,"if_primary_term":1}}\n{}\n' % PROBE_ID.encode()
 NO_ERROR: Final = {"type": ""}
 OF_ONE_DOCUMENT: Final = re.compile(r"\[-?\d+:-?\d+\]|document with id '.*?'(?=\.|$)", re.DOTALL)
 DELETE, INDEX = b'{"delete":', b'\n{"index":'
@@ -68,13 +69,13 @@ class BulkRequests:
         return result
 
     def _check_rows_are_to_blame(self, refused: set[tuple[str, str]]) -> None:
-        """Send an empty document after the index refused every row; raise ``PermanentError`` if it is refused as one of them.
+        """Send an empty document after the index refused every row; raise ``PermanentError`` if it is refused like them.
 
         Without this check a fault of the index would turn all rows into dead letters, and delete the documents of their keys.
         """
         (item,) = _items(self._put(PROBE))
         error = item["index"].get("error", NO_ERROR)
-        if _kind_and_reason(error) in refused:
+        if _is_refused_like(error, refused):
             raise PermanentError(
                 f"the index refuses every document, even an empty document: {error['type']}: {error.get('reason')}.",
                 "Correct the settings, the template or the pipelines of the index. No document was deleted. "
@@ -203,6 +204,17 @@ def refused_alike(items: Iterable[dict[str, dict[str, Any]]]) -> set[tuple[str, 
         for error in [item["index"].get("error", NO_ERROR)]
     }
     return refused - {("", "")} if len({kind for kind, _ in refused}) == 1 else set()
+
+
+def _is_refused_like(error: dict[str, Any], refused: set[tuple[str, str]]) -> bool:
+    """Return whether an error has the type of the refusals, and either they have several reasons or it has their reason.
+
+    A single row may be refused for a value that the empty document lacks, by the same processor of a pipeline.
+    """
+    kind, reason = _kind_and_reason(error)
+    alike = re.compile(".*".join(map(re.escape, reason.split(PROBE_ID))), re.DOTALL)
+    reasons = {of_row for kind_of_row, of_row in refused if kind_of_row == kind}
+    return len(reasons) > 1 or any(alike.fullmatch(of_row) for of_row in reasons)
 
 
 def _kind_and_reason(error: dict[str, Any]) -> tuple[str, str]:

@@ -109,8 +109,8 @@ def is_key_error(error: psycopg.Error) -> bool:
 
     An error of a trigger, which has a context, is none: it may concern a row that the table has.
     """
-    too_long = error.diag.source_function in _KEY_TOO_LONG and not error.diag.context
-    return line_of(error) is not None or too_long
+    context = error.diag.context or ""  # in the language of lc_messages, but for the name of the command
+    return context.startswith("COPY ") or (error.diag.source_function in _KEY_TOO_LONG and not context)
 
 
 def code_of(error: psycopg.Error) -> str:

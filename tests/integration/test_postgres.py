@@ -81,12 +81,12 @@ def test_vector_of_doubles_is_equal_to_its_floats(world, db):
     db("CREATE EXTENSION IF NOT EXISTS vector")
     world.environ["CDF_ROUTES__ORDERS_DB__VECTORS"] = "embedding:2"
     world.create(
-        rows=["(1, 'a', array(0.123456789012D, 0.25D))", "(2, 'b', NULL)"],
+        rows=["(1, 'a', array(0.123456789012D, 1.0000000596046448D))", "(2, 'b', NULL)"],
         columns="id bigint, name string, embedding array<double>",
     )
     assert world.run(ROUTE) is None
     assert verified(world.spark, world.settings, world.state_path) == []
-    db("UPDATE orders SET embedding = '[0.1234,0.25]' WHERE id = 1")
+    db("UPDATE orders SET embedding = '[0.1234,1]' WHERE id = 1")
     assert verified(world.spark, world.settings, world.state_path) != []
 
 

@@ -200,10 +200,15 @@ def test_second_load_of_an_epoch_keeps_the_audit_equal(world):
     assert (world.state("orders_audit").generation, world.state("orders_audit").epoch) == (1, 1)
     whole = verified(world)
     assert (whole.first_version, whole.comparison.rows, whole.comparison.kinds) == (1, 3, {})
-    damage(world, "DELETE FROM {t} WHERE change_type = 'snapshot' AND id = 2")
+    damage(world, "DELETE FROM {t} WHERE id > 1")
+    lacking = verified(world)
+    assert found(lacking) == {("missing", "1:snapshot:2", None), ("missing", "2:insert:3", None)}
+    replay, resync = summary(lacking)[-1].split("then run: ")
+    assert "cdf-replicator replay orders_audit --starting-version 2 --ending-version 2 " in replay
+    run(world, command=Command("replay", "orders_audit", 2, 2))
     lacking = verified(world)
     assert found(lacking) == {("missing", "1:snapshot:2", None)}
-    assert "cdf-replicator resync orders_audit" in summary(lacking)[-1]
+    assert resync in summary(lacking)[-1]
     run(world, command=Command("resync", "orders_audit"))
     again = verified(world)
     assert (again.snapshot_version, again.comparison.rows, again.comparison.kinds) == (2, 3, {})

@@ -51,21 +51,28 @@ def test_summary_of_differences_names_the_command_that_corrects_them(given, name
     assert summary(found)[-1] == f"  to correct: cdf-replicator {named}"
 
 
+REPLAY = "cdf-replicator replay orders_audit --starting-version {} --ending-version 41 (it appends missing changes)"
+RESYNC = "cdf-replicator resync orders_audit (it appends a new snapshot)"
+DELETE = "delete the extra, different and foreign rows of the target (no command of the service does)"
+
+
 @pytest.mark.parametrize(
     ("versions", "kinds", "identities", "steps"),
     [
-        ((7, None), {"missing": 1}, ("7:insert:1",), "cdf-replicator replay orders_audit --starting-version 7 (it "),
-        ((7, 7), {"missing": 1}, ("8:insert:1",), "cdf-replicator replay orders_audit --starting-version 8 (it "),
-        ((7, 7), {"missing": 2}, ("7:snapshot:1", "8:insert:1"), "cdf-replicator resync orders_audit (it "),
-        ((7, None), {"extra": 1, "missing": 0}, ("7:insert:1",), "delete the extra, different and foreign rows of the target (no command"),
-        ((7, 7), {"different": 1}, ("7:snapshot:1",), "delete the extra, different and foreign rows of the target (no command of the service does), then run: cdf"),
+        ((7, None), {"missing": 1}, ("7:insert:1",), [REPLAY.format(7)]),
+        ((7, 7), {"missing": 1}, ("8:insert:1",), [REPLAY.format(8)]),
+        ((7, 7), {"missing": 1}, ("7:snapshot:1",), [RESYNC]),
+        ((7, 7), {"missing": 2}, ("7:snapshot:1", "8:insert:1"), [REPLAY.format(8), RESYNC]),
+        ((7, 7), {"missing": 2}, ("8:insert:1",), [REPLAY.format(8), RESYNC]),
+        ((7, None), {"missing": 2}, ("8:insert:1",), [REPLAY.format(7)]),
+        ((7, None), {"extra": 1, "missing": 0}, ("7:insert:1",), [DELETE]),
+        ((7, 7), {"different": 1}, ("7:snapshot:1",), [DELETE, RESYNC]),
     ],
-)  # fmt: skip
+)
 def test_summary_of_an_audit_names_what_brings_its_rows(versions, kinds, identities, steps):
-    """A replay begins a checkpoint without a snapshot, so that ``verify`` would no longer compare the snapshot's rows."""
+    """A comparison after a resync leaves out the changes before it."""
     found = Comparison(9, 8, kinds=kinds, identities=identities)
     result = replace(EQUAL, route="orders_audit", comparison=found, repairable=False)
     first, snapshot = versions
     (last,) = summary(replace(result, first_version=first, snapshot_version=snapshot))[-1:]
-    assert last.startswith(f"  to correct: {steps}")
-    assert ("then run" in last) == ("different" in kinds)
+    assert last == f"  to correct: {', then run: '.join(steps)}"

@@ -177,12 +177,21 @@ def test_row_that_a_pipeline_refuses_alone_is_rejected():
     [
         ("illegal_argument_exception", ABSENT, ABSENT),
         ("document_parsing_exception", "[1:98] failed to parse", "[1:2] failed to parse"),
+        ("fail_processor_exception", "no writes: 1", "no writes: cdf-replicator-probe"),
         ("document_parsing_exception", PARSED.format("1:98", "it's"), PARSED.format("1:12", "cdf-replicator-probe")),
     ],
 )
 def test_index_that_refuses_the_empty_document_for_the_same_reason_halts(kind, reason, of_probe):
     with pytest.raises(PermanentError, match="even an empty document"):
-        sent(index(400, kind, "another"), index(400, kind, reason), probe=index(400, kind, of_probe))
+        sent(index(400, kind, reason), probe=index(400, kind, of_probe))
+
+
+def test_index_that_refuses_several_rows_and_the_empty_document_halts():
+    """The format of a processor may be wrong for every row, each of which is refused for its own value."""
+    kind = "illegal_argument_exception"
+    rows = [index(400, kind, f"unable to parse date [2026-01-0{day}]") for day in (1, 2)]
+    with pytest.raises(PermanentError, match="even an empty document"):
+        sent(*rows, probe=index(400, kind, ABSENT))
 
 
 def test_response_of_another_length_is_invalid():

@@ -6,7 +6,7 @@ from psycopg import errors
 from psycopg.pq import DiagnosticField
 
 from connectors import PermanentError, RetryableError
-from connectors.postgres.errors import classify, code_of, is_row_error
+from connectors.postgres.errors import classify, code_of, is_key_error, is_row_error
 from connectors.postgres.sink import PostgresSink
 
 
@@ -46,6 +46,20 @@ def test_server_without_transaction_ids_is_retried_and_rejects_no_row(function):
     found = classify(said, "PostgreSQL at db", rows=True)
     assert isinstance(found, RetryableError)
     assert found.reason == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("context", "of_key"),
+    [
+        ("COPY cdf_stage_1, Zeile 1, Spalte id: »a«", True),
+        ('COPY cdf_stage_1, line 1, column id: "a"', True),
+        ("PL/pgSQL-Funktion refuse() Zeile 3 bei RAISE", False),
+        ("", False),
+    ],
+)
+def test_key_that_copy_can_not_read_is_found_in_any_language(context, of_key):
+    said = errors.CharacterNotInRepertoire("no", info={DiagnosticField.CONTEXT: context.encode()})
+    assert is_key_error(said) is of_key
 
 
 @pytest.mark.parametrize(
