@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
 from rich.console import Console
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 Format = Literal["table", "json"]
+
+UNWANTED_ROWS: Final = "delete the extra, different and foreign rows of the target (no command of the service does)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +152,7 @@ def _correction(of: Verification) -> str:
     if of.first_version is None:
         return "cdf-replicator " + (f"verify {of.route} --repair" if of.repairable else f"resync {of.route}")
     kinds = {kind for kind, number in of.comparison.kinds.items() if number}
-    steps = (
-        ["delete the extra, different and foreign rows of the target (no command of the service does)"]
-        if kinds - {"missing"}
-        else []
-    )
+    steps = [UNWANTED_ROWS] if kinds - {"missing"} else []
     if kinds & {"missing", "different"}:
         steps += _deliveries(of, of.first_version)
     return ", then run: ".join(steps)

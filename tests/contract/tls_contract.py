@@ -64,18 +64,18 @@ class TlsContract:
 
     def test_expired_certificate_is_retried_until_it_is_renewed(self, sink_of, server, authority):
         yesterday = datetime.now(timezone.utc) - timedelta(days=1)
-        self.replace(server, pair(authority.issue_cert("127.0.0.1", not_after=yesterday)))
-        with sink_of() as sink:
-            with pytest.raises(RetryableError, match="expired; renew it"):
-                sink.check()
-            self.replace(server, pair(authority.issue_cert("127.0.0.1")))
-            sink.check()
+        expired = authority.issue_cert("127.0.0.1", not_after=yesterday)
+        self.assert_retried_until_renewed(sink_of, server, authority, expired, "expired; renew it")
 
     def test_certificate_that_is_not_yet_valid_is_retried(self, sink_of, server, authority):
         soon = datetime.now(timezone.utc) + timedelta(hours=1)
-        self.replace(server, pair(authority.issue_cert("127.0.0.1", not_before=soon)))
+        early = authority.issue_cert("127.0.0.1", not_before=soon)
+        self.assert_retried_until_renewed(sink_of, server, authority, early, "not yet valid")
+
+    def assert_retried_until_renewed(self, sink_of, server, authority, certificate, said):
+        self.replace(server, pair(certificate))
         with sink_of() as sink:
-            with pytest.raises(RetryableError, match="not yet valid"):
+            with pytest.raises(RetryableError, match=said):
                 sink.check()
             self.replace(server, pair(authority.issue_cert("127.0.0.1")))
             sink.check()

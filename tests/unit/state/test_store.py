@@ -21,7 +21,7 @@ from connectors import RouteOptions, Watermark
 
 STATE = RouteState("orders_search", {"keys": ["id"], "filter": None}, "table-1", pinned_version=7)
 
-NOBODY = 65534
+UNPRIVILEGED_USER = 65534
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_check_refuses_what_a_start_refuses(path, tmp_path):
 def test_check_refuses_a_folder_without_write_permission(tmp_path):
     refused, user = tmp_path / "refused", os.geteuid()
     refused.mkdir(mode=0o500)
-    os.seteuid(user or NOBODY)  # root may write to every folder
+    os.seteuid(user or UNPRIVILEGED_USER)  # the permission bits do not restrict root
     try:
         for root in (refused, refused / "new" / "state"):
             with pytest.raises(StateError, match=r"is not writable \(Permission denied\)"):
