@@ -145,8 +145,8 @@ _REACTIONS: Final = {
     ): _Reaction(
         "halt",
         "bad_expression",
-        "The route's FILTER or COMPUTED can't be evaluated for a row: use try_cast, try_divide and the like. Then "
-        + RESYNC_CLAUSE,
+        "The route's FILTER, COMPUTED or AGGREGATES can't be evaluated for a row: use try_cast, try_divide and the like, and "
+        "restart or reload. Then " + RESYNC_CLAUSE,
     ),
     "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE": _Reaction(
         "halt", "bug", "The key columns do not identify a row, or this is a bug: please report it."

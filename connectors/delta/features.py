@@ -150,13 +150,15 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
         if entities is not None:
             touched = entities.alias("touched")
             rows = rows.alias("source").join(touched, _same("source", "touched", options.entity), "left_semi")
-        answer = aggregate(rows, options.entity, options.aggregates).withColumn(_PRESENT, F.lit(True))
+        answer = aggregate(rows, options.entity, options.aggregates)
+        held = _evolved(path, answer.schema)
+        answer = answer.withColumn(_PRESENT, F.lit(True))
         if entities is not None:
             both = touched.join(answer.alias("answer"), _same("touched", "answer", options.entity), "left")
             own = [name for name in answer.columns if name.lower() not in _lower(options.entity)]
             named = [F.col(f"touched.{quote_identifier(name)}") for name in options.entity]
             answer = both.select(*named, *(F.col(f"answer.{quote_identifier(name)}") for name in own))
-        answer = shape.fit(answer, table.schema_of(path))
+        answer = shape.fit(answer, held)
         guard = guard_of(route.epoch, version, upsert=True)
         columns: dict[str, str | Column] = {
             quote_identifier(name): F.col(f"answer.{quote_identifier(name)}")
@@ -164,15 +166,30 @@ class DeltaFeaturesSink(DeltaSink, Resyncable, Aggregated):
             if name != _PRESENT
         }
         columns[HELD_GUARD] = F.lit(guard)
-        held = DeltaTable.forPath(session, path).alias("held")
+        into = DeltaTable.forPath(session, path).alias("held")
         on = " AND ".join(
             f"held.{quote_identifier(name)} <=> answer.{quote_identifier(name)}" for name in options.entity
         )
         not_older = f"(held.{HELD_GUARD} IS NULL OR held.{HELD_GUARD} <= {guard})"
-        merge = held.merge(answer.alias("answer"), on)
+        merge = into.merge(answer.alias("answer"), on)
         merge = merge.whenMatchedDelete(f"answer.{_PRESENT} IS NULL AND {not_older}")
         merge = merge.whenMatchedUpdate(not_older, set=columns)
         merge.whenNotMatchedInsert(f"answer.{_PRESENT}", values=columns).execute()
+
+
+def _evolved(path: str, given: StructType) -> StructType:
+    """Return the columns of the table, which first become as wide as the aggregates of the newest source.
+
+    The source may have become wider after ``prepare``: a MERGE would cut the values, or overflow.
+    """
+    from connectors.delta.tables import shape
+
+    held = table.schema_of(path)
+    types = {field.name.lower(): field.dataType.simpleString() for field in held}
+    if all(types.get(one.name.lower()) == one.dataType.simpleString() for one in shape.fitted(given, held)):
+        return held
+    delta_schema.evolve_schema(path, given)
+    return table.schema_of(path)
 
 
 def _definition(options: DeltaFeaturesOptions, route: RouteSpec) -> str:

@@ -9,6 +9,7 @@ import pytest
 from cdf_replicator.state.command_queue import Command
 from connectors import PermanentError
 from connectors.delta.aggregation import check_aggregates
+from connectors.delta.features import DeltaFeaturesSink
 
 AGGREGATES = {"total": "sum(amount)", "orders": "count(*)", "largest": "max_by(id, amount)"}
 
@@ -125,6 +126,38 @@ def test_narrower_struct_is_merged_into_the_wider_struct_of_the_table(world):
         ("z", 2, "b", "c"),
     ]
     assert [row.s for row in features if row.customer == "n"] == [None]
+
+
+@pytest.mark.parametrize(("wide", "value"), [("bigint", "3000000000"), ("double", "7.5")])
+def test_source_widened_ahead_of_the_micro_batch_widens_the_features(world, monkeypatch, wide, value):
+    aggregates = {"largest": "max(amount)"}
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(aggregates)
+    world.create("id bigint, customer string, amount int, test boolean", delta__enableTypeWidening="true")
+    world.insert("(1, 'a', 1, false)")
+    assert run(world) is None
+    merge, merged = DeltaFeaturesSink._recompute, []
+
+    def merge_after_another_writer(sink, *given):
+        if not merged:
+            world.sql(f"ALTER TABLE {{t}} ALTER COLUMN amount TYPE {wide}")
+            world.insert(f"(3, 'a', {value}, false)")
+        merge(sink, *given)
+        merged.append(held(world))
+
+    monkeypatch.setattr(DeltaFeaturesSink, "_recompute", merge_after_another_writer)
+    world.insert("(2, 'a', 2, false)")
+    run(world)
+    assert merged[0] == expected(world, aggregates)
+    assert run(world) is None
+    assert held(world) == expected(world, aggregates)
+
+
+def test_aggregate_that_fails_for_a_row_is_named(world):
+    world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps({"rate": "sum(id) / count(amount)"})
+    world.create("id bigint, customer string, amount int, test boolean", rows=["(1, 'a', NULL, false)"])
+    decision = run(world)
+    assert decision.reason == "bad_expression"
+    assert "AGGREGATES" in decision.remedy
 
 
 @pytest.mark.parametrize(
