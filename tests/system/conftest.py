@@ -11,6 +11,15 @@ import pytest
 from deploy.local.servers.server import CACHE
 from tests.process.conftest import new_source  # noqa: F401 - a fixture of theirs too
 
+LONGEST = ("test_object_store.py", "test_image.py", "test_postgres_server.py")
+"""Files that take longest. A process of the tests runs a whole file."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Begin with the longest files, so that none of them runs alone at the end; the order is otherwise kept."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
 
 @pytest.fixture(scope="session")
 def installed():
