@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from cdf_replicator.monitoring.status import RouteStatus
     from cdf_replicator.settings import Settings
+    from cdf_replicator.state.storage_path import StoragePath
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +130,7 @@ class Supervisor:
                 self._queries,
             )
             log.info("serving", url=self._url(http.port))
-            lease = lease or Lease.wait(state_path.root, self._on_standby, self._wait_or_stop, url)
+            lease = lease or self._taken_over(state_path.root, url)
             if lease is None:
                 return exit_codes.DONE if self._stop.is_set() else exit_codes.FAILED
             self.board.set_standby(None)
@@ -148,6 +149,14 @@ class Supervisor:
                 http.stop()
             if lease is not None:
                 lease.release()
+
+    def _taken_over(self, root: StoragePath, url: str | None) -> Lease | None:
+        """Wait for the lease and read the configuration again, since the former holder may have reloaded it."""
+        lease = Lease.wait(root, self._on_standby, self._wait_or_stop, url)
+        found = self._configuration.read() if lease is not None else None
+        if isinstance(found, Reload) and found.settings != self._settings:
+            self._configuration.adopt(found)
+        return lease
 
     def _wait_or_stop(self, seconds: float) -> bool:
         """Wait for the given seconds; return True if the service is stopping or the JVM is gone.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SINKS = ("audit", "search", "cache")
 TAKEN_OVER_SECONDS = 90
+NEWER = "routes: {orders_audit: {schema_changes: fail}}"
 """A Spark of its own included, on a machine that runs two."""
 
 
@@ -86,10 +87,12 @@ def test_standby_takes_over_from_a_paused_and_from_a_killed_holder(scene: Scene)
         waits_and_ends_when_it_is_stopped(first, second)
         second.started()
         reads_its_configuration_again(second, scene)
+        (scene.folder / "cdf.yaml").write_text(f"{NEWER}\nshutdown_seconds: 61")
         paused_in_a_micro_batch(first, scene)
         scene.delivered(second, scene.orders.change("DELETE FROM {} WHERE id < 500"))
 
         assert effective(second, "routes.orders_audit.schema_changes") == "fail"
+        assert effective(second, "shutdown_seconds") == "61.0", "it reads the configuration when it takes over"
         ends_when_it_wakes_up(first)
         scene.delivered(second, scene.orders.sql("INSERT INTO {} SELECT id + 5000, 'late', 0 FROM range(10)"))
 
@@ -109,7 +112,7 @@ def waits_and_ends_when_it_is_stopped(first: Service, standby: Service) -> None:
 
 
 def reads_its_configuration_again(standby: Service, scene: Scene) -> None:
-    (scene.folder / "cdf.yaml").write_text("routes: {orders_audit: {schema_changes: fail}}")
+    (scene.folder / "cdf.yaml").write_text(NEWER)
     os.kill(standby.pid, signal.SIGHUP)
     standby.wait(lambda status: status["service"]["reloads"]["succeeded"] == 1)
     assert "Standby" in standby.status()["service"]["summary"]

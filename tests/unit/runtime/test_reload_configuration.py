@@ -13,6 +13,7 @@ from cdf_replicator import settings
 from cdf_replicator.monitoring.status_store import StatusStore
 from cdf_replicator.runtime.reload import Configuration, Reload, Selection
 from cdf_replicator.runtime.supervisor import Supervisor
+from cdf_replicator.state.storage_path import LocalPath
 from connectors.redis import RedisSink
 
 
@@ -162,3 +163,17 @@ def test_signal_reloads_a_standby_which_takes_over_with_the_result(content):
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def test_standby_takes_over_with_the_configuration_that_the_holder_reloaded(content, tmp_path):
+    supervisor = Supervisor(settings.load(), Selection(), once=False, standby=True)
+    root = LocalPath(tmp_path)
+    supervisor._taken_over(root, None).release()
+    assert counted(supervisor.board) == (0, 0, True), "nothing differs"
+    content(tables=["orders"])
+    supervisor._taken_over(root, None).release()
+    assert set(supervisor._configuration.routes) == {"orders_cache"}
+    content(trigger_seconds=-1)
+    supervisor._taken_over(root, None).release()
+    assert set(supervisor._configuration.routes) == {"orders_cache"}
+    assert counted(supervisor.board) == (1, 1, False)
