@@ -180,7 +180,9 @@ def test_overlay_renders_valid_manifests(based, kept_to):
     assert container["image"] == "registry.example/cdf-replicator:0.1.0"
     named = {one[kind]["name"] for one in container["envFrom"] for kind in one if kind.endswith("Ref")}
     assert named == {objects["ConfigMap"]["metadata"]["name"], objects["Secret"]["metadata"]["name"]}
-    assert objects["ServiceAccount"]["metadata"]["annotations"]
+    assert objects["ServiceAccount"]["metadata"]["annotations"].keys() == {"eks.amazonaws.com/role-arn"}
+    conf = json.loads(objects["ConfigMap"]["data"]["CDF_SPARK__CONF"])
+    assert "WebIdentity" in conf["spark.hadoop.fs.s3a.aws.credentials.provider"], "Hadoop tries no such role by default"
     kept_to(made)
 
 
