@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 SINKS = ("audit", "search", "cache")
 TAKEN_OVER_SECONDS = 90
-NEWER = "routes: {orders_audit: {schema_changes: fail}}"
 """A Spark of its own included, on a machine that runs two."""
+NEWER = "routes: {orders_audit: {schema_changes: fail}}"
+"""The configuration file that the standby reads on a signal."""
 
 
 @dataclass(frozen=True)
