@@ -62,26 +62,19 @@ def table_with_route(option: str, name: str, settings: Settings) -> str:
     return with_route(option, known(option, name, settings.tables), settings)
 
 
-StartingVersions = list[tuple[str | None, int]]
-
-
-def starting_versions(words: Sequence[str]) -> StartingVersions:
-    """Parse ``N`` or ``T=N`` to (table or None, commit version), before the configuration is read."""
+def starting_versions(words: Sequence[str]) -> dict[str | None, int]:
+    """Parse ``N`` or ``T=N`` to commit versions by table, before the configuration is read; None is every other table."""
     pairs = [word.rpartition("=") for word in words]
-    return [(table if separator else None, _version(version)) for table, separator, version in pairs]
+    return {table if separator else None: _version(version) for table, separator, version in pairs}
 
 
-def by_table(requested: StartingVersions, tables: Collection[str]) -> dict[str, int]:
-    """Return the requested commit version per table; a version given for a table by name overrides the general one."""
-    result: dict[str, int] = {}
-    for _, version in (pair for pair in requested if pair[0] is None):
-        result |= dict.fromkeys(tables, version)
-    for table, version in requested:
-        if table is not None and table not in tables:
-            raise _bad(f"{table!r} is not among the tables of --table")
-        if table is not None:
-            result[table] = version
-    return result
+def check_started(versions: Collection[str | None], tables: Collection[str], settings: Settings) -> None:
+    """Raise a usage error if a table that has a starting version of its own is not followed; empty ``tables`` follows all."""
+    for name in versions:
+        if name is not None:
+            table_with_route("--starting-version", name, settings)
+            if tables and name not in tables:
+                raise _bad(f"{name!r} is not among the tables of --table")
 
 
 def _version(text: str) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdf_replicator.cli.options import by_table, load_settings, starting_versions, table_with_route
+from cdf_replicator.cli.options import check_started, load_settings, starting_versions, table_with_route
 from cdf_replicator.cli.status import wide_console
 
 if TYPE_CHECKING:
@@ -45,12 +45,10 @@ def run(
       cdf-replicator run --starting-version 12
       cdf-replicator run --starting-version orders=12 --starting-version items=40
     """  # noqa: D301 - click keeps the line breaks after this mark
-    requested = starting_versions(starting_version or [])
+    versions = starting_versions(starting_version or [])
     loaded = load_settings(service=True)
     tables = [table_with_route("--table", name, loaded) for name in table or ()]
-    for name in (name for name, _ in requested if name is not None):
-        table_with_route("--starting-version", name, loaded)
-    versions = by_table(requested, tables or loaded.tables)
+    check_started(versions, tables, loaded)
 
     from cdf_replicator.runtime import supervisor
 

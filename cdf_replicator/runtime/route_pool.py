@@ -84,7 +84,7 @@ class RoutePool:
         stop = self._factory.stop
         self._publish_sinks({})
         for route in self._configuration.routes.values():
-            self._add(route, self._configuration.selection.starting_versions.get(route.source.slug))
+            self._add(route, self._configuration.selection.starting_version(route))
         self._publish_routes()
         dispatcher = CommandDispatcher(self._runners, self._factory.state_store, self._reloads, self._factory.once)
         dispatcher.poll()  # before the start: with --once a runner may end soon
@@ -218,7 +218,7 @@ class RoutePool:
     def _exchange(self, plan: ReloadPlan, ending: Mapping[str, RouteRunner]) -> None:
         """Start the routes that wait for none of the threads that still run, and remove the routes that have ended for good."""
         ended = {name for name, runner in ending.items() if not runner.is_alive()}
-        routes, versions = self._configuration.routes, self._configuration.selection.starting_versions
+        routes, selection = self._configuration.routes, self._configuration.selection
         for name in plan.begins:
             again = ending.get(name)
             # A route that restarts is never absent here, since the dispatcher would refuse its commands.
@@ -226,7 +226,7 @@ class RoutePool:
                 if again is not None:
                     again.remove_status()
                 route = routes[name]
-                self._add(route, again.requested_start_version if again else versions.get(route.source.slug)).start()
+                self._add(route, again.requested_start_version if again else selection.starting_version(route)).start()
         for name in ended & self._runners.keys() - routes.keys():
             self._runners.pop(name).remove_status()
         self._publish_routes()

@@ -56,7 +56,7 @@ def run(
     *,
     once: bool = False,
     tables: Iterable[str] = (),
-    starting_versions: Mapping[str, int] | None = None,
+    starting_versions: Mapping[str | None, int] | None = None,
     standby: bool = False,
 ) -> RunResult:
     """Run until SIGTERM, or with ``once`` until all pending changes are delivered.
@@ -65,7 +65,7 @@ def run(
         settings: the configuration.
         once: deliver pending changes, then end.
         tables: slugs of the source tables to follow; empty follows all.
-        starting_versions: first commit version by table slug.
+        starting_versions: first commit version by table slug; that of None is for every other table.
         standby: wait for the lease if another process holds it.
 
     """

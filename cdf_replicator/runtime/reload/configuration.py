@@ -32,16 +32,20 @@ class Selection:
 
     Args:
         tables: Slugs of the source tables to follow; empty follows all.
-        starting_versions: First commit version by table slug.
+        starting_versions: First commit version by table slug; that of None is for every other table, also for one that a reload adds.
     """
 
     tables: frozenset[str] = frozenset()
-    starting_versions: Mapping[str, int] = field(default_factory=dict)
+    starting_versions: Mapping[str | None, int] = field(default_factory=dict)
 
     def routes(self, settings: Settings) -> dict[str, Route]:
         """Return the selected routes of a configuration, by name."""
         routes = settings.routes.items()
         return {name: route for name, route in routes if not self.tables or route.source.slug in self.tables}
+
+    def starting_version(self, route: Route) -> int | None:
+        """Return the first commit version that the command line gives for the table of a route."""
+        return self.starting_versions.get(route.source.slug, self.starting_versions.get(None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdf_replicator.cli.options import by_table, known, starting_versions, with_route
+from cdf_replicator.cli.options import check_started, known, starting_versions, with_route
+from cdf_replicator.runtime.reload import Selection
 from cdf_replicator.settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cdf_replicator.route import Route
 
 slugs = st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True)
 versions = st.integers(0, 2**40)
 
 
+def started(words: list[str], tables: Iterable[str]) -> dict[str, int | None]:
+    selection = Selection(frozenset(), starting_versions(words))
+    routes = {table: SimpleNamespace(source=SimpleNamespace(slug=table)) for table in tables}
+    return {table: selection.starting_version(cast("Route", route)) for table, route in routes.items()}
+
+
 @given(versions, st.sets(slugs, min_size=1))
 def test_a_number_is_for_every_table(version: int, tables: set[str]) -> None:
-    assert by_table(starting_versions([str(version)]), tables) == dict.fromkeys(tables, version)
+    assert started([str(version)], tables) == dict.fromkeys(tables, version)
 
 
 @given(st.dictionaries(slugs, versions, min_size=1), versions)
 def test_named_table_has_precedence_at_any_position(named: dict[str, int], version: int) -> None:
     words = [f"{table}={number}" for table, number in named.items()]
-    tables = {*named, "another table"}
     expected = named | {"another table": version}
-    assert by_table(starting_versions([*words, str(version)]), tables) == expected
-    assert by_table(starting_versions([str(version), *words]), tables) == expected
+    assert started([*words, str(version)], expected) == expected
+    assert started([str(version), *words], expected) == expected
 
 
 def test_no_argument_sets_no_start() -> None:
-    assert by_table(starting_versions([]), ["orders"]) == {}
-
-
-def test_a_table_that_is_left_out_cannot_be_started() -> None:
-    with pytest.raises(typer.BadParameter, match="not among the tables of --table"):
-        by_table(starting_versions(["items=1"]), ["orders"])
+    assert started([], ["orders"]) == {"orders": None}
 
 
 @given(st.text().filter(lambda text: not text.isdecimal() and "=" not in text))
@@ -63,6 +72,17 @@ def test_table_without_a_route_in_this_instance_is_refused(tmp_path) -> None:
     assert [with_route("--table", name, settings) for name in ("orders", "orders_log")] == ["orders", "orders_log"]
     with pytest.raises(typer.BadParameter, match=r"'items' has no route in this instance; .* limits it to orders_log"):
         with_route("--table", "items", settings)
+
+
+def test_table_that_is_not_followed_cannot_be_started(tmp_path) -> None:
+    settings = load(SETTINGS | {"CDF_STATE_PATH": str(tmp_path)})
+    check_started(starting_versions(["12", "orders=1"]), [], settings)
+    check_started(starting_versions(["12", "orders=1"]), ["orders"], settings)
+    with pytest.raises(typer.BadParameter, match="'items' has no route"):
+        check_started(starting_versions(["items=1"]), [], settings)
+    settings = load(SETTINGS | {"CDF_STATE_PATH": str(tmp_path), "CDF_TABLES__ITEMS__SINKS": "log"})
+    with pytest.raises(typer.BadParameter, match="'items' is not among the tables of --table"):
+        check_started(starting_versions(["items=1"]), ["orders"], settings)
 
 
 def test_table_without_a_sink_needs_one(tmp_path) -> None:

@@ -80,7 +80,7 @@ class Factory:
 def pool(content):
     """Start a pool of two routes with starting versions, and return it with its parts."""
     board, requests, control = StatusStore(), ReloadRequests(), SimpleNamespace(routes=())
-    versions = {"orders": 3, "stock": 4, "late": 5}
+    versions = {"orders": 3, "stock": 4, None: 5}
     configuration = Configuration(load(), Selection(frozenset(), versions), board)
     factory = Factory(configuration.settings, Metrics(board))
     pool = RoutePool(factory, configuration, requests, Heartbeat(), control)
