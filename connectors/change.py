@@ -201,7 +201,8 @@ class Batch:
         number: Position of the batch in its generation.
         table_id: Delta's id of the source table.
         may_exist: Whether an earlier generation may already have delivered the rows to an append sink.
-        request: Id of the operator's command, if the batch is outside the generation's sequence.
+        request: Id of the operator's command and the source version whose rows it writes, if the batch is outside the
+            generation's sequence.
     """
 
     route: RouteSpec

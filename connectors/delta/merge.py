@@ -34,11 +34,16 @@ def merge(changes: DataFrame, batch: Batch, path: str, app: str, *, soft_delete:
     merge, columns = _merging(changes, batch, path, app, _same(), held), _columns(changes, held)
     # A row without a guard comes from another writer, and the change overwrites it.
     not_older = f"(held.{HELD_GUARD} IS NULL OR change.{GUARD} >= held.{HELD_GUARD})"
-    if soft_delete:
+    if soft_delete and not batch.request:
         columns[quote_identifier(DELETED)] = F.col("change.deleted")
         merge = merge.whenMatchedUpdate(not_older, set=columns).whenNotMatchedInsert(values=columns)
     else:
-        merge = merge.whenMatchedDelete(f"change.deleted AND {not_older}")
+        gone = f"change.deleted AND {not_older}"
+        if soft_delete:  # the delete of a request has no content, so that the row keeps its own
+            marked: dict[str, str | Column] = {HELD_GUARD: F.col(f"change.{GUARD}"), DELETED: F.lit(True)}
+            merge = merge.whenMatchedUpdate(gone, set=marked)
+        else:
+            merge = merge.whenMatchedDelete(gone)
         merge = merge.whenMatchedUpdate(f"NOT change.deleted AND {not_older}", set=columns)
         merge = merge.whenNotMatchedInsert("NOT change.deleted", values=columns)
     done = merge.execute().first()

@@ -33,8 +33,8 @@ class SeenEmpty(DeltaReplicaSink):
         return True
 
 
-def copy_to(path):
-    return DeltaReplicaSink(DeltaReplicaSink.Settings(type="delta_replica", path=str(path)))
+def copy_to(path, **settings):
+    return DeltaReplicaSink(DeltaReplicaSink.Settings(type="delta_replica", path=str(path), **settings))
 
 
 def held(sink):
@@ -245,6 +245,21 @@ def test_delivery_repairs_a_kill_between_the_tombstones_and_the_merge(spark, tmp
     assert held(sink) == {"kept": "newer", "new": "new"}
     tombstones = light_table.read(sink.tombstone_path(route), ("key", "guard"))
     assert sorted(row["key"] for row in tombstones) == ["gone", "kept"], "the tombstones of the batch are there once"
+
+
+def test_delete_of_a_request_keeps_the_content_of_a_soft_deleted_row(spark, tmp_path):
+    """It has no content of its own, so that an absent key gets no row."""
+    sink = copy_to(tmp_path, soft_delete=True)
+    sink.prepare(SCHEMA, ROUTE)
+
+    def write(number, *changes, **more):
+        return sink.write(change_frame(spark, SCHEMA, changes), Batch(ROUTE, 0, number, table_id="t", **more))
+
+    write(0, upsert("gone", 5, "one"), upsert("kept", 5, "one"))
+    outcome = write(0, deletion("gone", 8), deletion("absent", 8), upsert("kept", 7, "two"), request="a command")
+    assert (outcome.stale, outcome.noop) == (0, 1)
+    rows = light_table.read(sink.target(ROUTE), ("id", "name", "_cdf_deleted"))
+    assert sorted(tuple(row.values()) for row in rows) == [("gone", "one", True), ("kept", "two", False)]
 
 
 def test_first_load_detects_another_writer_of_an_empty_table(spark, tmp_path):
