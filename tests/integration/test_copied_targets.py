@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from cdf_replicator.state.command_queue import Command
 from connectors.delta.tables import table
 from connectors.delta.tables.snapshot import Snapshot
+from tests.support.tiers import nightly
 from tests.support.waiting import until
 
 
@@ -62,7 +63,7 @@ def delivered(world, kind):
     assert world.run(f"orders_{kind}") is None
 
 
-@pytest.mark.parametrize("target", ["audit", "replica"], indirect=True)
+@pytest.mark.parametrize("target", ["audit", nightly("replica")], indirect=True)
 def test_copy_of_the_files_gets_what_it_lacks(world, target):
     for id_ in (3, 4, 5):
         world.insert(f"({id_}, 'c')")
@@ -117,7 +118,7 @@ def test_clone_of_a_backup_gets_what_it_lacks(world, target):
     assert sorted(row.id for row in rows) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("target", ["audit", "replica"], indirect=True)
+@pytest.mark.parametrize("target", ["audit", nightly("replica")], indirect=True)
 def test_batch_without_rows_is_recorded_once(world, target):
     """Else the next start would take the table for a copy."""
     world.insert("(99, 'left out')")

@@ -10,6 +10,7 @@ from cdf_replicator.state.command_queue import Command
 from connectors import PermanentError
 from connectors.delta.aggregation import check_aggregates
 from connectors.delta.features import DeltaFeaturesSink
+from tests.support.tiers import nightly
 
 AGGREGATES = {"total": "sum(amount)", "orders": "count(*)", "largest": "max_by(id, amount)"}
 
@@ -128,7 +129,7 @@ def test_narrower_struct_is_merged_into_the_wider_struct_of_the_table(world):
     assert [row.s for row in features if row.customer == "n"] == [None]
 
 
-@pytest.mark.parametrize(("wide", "value"), [("bigint", "3000000000"), ("double", "7.5")])
+@pytest.mark.parametrize(("wide", "value"), [nightly("bigint", "3000000000"), ("double", "7.5")])
 def test_source_widened_ahead_of_the_micro_batch_widens_the_features(world, monkeypatch, wide, value):
     aggregates = {"largest": "max(amount)"}
     world.environ["CDF_ROUTES__ORDERS_FEATURES__AGGREGATES"] = json.dumps(aggregates)

@@ -62,6 +62,7 @@ def resynced(world):
     assert world.delivered() == world.expected()
 
 
+@pytest.mark.nightly  # the histories of the oracle add and widen columns under every sink
 def test_three_sinks_follow_a_growing_table_while_they_run(world, live, elasticsearch, redis_server):
     world.environ |= {
         "CDF_TABLES__ORDERS__SINKS": "search,cache,audit",
@@ -258,7 +259,7 @@ def test_resync_applies_a_definition_corrected_after_a_dropped_column(world, cha
     assert world.delivered() == {}
 
 
-@pytest.mark.parametrize("kind", ["replica", "audit"])
+@pytest.mark.parametrize("kind", [nightly("replica"), "audit"])
 def test_column_without_a_type_has_one_after_a_resync(world, kind):
     world.into_delta(kind)
     route = f"orders_{kind}"

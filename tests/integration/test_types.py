@@ -207,6 +207,7 @@ def test_delta_tables_hold_every_value_unchanged(everything, sink):
     assert differences == {"rows": len(rows()) + len(REFUSED_BY_ELASTICSEARCH)}
 
 
+@pytest.mark.nightly  # test_audit recognizes replayed rows of the common types
 def test_replay_into_the_audit_table_recognizes_every_value(everything):
     assert everything.world.run("orders_audit", start_version=1) is None
     audit = everything.world.spark.read.format("delta").load(everything.world.audit)

@@ -5,6 +5,6 @@ from __future__ import annotations
 import pytest
 
 
-def nightly(value: object) -> object:
-    """Return a parameter that ``make nightly`` runs and CI leaves out, since another parameter proves the same path."""
-    return pytest.param(value, marks=pytest.mark.nightly)
+def nightly(*values: object) -> object:
+    """Return a parameter set that ``make nightly`` runs and CI leaves out, since another parameter proves the same path."""
+    return pytest.param(*values, marks=pytest.mark.nightly)

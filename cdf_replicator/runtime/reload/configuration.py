@@ -32,7 +32,7 @@ class Selection:
 
     Args:
         tables: Slugs of the source tables to follow; empty follows all.
-        starting_versions: First commit version by table slug; that of None is for every other table, also for one that a reload adds.
+        starting_versions: First commit version by table slug; that of None is for every other table, including a table that a reload adds.
     """
 
     tables: frozenset[str] = frozenset()
