@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegralType, StructField, StructType
 
 from cdf_replicator.errors.classifier import classify_error
+from cdf_replicator.errors.conditions import UNKNOWN_SPARK_ERROR
 from cdf_replicator.errors.exceptions import EnrichmentError, ErrorDecision, RouteHaltError
 from cdf_replicator.route import Source
 from cdf_replicator.source.table import SourceTable
@@ -37,8 +38,9 @@ NEXT_STEPS: Final = {
     **dict.fromkeys(WAITED_FOR, "Repair or recreate it, unless another process does so now; the route waits for it."),
     "table_missing": "Create it, or correct its PATH or NAME; the route waits for it.",
     "schema_change": "No action needed: the route restarts with the new columns.",
+    UNKNOWN_SPARK_ERROR: "The route waits for it. If the error persists, see the log for its full text.",
 }
-NEXT_STEP: Final = "Correct that table. The route loses no data."
+"""Next steps by reason. For any other reason, that of the error's condition applies, such as of an object store."""
 
 
 class Dimensions:
@@ -141,7 +143,7 @@ class DimensionTable:
             raise self._halt(
                 f"{columns} does not identify a row, so that joined rows would multiply; at version {version} there "
                 f"are several of {examples}",
-                "Correct its ON or its data",
+                "Correct its ON",
             )
 
     def _read(self, action: Callable[[], T]) -> T:
@@ -153,10 +155,11 @@ class DimensionTable:
             raise self._classified(error) from error
 
     def _classified(self, error: Exception) -> EnrichmentError:
+        """Return the error of the joined table. An error that could end without a command never halts the route."""
         decision = classify_error(error, route=self.route.name)
-        if decision.reason in WAITED_FOR:
+        if decision.action == "retry_then_halt" or decision.reason in WAITED_FOR:
             decision = replace(decision, action="wait")
-        next_step = NEXT_STEPS.get(decision.reason, NEXT_STEP)
+        next_step = NEXT_STEPS.get(decision.reason, decision.remedy)
         return EnrichmentError(replace(decision, message=self._named(decision.message), remedy=next_step))
 
     def _named(self, what: str) -> str:
@@ -168,7 +171,8 @@ class DimensionTable:
         return RouteHaltError(
             "bad_dimension",
             self._named(what) + ".",
-            f"{remedy} ({variable}), then restart, or reload a changed file: cdf-replicator reload",
+            f"{remedy} ({variable}), then restart, or reload a changed file: cdf-replicator reload. Or correct that table, "
+            f"then run: cdf-replicator resume {self.route.name}",
         )
 
 
