@@ -101,6 +101,18 @@ def test_row_that_fails_a_filter_over_joined_columns_becomes_a_delete(world, car
     )
 
 
+def test_rows_that_fail_a_filter_over_joined_columns_count_as_duplicates(world, carriers):
+    """A change of the row of ZZ deletes the entry of key 1, since its earlier carrier is unknown."""
+    world.environ |= {ROUTE + "FILTER": "key < 3", "CDF_TABLES__ORDERS__ON_DUPLICATE_KEYS": "halt"}
+    world.create(COLUMNS, rows=["(1, 'AA', 1)", "(1, 'ZZ', 1)"])
+    decision = world.run()
+    assert decision.reason == "duplicate_keys"
+    assert "1 (2 rows). Rows that fail the filter over joined columns count too" in decision.message
+    assert world.delivered() == {}
+    (finding,) = validation._table(world.spark, world.settings, world.settings.routes["orders_files"])
+    assert "(key columns id): 1 (1). Rows that fail the filter over joined columns count too" in finding.what
+
+
 def frames(world, first=1):
     source, route = world.source(), world.settings.routes["orders_files"]
     dimensions = Dimensions(world.spark, route)
