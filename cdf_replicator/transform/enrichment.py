@@ -87,7 +87,7 @@ class DimensionTable:
 
     def pinned(self) -> DataFrame:
         """Return the snapshot of the newest version. Each version is checked once for duplicate keys."""
-        table = self._table or self._open()
+        table = self._present()
         version = self._read(lambda: table.log.available()[1])
         newest = self._read(table.newest_metadata).table_id, version
         snapshot = self._read(lambda: table.snapshot(version))
@@ -97,10 +97,19 @@ class DimensionTable:
             self._checked = newest
         return snapshot
 
+    def _present(self) -> SourceTable:
+        """Return the table at its present location. The snapshot of a table that has moved is checked against ``_schema``."""
+        if self._table is None:
+            return self._open()
+        if self._read(self._table.has_moved):
+            self._table, self._checked = self._read(self._located), None
+        return self._table
+
+    def _located(self) -> SourceTable:
+        return SourceTable(self.spark, Source(self.dimension.slug, self.dimension.path, self.dimension.name))
+
     def _open(self) -> SourceTable:
-        dimension = self.dimension
-        source = Source(dimension.slug, dimension.path, dimension.name)
-        table = self._read(lambda: SourceTable(self.spark, source))
+        table = self._read(self._located)
         self._schema = self._read(table.schema)
         self._table, self._checked = table, None
         return table

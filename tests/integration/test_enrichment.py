@@ -162,6 +162,44 @@ def test_joined_table_recreated_at_the_checked_version_is_checked_again(world, c
         dimensions.snapshot_join()
 
 
+def test_joined_table_whose_name_gets_another_location_is_checked_again(world, carriers):
+    """The versions of the tables are equal, so that only their locations differ for the route."""
+    world.create(COLUMNS, rows=["(1, 'AA', 1)"])
+    own = "code string, name string, key int, unused string"
+    tables = {
+        "other": (own, ["('AA', 'Ace', 1, 'x')"]),
+        "twins": (own, ["('AA', 'Ace', 1, 'x')", "('AA', 'Able', 2, 'x')"]),
+        "retyped": (own.replace("key int", "key string"), ["('AA', 'Ace', '1', 'x')"]),
+    }
+    for name, (columns, rows) in tables.items():
+        assert light_table.created(str(world.folder / name), columns, {})
+        assert light_table.inserted(str(world.folder / name), rows)
+    world.spark.sql(f"CREATE TABLE moving USING delta LOCATION '{world.folder / 'carriers'}'")
+    try:
+        del world.environ[CARRIERS + "PATH"]
+        world.environ[CARRIERS + "NAME"] = "moving"
+        frame, _, dimensions, _ = frames(world)
+
+        def create(name):
+            world.spark.sql("DROP TABLE moving")
+            world.spark.sql(f"CREATE TABLE moving USING delta LOCATION '{world.folder / name}'")
+
+        def names():
+            return [found["row"]["carrier_name"] for found in dimensions.snapshot_join()(frame).collect()]
+
+        assert names() == ["American"]
+        world.spark.sql(f"ALTER TABLE moving SET LOCATION '{world.folder / 'other'}'")
+        assert names() == ["Ace"]
+        create("twins")
+        with pytest.raises(RouteHaltError, match="code does not identify a row"):
+            names()
+        create("retyped")
+        with pytest.raises(EnrichmentError, match="a joined column changed its type"):
+            names()
+    finally:
+        world.spark.sql("DROP TABLE moving")
+
+
 def test_rows_with_changed_join_keys_or_odd_names_are_joined(world, carriers):
     path = str(world.folder / "odd")
     world.spark.sql(
